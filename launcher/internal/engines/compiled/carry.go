@@ -123,7 +123,7 @@ func (e *Export) Write(w io.Writer) error {
 	}
 	for _, f := range e.files {
 		if manifest[f.name], err = writeFile(out, root, f); err != nil {
-			return fmt.Errorf("cannot carry %s: %w", f.name, err)
+			return fmt.Errorf("cannot export %s: %w", f.name, err)
 		}
 	}
 	text, err := json.Marshal(manifest)
@@ -157,7 +157,7 @@ func writeFile(out *tar.Writer, root *os.Root, f item) (hash string, err error) 
 	}
 	after, err := in.Stat()
 	if err == nil && (after.Size() != f.size || !after.ModTime().Equal(f.when)) {
-		err = errors.New("it was changed meanwhile")
+		err = errors.New("it was changed during the export")
 	}
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
@@ -182,7 +182,7 @@ func (c *Cache) Import(key string, r io.Reader) (launcherapi.CompileCache, error
 	}
 	turn, err := hold(c.path(c.key, incomingLock), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return launcherapi.CompileCache{}, launcher.Conflictf("another compile cache is being taken in: try again when that is done")
+		return launcherapi.CompileCache{}, launcher.Conflictf("another compile cache is being imported: try again when that is done")
 	}
 	if err == nil && turn != nil {
 		defer turn.Close()
@@ -190,7 +190,7 @@ func (c *Cache) Import(key string, r io.Reader) (launcherapi.CompileCache, error
 	}
 	if err != nil {
 		if launcher.CodeOf(err) == "" {
-			err = launcher.Storagef("cannot take in the compile cache: %w", err)
+			err = launcher.Storagef("cannot import the compile cache: %w", err)
 		}
 		return launcherapi.CompileCache{}, err
 	}
@@ -203,7 +203,7 @@ func (c *Cache) otherKind(key string, kind []byte) error {
 	if kind != nil {
 		theirs = string(bytes.TrimSpace(kind))
 	}
-	return launcher.Conflictf("what engines of another kind have compiled is of no use here: this launcher's compile cache is %s, for %s, and not %s", c.key, own, theirs)
+	return launcher.Conflictf("the compile cache is of another kind than this launcher's engines, which cannot use it: this launcher's is %s, for %s, and not %s", c.key, own, theirs)
 }
 
 func (c *Cache) takeIn(r io.Reader) (err error) {
@@ -256,7 +256,7 @@ type incoming struct {
 }
 
 func malformed(format string, args ...any) error {
-	return launcher.Invalidf("body", "this is no compile cache as a launcher exports it: "+format, args...)
+	return launcher.Invalidf("body", "this is not a compile cache that a launcher has exported: "+format, args...)
 }
 
 // read reads the stream to its end into the folder incoming.
@@ -267,13 +267,13 @@ func (in *incoming) read() error {
 			return malformed("it ends before its manifest: %w", err)
 		}
 		if head.Typeflag != tar.TypeReg || n > maxEntries {
-			return malformed("%q is no regular file, or one too many", head.Name)
+			return malformed("%q is not a regular file, or one too many", head.Name)
 		}
 		switch {
 		case n == 0 && head.Name == kindFile:
 			err = in.checkKind()
 		case n == 0:
-			err = malformed("it begins with %q in place of %s", head.Name, kindFile)
+			err = malformed("it begins with %q instead of %s", head.Name, kindFile)
 		case head.Name == manifestFile:
 			return in.checkManifest()
 		default:
@@ -310,10 +310,10 @@ func inPlace(name string) bool {
 
 func (in *incoming) readFile(head *tar.Header) error {
 	if !inPlace(head.Name) || in.hashes[head.Name] != "" {
-		return malformed("%q is no name of a file of a cache, or comes twice", head.Name)
+		return malformed("%q is not the name of a file of a cache, or comes twice", head.Name)
 	}
 	if in.room -= head.Size; in.room < 0 {
-		return launcher.Storagef("there is no room for this compile cache: %s more are needed; see compile_cache_limit, and what the disk has", launcher.BytesText(uint64(-in.room)))
+		return launcher.Storagef("there is no room for this compile cache: %s more are needed; raise compile_cache_limit, or free room on the disk", launcher.BytesText(uint64(-in.room)))
 	}
 	staged := path.Join(incomingDir, head.Name)
 	if err := in.root.MkdirAll(path.Dir(staged), 0o755); err != nil {
@@ -346,11 +346,11 @@ func (in *incoming) checkManifest() error {
 	}
 	for _, name := range in.names {
 		if sent[name] != in.hashes[name] {
-			return malformed("%s is not what was sent", name)
+			return malformed("%s has other content than its manifest says", name)
 		}
 	}
 	if len(sent) != len(in.names) {
-		return malformed("%d files of %d have come", len(in.names), len(sent))
+		return malformed("only %d files of %d have come", len(in.names), len(sent))
 	}
 	if head, err := in.tar.Next(); !errors.Is(err, io.EOF) {
 		return malformed("something follows %s: %v, %v", manifestFile, head, err)

@@ -166,7 +166,7 @@ func (c *Cache) Has(name string) bool {
 func (c *Cache) Note(name string) error {
 	c.touch()
 	if err := os.WriteFile(c.path(c.key, startedDir, name), nil, 0o644); err != nil {
-		return fmt.Errorf("cannot note what an engine has compiled: %w", err)
+		return fmt.Errorf("cannot record what an engine has compiled: %w", err)
 	}
 	return nil
 }
@@ -251,7 +251,7 @@ func (c *Cache) Remove(key string) (launcherapi.CompileCache, error) {
 	}
 	lock, err := hold(c.path(key, lockFile), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return one, launcher.Conflictf("another launcher uses the compile cache %s: end that first", key)
+		return one, launcher.Conflictf("another launcher uses the compile cache %s: stop that launcher first", key)
 	}
 	if err == nil && lock != nil {
 		defer lock.Close()

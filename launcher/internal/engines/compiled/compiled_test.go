@@ -178,20 +178,20 @@ func TestAStreamThatNoLauncherHasExportedIsRefusedAndNothingIsPublished(t *testi
 		"of another kind":             {stream(t, kindOf(versionOf("vllm 0.29.0")), file(x, "x"), manifest), "and not {\"engine\":\"vllm 0.29.0\"", launcherapi.CodeConflict},
 		"cut off":                     {stream(t, kindOf(h100), file(x, "x"), manifest)[:1600], "it ends before its manifest", launcherapi.CodeInvalid},
 		"without its manifest":        {stream(t, kindOf(h100), file(x, "x")), "it ends before its manifest", launcherapi.CodeInvalid},
-		"a byte is wrong":             {stream(t, kindOf(h100), file(x, "y"), manifest), "cache/x is not what was sent", launcherapi.CodeInvalid},
+		"a byte is wrong":             {stream(t, kindOf(h100), file(x, "y"), manifest), "cache/x has other content than its manifest says", launcherapi.CodeInvalid},
 		"a file is missing":           {stream(t, kindOf(h100), manifest), "0 files of 1 have come", launcherapi.CodeInvalid},
-		"a file too many":             {stream(t, kindOf(h100), file(x, "x"), file("cache/y", "y"), manifest), "cache/y is not what was sent", launcherapi.CodeInvalid},
+		"a file too many":             {stream(t, kindOf(h100), file(x, "x"), file("cache/y", "y"), manifest), "cache/y has other content than its manifest says", launcherapi.CodeInvalid},
 		"a file twice":                {stream(t, kindOf(h100), file(x, "x"), file(x, "x"), manifest), "comes twice", launcherapi.CodeInvalid},
 		"something after the end":     {stream(t, kindOf(h100), file(x, "x"), manifest, file("cache/y", "y")), "something follows", launcherapi.CodeInvalid},
-		"a way out":                   {stream(t, kindOf(h100), file("cache/../../x", "x"), manifest), "is no name of a file of a cache", launcherapi.CodeInvalid},
-		"a name that is too long":     {stream(t, kindOf(h100), file("cache/"+strings.Repeat("x/", 600)+"x", "x"), manifest), "is no name of a file of a cache", launcherapi.CodeInvalid},
-		"an absolute path":            {stream(t, kindOf(h100), file("/etc/x", "x"), manifest), "is no name of a file of a cache", launcherapi.CodeInvalid},
-		"beside the cache":            {stream(t, kindOf(h100), file("kind.json", "x"), manifest), "is no name of a file of a cache", launcherapi.CodeInvalid},
-		"a note that is none":         {stream(t, kindOf(h100), file("started/x", "x"), manifest), "is no name of a file of a cache", launcherapi.CodeInvalid},
-		"a link":                      {stream(t, kindOf(h100), &tar.Header{Name: x, Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, manifest), "is no regular file", launcherapi.CodeInvalid},
-		"a hard link":                 {stream(t, kindOf(h100), &tar.Header{Name: x, Typeflag: tar.TypeLink, Linkname: "kind.json"}, manifest), "is no regular file", launcherapi.CodeInvalid},
-		"a device":                    {stream(t, kindOf(h100), &tar.Header{Name: x, Typeflag: tar.TypeChar}, manifest), "is no regular file", launcherapi.CodeInvalid},
-		"a folder in place of a file": {stream(t, kindOf(h100), &tar.Header{Name: x, Typeflag: tar.TypeDir}, manifest), "is no regular file", launcherapi.CodeInvalid},
+		"a way out":                   {stream(t, kindOf(h100), file("cache/../../x", "x"), manifest), "is not the name of a file of a cache", launcherapi.CodeInvalid},
+		"a name that is too long":     {stream(t, kindOf(h100), file("cache/"+strings.Repeat("x/", 600)+"x", "x"), manifest), "is not the name of a file of a cache", launcherapi.CodeInvalid},
+		"an absolute path":            {stream(t, kindOf(h100), file("/etc/x", "x"), manifest), "is not the name of a file of a cache", launcherapi.CodeInvalid},
+		"beside the cache":            {stream(t, kindOf(h100), file("kind.json", "x"), manifest), "is not the name of a file of a cache", launcherapi.CodeInvalid},
+		"a note that is none":         {stream(t, kindOf(h100), file("started/x", "x"), manifest), "is not the name of a file of a cache", launcherapi.CodeInvalid},
+		"a link":                      {stream(t, kindOf(h100), &tar.Header{Name: x, Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, manifest), "is not a regular file", launcherapi.CodeInvalid},
+		"a hard link":                 {stream(t, kindOf(h100), &tar.Header{Name: x, Typeflag: tar.TypeLink, Linkname: "kind.json"}, manifest), "is not a regular file", launcherapi.CodeInvalid},
+		"a device":                    {stream(t, kindOf(h100), &tar.Header{Name: x, Typeflag: tar.TypeChar}, manifest), "is not a regular file", launcherapi.CodeInvalid},
+		"a folder in place of a file": {stream(t, kindOf(h100), &tar.Header{Name: x, Typeflag: tar.TypeDir}, manifest), "is not a regular file", launcherapi.CodeInvalid},
 		"more than there is room for": {stream(t, kindOf(h100), file(x, strings.Repeat("x", 2001)), manifest), "there is no room", launcherapi.CodeStorage},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -295,5 +295,5 @@ func TestAFileThatChangesWhileItIsCarriedBreaksTheStream(t *testing.T) {
 	e, err := c.Export(c.key)
 	require.NoError(t, err)
 	c.write(t, "x", "other", 1)
-	assert.ErrorContains(t, e.Write(io.Discard), "cannot carry cache/x: it was changed meanwhile")
+	assert.ErrorContains(t, e.Write(io.Discard), "cannot export cache/x: it was changed during the export")
 }
