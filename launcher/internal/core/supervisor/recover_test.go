@@ -462,7 +462,7 @@ type refusing struct {
 }
 
 func (e refusing) Canary(context.Context, string, string, engine.Secret) error {
-	return fmt.Errorf("cannot make a token: %w", &engine.StatusError{Call: "POST /v1/completions", Status: e.status})
+	return fmt.Errorf("cannot generate a token: %w", &engine.StatusError{Call: "POST /v1/completions", Status: e.status})
 }
 
 func TestCanaryWithAForgottenKeyIsNoFailure(t *testing.T) {

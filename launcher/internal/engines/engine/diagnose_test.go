@@ -135,16 +135,16 @@ func TestTheExitSaysWhatTheLogDoesNot(t *testing.T) {
 		code CauseCode
 		want string
 	}{
-		{"the kernel wanted memory", Exit{Signal: int(unix.SIGKILL), OOMKilled: true}, nil, CauseKilledForMemory, "memory limit was reached"},
-		{"the kernel wanted a worker's memory", Exit{Code: new(0), OOMKilled: true}, logOf(t, "kill9-worker"), CauseKilledForMemory, "memory limit was reached"},
-		{"a kill from outside", Exit{Signal: int(unix.SIGKILL)}, logOf(t, "port-taken"), CauseKilled, "killed from outside by SIGKILL: where"},
-		{"an end from outside", Exit{Signal: int(unix.SIGTERM)}, nil, CauseKilled, "killed from outside by SIGTERM"},
+		{"the kernel wanted memory", Exit{Signal: int(unix.SIGKILL), OOMKilled: true}, nil, CauseKilledForMemory, "reached its memory limit"},
+		{"the kernel wanted a worker's memory", Exit{Code: new(0), OOMKilled: true}, logOf(t, "kill9-worker"), CauseKilledForMemory, "reached its memory limit"},
+		{"a kill from outside", Exit{Signal: int(unix.SIGKILL)}, logOf(t, "port-taken"), CauseKilled, "another process killed the engine with SIGKILL: possibly"},
+		{"an end from outside", Exit{Signal: int(unix.SIGTERM)}, nil, CauseKilled, "killed the engine with SIGTERM"},
 		{"a crash", Exit{Signal: int(unix.SIGSEGV)}, []string{"!!!!!!! Segfault encountered !!!!!!!"}, CauseKilled, "crashed with SIGSEGV"},
 		{"an abort with a reason", Exit{Signal: int(unix.SIGABRT)}, []string{"RuntimeError: CUDA error: out of memory"}, CauseOutOfDeviceMemory, "out of memory"},
 		{"a program that is missing", exited(127), []string{"sh: 1: exec: vllm: not found"}, CauseProgramCannotBeRun, "exit code 127"},
-		{"a quiet end", exited(0), nil, CauseExited, "it exited with code 0"},
-		{"an end that nobody saw", Exit{}, nil, CauseExited, "exit status that nobody saw"},
-		{"an unknown error", exited(1), []string{"ValueError: first", "(APIServer pid=1) KeyError: 'second'", "bye"}, CauseExited, "it exited with code 1; the first error is: ValueError: first"},
+		{"a quiet end", exited(0), nil, CauseExited, "the engine exited with code 0"},
+		{"an end that nobody saw", Exit{}, nil, CauseExited, "unknown exit status"},
+		{"an unknown error", exited(1), []string{"ValueError: first", "(APIServer pid=1) KeyError: 'second'", "bye"}, CauseExited, "the engine exited with code 1; the first error is: ValueError: first"},
 		{
 			"an unknown error behind the noise of other processes", exited(1),
 			[]string{"(Worker pid=2) ERROR 11-21 09:28:42 [x.py:1] ValueError: real", "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above."},
@@ -196,7 +196,7 @@ func TestWhatIsLoggedAsHarmlessIsNoCause(t *testing.T) {
 		"\x1b[0;36m(Worker pid=1)\x1b[0;0m DEBUG 11-21 09:26:08 [x.py:1] No CUDA GPUs are available",
 	}
 	cause := NewVLLM(VLLMOptions{}).Diagnose(exited(1), quotes)
-	assert.Equal(t, Cause{CauseExited, "it exited with code 1"}, cause)
+	assert.Equal(t, Cause{CauseExited, "the engine exited with code 1"}, cause)
 
 	colored := "\x1b[0;36m(Worker pid=1)\x1b[0;0m ERROR 11-21 09:26:08 [x.py:1] RuntimeError: No CUDA GPUs are available\r\n"
 	assert.Equal(t, CauseDeviceUnavailable, NewVLLM(VLLMOptions{}).Diagnose(exited(1), []string{colored}).Code)

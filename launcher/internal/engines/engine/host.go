@@ -58,7 +58,7 @@ func (l *commandLine) readHost(limit string) error {
 	case isAddress && a.IsUnspecified():
 		l.notes = append(l.notes, "--host "+host+" reaches further than the launcher's instance_host, which is "+limit+": the public port listens on "+limit)
 	default:
-		return inputError("", "--host", "--host %s cannot be honoured: instances of this launcher listen on %s (its instance_host) and no wider; leave it out, or give 0.0.0.0", host, limit)
+		return inputError("", "--host", "--host %s cannot be used: instances of this launcher listen only on %s (its instance_host); leave it out, or give 0.0.0.0", host, limit)
 	}
 	return nil
 }

@@ -43,8 +43,8 @@ func TestWhatBecomesOfAHostIsSaid(t *testing.T) {
 		{"::", "10.0.0.5", "the public port listens on 10.0.0.5", ""},
 		{"127.0.0.1", "0.0.0.0", "the public port listens on 127.0.0.1", ""},
 		{"10.0.0.5", "10.0.0.5", "the public port listens on 10.0.0.5", ""},
-		{"10.0.0.5", "10.0.0.6", "", "listen on 10.0.0.6 (its instance_host)"},
-		{"node-7", "", "", "listen on 127.0.0.1 (its instance_host)"},
+		{"10.0.0.5", "10.0.0.6", "", "listen only on 10.0.0.6 (its instance_host)"},
+		{"node-7", "", "", "listen only on 127.0.0.1 (its instance_host)"},
 	} {
 		r := Request{Args: []string{"m", "--host", tt.asked}, InstanceHost: tt.limit}
 		if tt.refusal != "" {

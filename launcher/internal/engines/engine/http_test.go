@@ -201,7 +201,7 @@ func TestAnEngineThatOnlySaysYesToSleepIsFoundOut(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
 	f.on("/sleep?level=1", answering(""))
 	require.EqualError(t, v.Sleep(t.Context(), f.URL, 1, true),
-		"cannot put the engine to sleep at level 1: it says that it is still awake")
+		"cannot put the engine to sleep at level 1: the engine reports that it is still awake")
 }
 
 func TestAFailedSleepSaysWhatTheEngineSaid(t *testing.T) {
@@ -259,7 +259,7 @@ func TestAWakeFailsAtTheStepThatFails(t *testing.T) {
 		calls int // of the wake, in all
 	}{
 		{1, "/wake_up", status(500, "boom"), "cannot wake the engine from level 1: POST /wake_up answered 500 Internal Server Error: boom", 1},
-		{1, "/wake_up", answering(""), "cannot wake the engine from level 1: it says that it still sleeps", 2},
+		{1, "/wake_up", answering(""), "cannot wake the engine from level 1: the engine reports that it still sleeps", 2},
 		{2, "/is_sleeping", status(500, ""), "cannot wake the engine from level 2: GET /is_sleeping answered 500 Internal Server Error", 1},
 		{2, "/is_sleeping", answering("{}"), `cannot wake the engine from level 2: GET /is_sleeping answered "{}"`, 1},
 		{2, "/is_sleeping", answering("no JSON"), `cannot wake the engine from level 2: GET /is_sleeping answered "no JSON"`, 1},
@@ -267,7 +267,7 @@ func TestAWakeFailsAtTheStepThatFails(t *testing.T) {
 		{2, "/collective_rpc", status(500, ""), "cannot wake the engine from level 2: POST /collective_rpc answered 500 Internal Server Error", 3},
 		{2, "/wake_up?tags=kv_cache", status(500, ""), "cannot wake the engine from level 2: POST /wake_up?tags=kv_cache answered 500 Internal Server Error", 4},
 		{2, "/reset_prefix_cache", answering(`{"success":false}`), `cannot wake the engine from level 2: POST /reset_prefix_cache answered "{\"success\":false}"`, 5},
-		{2, "/wake_up?tags=kv_cache", answering(""), "cannot wake the engine from level 2: it says that it still sleeps", 6},
+		{2, "/wake_up?tags=kv_cache", answering(""), "cannot wake the engine from level 2: the engine reports that it still sleeps", 6},
 	}
 	for _, tt := range tests {
 		t.Run(tt.want, func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestACanaryThatMakesNoTokenFails(t *testing.T) {
 		f, v := newFakeVLLM(t), newAdapter(t)
 		f.on("/v1/completions", tt.with)
 		err := v.Canary(t.Context(), f.URL, "m", "sesame")
-		require.ErrorContains(t, err, "cannot make a token: POST /v1/completions "+tt.want)
+		require.ErrorContains(t, err, "cannot generate a token: POST /v1/completions "+tt.want)
 		assert.NotContains(t, err.Error(), "sesame")
 	}
 }

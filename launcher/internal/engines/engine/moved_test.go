@@ -87,6 +87,6 @@ func TestALineBreakThatOnlyVLLMSeesHidesNoKeyOfAConfigurationFile(t *testing.T) 
 	for _, end := range []string{"\u0085", "\u2028", "\u2029"} {
 		path := filepath.Join(t.TempDir(), "c.yaml")
 		require.NoError(t, os.WriteFile(path, []byte("chat-template: |\n  {{ x }}"+end+"root-path: /v1\n"), 0o600))
-		assert.Contains(t, refused(t, Request{Args: []string{"m", "--config", path}}).Message, "begin a new line")
+		assert.Contains(t, refused(t, Request{Args: []string{"m", "--config", path}}).Message, "start of a new line")
 	}
 }

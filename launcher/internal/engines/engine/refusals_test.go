@@ -25,7 +25,7 @@ func refused(t *testing.T, r Request) *InputError {
 	return input
 }
 
-// refusals are arguments that cannot be honoured; what is said about them
+// refusals are arguments that cannot be used; what is said about them
 // stands in testdata/refusals.golden.
 var refusals = []struct {
 	name string
@@ -99,21 +99,21 @@ func TestWhatCannotBeHonouredIsRefusedInWords(t *testing.T) {
 func TestWrongConfigurationFilesAreRefusedInWords(t *testing.T) {
 	tests := []struct{ name, content, want string }{
 		{"it is malformed", "port: [1", "cannot read the --config file FILE: "},
-		{"it is empty", "", "cannot read the --config file FILE: it names no option"},
+		{"it is empty", "", "cannot read the --config file FILE: it has no option"},
 		{"it is a list", "- a\n- b\n", "cannot read the --config file FILE: "},
-		{"a key is no text", "1: 2\n", "cannot read the --config file FILE: its key 1 is no text"},
+		{"a key is no text", "1: 2\n", "cannot read the --config file FILE: its key 1 is not text"},
 		{"a key stands twice", "port: 1\nport: 2\n", "cannot read the --config file FILE: "},
-		{"it holds a Unix socket", "uds: /tmp/s\n", "the --config file FILE: --uds cannot be honoured"},
-		{"it holds a Unix socket in disguise", "dtype: --uds=/tmp/s\n", "the --config file FILE: --uds cannot be honoured"},
+		{"it holds a Unix socket", "uds: /tmp/s\n", "the --config file FILE: --uds cannot be used"},
+		{"it holds a Unix socket in disguise", "dtype: --uds=/tmp/s\n", "the --config file FILE: --uds cannot be used"},
 		{"it holds a key of the host, which would win over the launcher's", "host.x: evil\n", "the --config file FILE: --host takes no keys"},
 		{"its last key would take the launcher's host for a value", "x.y: true\n", "the --config file FILE: --x.y needs a value"},
-		{"it ends the flags", "dtype: --\n", "the --config file FILE: -- cannot be honoured"},
+		{"it ends the flags", "dtype: --\n", "the --config file FILE: -- cannot be used"},
 		{"it abbreviates", "por: 1\n", "the --config file FILE: --por is an abbreviation"},
 		{"its port is none", "port: http\n", "the --config file FILE: --port must be a whole number"},
 		{"its port is nothing", "port:\n", "the --config file FILE: --port must be a whole number"},
-		{"its host is of another machine", "host: 10.1.2.3\n", "--host 10.1.2.3 cannot be honoured"},
-		{"it asks for several nodes", "nnodes: 2\n", "the --config file FILE: --nnodes cannot be honoured"},
-		{"it asks for no API server", "headless: yes\n", "the --config file FILE: --headless cannot be honoured"},
+		{"its host is of another machine", "host: 10.1.2.3\n", "--host 10.1.2.3 cannot be used"},
+		{"it asks for several nodes", "nnodes: 2\n", "the --config file FILE: --nnodes cannot be used"},
+		{"it asks for no API server", "headless: yes\n", "the --config file FILE: --headless cannot be used"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestAConfigurationFileThatIsAPipeDoesNotHoldTheLauncher(t *testing.T) {
 	}()
 	select {
 	case err := <-answer:
-		require.ErrorContains(t, err, "it is no regular file")
+		require.ErrorContains(t, err, "it is not a regular file")
 	case <-time.After(patience.Wait()):
 		t.Fatal("Plan still reads the pipe")
 	}
@@ -164,11 +164,11 @@ func TestRequestsThatAreWrongOutsideTheArgumentsNameTheirField(t *testing.T) {
 		field, flag, want string
 	}{
 		{"neither options nor args", Request{}, "options", "", "the engine's arguments are missing"},
-		{"both options and args", Request{Options: new("m"), Args: []string{"m"}}, "args", "", "both given"},
+		{"both options and args", Request{Options: new("m"), Args: []string{"m"}}, "args", "", "both options and args"},
 		{"an unterminated quote", Request{Options: new(`m --chat-template "a`)}, "options", "", "unterminated double-quoted string"},
 		{"a zero byte in the options", Request{Options: new("m a\x00b")}, "options", "", "zero byte"},
 		{"an argument that no program can be given", Request{Args: []string{"m", strings.Repeat("x", 128<<10)}}, "args", "", "argument 2 has 131072 bytes"},
-		{"an error in options", Request{Options: new("m --uds x")}, "options", "--uds", "--uds cannot be honoured"},
+		{"an error in options", Request{Options: new("m --uds x")}, "options", "--uds", "--uds cannot be used"},
 		{
 			"too few GPUs",
 			Request{Options: new("m -tp 2 -pp 2"), GPUs: gpus(0, 1, 2)},

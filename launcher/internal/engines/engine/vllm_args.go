@@ -62,11 +62,11 @@ func readItem(tokens []string) (item, error) {
 	first := tokens[0]
 	switch {
 	case first == "--":
-		return item{}, inputError("", "--", "-- cannot be honoured: vLLM takes no arguments after it; leave it out")
+		return item{}, inputError("", "--", "-- cannot be used: vLLM takes no arguments after it; leave it out")
 	case !isFlag(first):
 		return item{values: tokens[:1], raw: tokens[:1]}, nil
 	case isNumber(first): // a number with a point
-		return item{}, inputError("", first, "vLLM takes %s for a key of a flag: write it behind =, as in --flag=%s", first, first)
+		return item{}, inputError("", first, "vLLM reads %s as a key of a flag: write it after =, as in --flag=%s", first, first)
 	case strings.HasPrefix(first, "-O") && first != "-O":
 		return readOptimizationLevel(tokens)
 	}
@@ -79,7 +79,7 @@ func readItem(tokens []string) (item, error) {
 	}
 	_, it.known = vllmFlags[it.flag]
 	if whole, ok := abbreviates(it.flag); ok {
-		return item{}, inputError("", whole, "%s is an abbreviation that may stand for %s: write the flag out", it.flag, whole)
+		return item{}, inputError("", whole, "%s is an abbreviation, perhaps of %s: write the flag out", it.flag, whole)
 	}
 	switch {
 	case it.inline:
@@ -119,7 +119,7 @@ func valuesOf(it item, rest []string) []string {
 func readOptimizationLevel(tokens []string) (item, error) {
 	level := strings.TrimPrefix(tokens[0][2:], "=")
 	if strings.HasPrefix(level, "-") {
-		return item{}, inputError("", "-O", "%s is no optimization level: write -O0 to -O3", tokens[0])
+		return item{}, inputError("", "-O", "%s is not an optimization level: write -O0 to -O3", tokens[0])
 	}
 	return item{flag: "--optimization-level", known: true, values: []string{level}, inline: true, raw: tokens[:1]}, nil
 }

@@ -100,18 +100,18 @@ func (l *commandLine) chooseModel(items []item) error {
 	}
 	switch {
 	case len(found) > 1:
-		return inputError("", "--model", "there is more than one model, or an argument too many: %q", found)
+		return inputError("", "--model", "more than one model is given, or an argument too many: %q", found)
 	case len(found) == 1:
 		l.settings.model = found[0]
 	case l.settings.model != "":
 	case unsure != "":
-		return inputError("", "--model", "it is not clear which argument is the model and which belongs to %s: put the model first", unsure)
+		return inputError("", "--model", "it is not clear which argument is the model, and which belongs to %s: put the model first", unsure)
 	default:
 		l.settings.model = vllmDefaultModel
 		l.notes = append(l.notes, "no model is named: vLLM's default, "+vllmDefaultModel+", is served")
 	}
 	if m := l.settings.model; m == "" || m[0] == '-' {
-		return inputError("", "--model", "%q is no model", m)
+		return inputError("", "--model", "%q is not a model: give a name or a folder", m)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func readConfig(path string) (data []byte, tokens []string, err error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // PyYAML drops this mark as well
 	if at := bytes.IndexAny(data, "\u0085\u2028\u2029"); at >= 0 {
 		r, _ := utf8.DecodeRune(data[at:])
-		return nil, nil, fmt.Errorf("it holds %U, at which vLLM's reader would begin a new line: write \\n", r)
+		return nil, nil, fmt.Errorf("it has %U, which vLLM reads as the start of a new line: write \\n", r)
 	}
 	var config yaml.MapSlice
 	if err := yaml.UnmarshalWithOptions(data, &config, yaml.UseOrderedMap()); err != nil {
@@ -43,12 +43,12 @@ func readConfig(path string) (data []byte, tokens []string, err error) {
 		return nil, nil, errors.New(yaml.FormatError(err, false, false))
 	}
 	if len(config) == 0 {
-		return nil, nil, errors.New("it names no option")
+		return nil, nil, errors.New("it has no option")
 	}
 	for _, entry := range config {
 		key, ok := entry.Key.(string)
 		if !ok {
-			return nil, nil, fmt.Errorf("its key %v is no text", entry.Key)
+			return nil, nil, fmt.Errorf("its key %v is not text", entry.Key)
 		}
 		tokens = append(tokens, configTokens("--"+key, entry.Value)...)
 	}
@@ -121,7 +121,7 @@ func readRegular(path string) (data []byte, err error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
+		return nil, errors.New("it is not a regular file")
 	}
 	if info.Size() > maxConfigFile {
 		return nil, fmt.Errorf("it is larger than %d bytes", maxConfigFile)

@@ -13,7 +13,7 @@ import (
 // failure: give some 400 lines.
 func (*VLLM) Diagnose(exit Exit, tail []string) Cause {
 	if exit.OOMKilled {
-		return Cause{CauseKilledForMemory, "the kernel killed it since its memory limit was reached: raise the limit, or let fewer models sleep in host memory"}
+		return Cause{CauseKilledForMemory, "the kernel killed the engine because it reached its memory limit: raise the limit, or let fewer models sleep in main memory"}
 	}
 	if signal := unix.Signal(exit.Signal); slices.Contains(fromOutside, signal) {
 		return Cause{CauseKilled, killedMessage(signal)}
@@ -46,9 +46,9 @@ func (s symptom) in(lines logLines) (Cause, bool) {
 var fromOutside = []unix.Signal{unix.SIGKILL, unix.SIGTERM, unix.SIGINT, unix.SIGHUP}
 
 func killedMessage(signal unix.Signal) string {
-	text := fmt.Sprintf("it was killed from outside by %s", unix.SignalName(signal))
+	text := fmt.Sprintf("another process killed the engine with %s", unix.SignalName(signal))
 	if signal == unix.SIGKILL {
-		text += ": where the launcher cannot see it, that may be the kernel, for want of memory (dmesg)"
+		text += ": possibly it was the kernel, because memory was short (see dmesg)"
 	}
 	return text
 }
@@ -67,14 +67,14 @@ func withoutSymptom(exit Exit, lines logLines) Cause {
 	}
 	switch {
 	case exit.Signal != 0:
-		return Cause{CauseKilled, "it crashed with " + unix.SignalName(unix.Signal(exit.Signal)) + said}
+		return Cause{CauseKilled, "the engine crashed with " + unix.SignalName(unix.Signal(exit.Signal)) + said}
 	case exit.Code == nil:
-		return Cause{CauseExited, "it ended, with an exit status that nobody saw" + said}
+		return Cause{CauseExited, "the engine ended with an unknown exit status" + said}
 	case *exit.Code == 126, *exit.Code == 127:
 		return Cause{CauseProgramCannotBeRun, fmt.Sprintf(
 			"the program cannot be run (exit code %d of a shell): check the launcher's setting vllm%s", *exit.Code, said)}
 	}
-	return Cause{CauseExited, fmt.Sprintf("it exited with code %d%s", *exit.Code, said)}
+	return Cause{CauseExited, fmt.Sprintf("the engine exited with code %d%s", *exit.Code, said)}
 }
 
 // tidy closes the gap that an empty group leaves in a message.

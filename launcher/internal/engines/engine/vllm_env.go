@@ -82,11 +82,11 @@ func checkVariable(name, value string) error {
 	case name == "" || strings.ContainsAny(name, "=\x00"):
 		return inputError(field, "", "%q cannot be the name of an environment variable", name)
 	case len(name)+len("=")+len(value) >= maxArgument:
-		return inputError(field, "", "%s in env_vars has %d bytes, and a program can be given fewer than %d in one variable", name, len(value), maxArgument)
+		return inputError(field, "", "%s in env_vars has %d bytes; a variable must have fewer than %d", name, len(value), maxArgument)
 	case strings.ContainsRune(value, 0):
 		return inputError(field, "", "the value of %s in env_vars holds a zero byte", name)
 	case name == "HOTSEAT_INSTANCE", name == "HOTSEAT_LAUNCHER":
-		return inputError(field, "", "%s cannot be set: by it the launcher knows its own children", name)
+		return inputError(field, "", "%s cannot be set: the launcher marks its own processes with it; leave it out", name)
 	}
 	return nil
 }

@@ -195,7 +195,7 @@ func noValue(set func(*settings)) reader {
 
 func refuse(why string) reader {
 	return func(_ *settings, it item) error {
-		return inputError("", it.flag, "%s cannot be honoured: %s; leave it out", it.flag, why)
+		return inputError("", it.flag, "%s cannot be used: %s; leave it out", it.flag, why)
 	}
 }
 

@@ -161,9 +161,9 @@ func (v *VLLM) expect(ctx context.Context, base string, sleeping bool) error {
 	case err != nil:
 		return err
 	case is && !sleeping:
-		return errors.New("it says that it still sleeps")
+		return errors.New("the engine reports that it still sleeps")
 	case !is && sleeping:
-		return errors.New("it says that it is still awake")
+		return errors.New("the engine reports that it is still awake")
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (v *VLLM) Canary(ctx context.Context, base, model string, key Secret) error
 		"model": model, "prompt": "Hello", "max_tokens": 1, "temperature": 0,
 	}, key)
 	if err != nil {
-		return fmt.Errorf("cannot make a token: %w", err)
+		return fmt.Errorf("cannot generate a token: %w", err)
 	}
 	var body struct {
 		Choices []struct {
@@ -183,7 +183,7 @@ func (v *VLLM) Canary(ctx context.Context, base, model string, key Secret) error
 	}
 	// An engine that goes to sleep cuts its requests, with status 200.
 	if err := json.Unmarshal(answer, &body); err != nil || len(body.Choices) == 0 || body.Choices[0].FinishReason == "abort" {
-		return fmt.Errorf("cannot make a token: POST /v1/completions answered %q", excerpt(answer))
+		return fmt.Errorf("cannot generate a token: POST /v1/completions answered %q", excerpt(answer))
 	}
 	return nil
 }

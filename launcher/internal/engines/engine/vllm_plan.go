@@ -85,7 +85,7 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 func splitArguments(r Request) (tokens []string, field string, err error) {
 	switch {
 	case r.Options != nil && r.Args != nil:
-		return nil, "", inputError("args", "", "options and args are both given: leave one of them out")
+		return nil, "", inputError("args", "", "both options and args are given: leave one of them out")
 	case r.Options == nil && r.Args == nil:
 		return nil, "", inputError("options", "", "the engine's arguments are missing: give them as options (one string) or args (a list)")
 	case r.Options == nil:
@@ -99,7 +99,7 @@ func splitArguments(r Request) (tokens []string, field string, err error) {
 	for n, token := range tokens {
 		switch {
 		case len(token) >= maxArgument:
-			return nil, "", inputError(field, "", "argument %d has %d bytes, and a program can be given fewer than %d in one", n+1, len(token), maxArgument)
+			return nil, "", inputError(field, "", "argument %d has %d bytes; an argument must have fewer than %d", n+1, len(token), maxArgument)
 		case strings.ContainsRune(token, 0):
 			return nil, "", inputError(field, "", "an argument holds a zero byte: %q", token)
 		}

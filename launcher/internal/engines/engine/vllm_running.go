@@ -38,7 +38,7 @@ func (*VLLM) Running(argv, env []string) (Running, error) {
 			return readRunning(own[1], own[5], own[6:], env)
 		}
 	}
-	return Running{}, errors.New("these are not the arguments of vllm serve")
+	return Running{}, errors.New("the arguments are not those of vllm serve")
 }
 
 func readRunning(model, port string, rest, env []string) (Running, error) {
