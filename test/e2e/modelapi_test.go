@@ -298,7 +298,7 @@ func TestAModelThatCannotBeFetchedIsRefusedInWords(t *testing.T) {
 			return m.State == launcherapi.ModelFailed
 		})
 		assert.Equal(t, "IntegrityMismatch", m.Cause)
-		assert.Contains(t, m.Reason, "config.json should have the Git hash aaaa")
+		assert.Contains(t, m.Reason, "config.json has another Git hash than expected: want aaaa")
 		assert.Equal(t, 200, n.Call("DELETE", "/v2/models/"+m.ID, nil).Status)
 	} else {
 		assert.Equal(t, 502, a.Status)

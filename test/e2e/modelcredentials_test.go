@@ -241,7 +241,7 @@ func TestAPrivateModelIsServedToWhoShowsARightOfHisOwn(t *testing.T) {
 		a := create(env)
 		require.Equal(t, 403, a.Status, "%s: %s", name, a.Body)
 		assert.Equal(t, "AccessDenied", a.Problem(t).Cause, name)
-		assert.Contains(t, a.Problem(t).Detail, "private: whoever has it served shows a right of his own", name)
+		assert.Contains(t, a.Problem(t).Detail, "private, and its source does not let this instance read it", name)
 	}
 	swap := n.Swap(map[string]any{"gpu_uuids": On(0), "in": map[string]any{"id": "b", "args": []string{"org/tiny"}}})
 	assert.Equal(t, 403, swap.Status, "%s", swap.Body)

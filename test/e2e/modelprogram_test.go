@@ -92,8 +92,8 @@ func TestAProgramThatLiesPublishesNothing(t *testing.T) {
 		return `[ $1 = resolve ] && { echo '{"type": "manifest", "manifest": {"revision": "1", "files": [` + files + `]}}'; exit; }; echo '{"type": "opened", "offset": '$5'}'; `
 	}
 	for name, c := range map[string]struct{ script, reason, says string }{
-		"more bytes than announced": {manifest(`{"path": "w", "size": 10}`) + "printf 12345678901 >&3", "IntegrityMismatch", "was announced with 10 bytes"},
-		"another content":           {manifest(`{"path": "w", "size": 5, "sha256": "0000000000000000000000000000000000000000000000000000000000000000"}`) + "printf 12345 >&3", "IntegrityMismatch", "should have the sha256 0000"},
+		"more bytes than announced": {manifest(`{"path": "w", "size": 10}`) + "printf 12345678901 >&3", "IntegrityMismatch", "should have 10 bytes"},
+		"another content":           {manifest(`{"path": "w", "size": 5, "sha256": "0000000000000000000000000000000000000000000000000000000000000000"}`) + "printf 12345 >&3", "IntegrityMismatch", "has another sha256 than expected: want 0000"},
 		"a name that leaves":        {manifest(`{"path": "../w", "size": 5}`), "Invalid", `its part ".."`},
 		"more than the disk has":    {manifest(`{"path": "w", "size": 1000000000000000000}`), "CapacityExceeded", "the disk has"},
 	} {

@@ -46,7 +46,7 @@ func TestAPullMakesRoomWhereItIsAskedToAndPinsStay(t *testing.T) {
 
 	out, errs, code := f.call("pull", "-o", "json", "--storage-limit", "5MiB", "--model-retention", "lru", "hf://org/c")
 	require.Zero(t, code, errs)
-	assert.Contains(t, errs, "hf://org/b, revision "+commit+", is removed to make room")
+	assert.Contains(t, errs, "evicted hf://org/b, revision "+commit+", to make room")
 	var gone evicting
 	require.NoError(t, json.Unmarshal([]byte(out), &gone))
 	require.Len(t, gone.Evicted, 1)

@@ -164,7 +164,7 @@ func (f *Fetch) missing() (all []int) {
 // described gives errors of this machine a reason.
 func described(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store is full: %v; free some room, and fetch again", err)}
+		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store is full: %v; free some room, and pull again", err)}
 	}
 	return err
 }
@@ -233,7 +233,7 @@ func (f *Fetch) file(ctx context.Context, n int) (hash string, err error) {
 		if err == nil || !again || !isMismatch(err) {
 			return p.whole, err
 		}
-		f.Note(fmt.Sprintf("%s: %v; what was there from an earlier try is fetched again", p.file.Path, err))
+		f.Note(fmt.Sprintf("%s: %v; the part from an earlier try is fetched again", p.file.Path, err))
 	}
 }
 
@@ -260,7 +260,7 @@ func (f *Fetch) stream(ctx context.Context, p *part) error {
 			tries = 0
 		}
 		if tries++; tries >= f.Tries {
-			return fmt.Errorf("%s was tried %d times: %w", p.file.Path, tries, err)
+			return fmt.Errorf("cannot fetch %s, after %d tries: %w", p.file.Path, tries, err)
 		}
 		if err := f.Wait(ctx, p.file.Path, tries, temporary); err != nil {
 			return err
@@ -288,7 +288,7 @@ func (f *Options) Wait(ctx context.Context, path string, tries int, because *mod
 	}
 	if pause > f.MaxWait {
 		if because.After > 0 {
-			return fmt.Errorf("the source asks to wait for %s, which is longer than %s: %w", pause, f.MaxWait, because)
+			return fmt.Errorf("the source asks to wait for %s, longer than the limit of %s: %w", pause, f.MaxWait, because)
 		}
 		pause = f.MaxWait
 	}

@@ -135,7 +135,7 @@ func TestWhatIsHereIsTakenOnceTheSourceLetsItBeRead(t *testing.T) {
 func TestASourceThatIsCutOffAgainAndAgainIsGivenUp(t *testing.T) {
 	s := &scripted{content: content, short: 1000}
 	_, err := of(t, s, content).Run(t.Context())
-	require.ErrorContains(t, err, "tried 3 times: a was cut off after 3000 bytes")
+	require.ErrorContains(t, err, "after 3 tries: a was cut off after 3000 bytes")
 	s = &scripted{content: content, short: progress}
 	fetched(t, of(t, s, content))
 	assert.Greater(t, len(s.opened), 3)
@@ -190,12 +190,12 @@ func TestOnlyWhatMayPassIsTriedAgain(t *testing.T) {
 	fetched(t, of(t, s, content))
 	s = &scripted{content: content, errs: []error{passing, passing, passing}}
 	_, err := of(t, s, content).Run(t.Context())
-	require.ErrorContains(t, err, "tried 3 times: busy")
+	require.ErrorContains(t, err, "after 3 tries: busy")
 	s = &scripted{content: content, errs: []error{errors.New("denied")}}
 	_, err = of(t, s, content).Run(t.Context())
 	require.ErrorContains(t, err, "denied")
 	assert.Len(t, s.opened, 1)
 	s = &scripted{content: content, errs: []error{&modelsource.TemporaryError{Cause: errors.New("busy"), After: time.Hour}}}
 	_, err = of(t, s, content).Run(t.Context())
-	require.ErrorContains(t, err, "longer than 1s")
+	require.ErrorContains(t, err, "longer than the limit of 1s")
 }

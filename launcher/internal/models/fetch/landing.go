@@ -41,7 +41,7 @@ func land(staging string) (*landing, error) {
 	}
 	var on unix.Statfs_t
 	if err := unix.Fstatfs(int(folder.Fd()), &on); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot tell what file system %s is on: %w", staging, err), folder.Close())
+		return nil, errors.Join(fmt.Errorf("cannot find out the file system of %s: %w", staging, err), folder.Close())
 	}
 	return &landing{folder: folder, together: on.Type != unix.FUSE_SUPER_MAGIC}, nil // whose servers are not asked to sync by syncfs
 }

@@ -195,11 +195,11 @@ func (p *part) rename() error {
 
 func (p *part) wrong(hash string) error {
 	if p.file.SHA256 != "" && hash != p.file.SHA256 {
-		return mismatch("%s should have the sha256 %s and has %s", p.file.Path, p.file.SHA256, hash)
+		return mismatch("%s has another sha256 than expected: want %s, got %s", p.file.Path, p.file.SHA256, hash)
 	}
 	if p.git != nil {
 		if got := hex.EncodeToString(p.git.Sum(nil)); got != p.file.GitSHA1 {
-			return mismatch("%s should have the Git hash %s and has %s", p.file.Path, p.file.GitSHA1, got)
+			return mismatch("%s has another Git hash than expected: want %s, got %s", p.file.Path, p.file.GitSHA1, got)
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ func (p *part) receive(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
 	if stream.Size >= 0 && stream.Size != p.file.Size {
-		return mismatch("%s was announced with %s, and the source sends %s", p.file.Path, size(p.file.Size), size(stream.Size))
+		return mismatch("%s should have %s, but the source sends %s", p.file.Path, size(p.file.Size), size(stream.Size))
 	}
 	if stream.Offset != p.offset { // the source gives it from the beginning only
 		if err := p.restart(); err != nil {
@@ -72,7 +72,7 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 func (p *part) take(ctx context.Context, b []byte) error {
 	p.f.network.Add(int64(len(b)))
 	if p.offset+int64(len(b)) > p.file.Size {
-		return mismatch("%s was announced with %s, and the source sends %s or more", p.file.Path, size(p.file.Size), size(p.offset+int64(len(b))))
+		return mismatch("%s should have %s, but the source sends %s or more", p.file.Path, size(p.file.Size), size(p.offset+int64(len(b))))
 	}
 	if p.f.limiter != nil {
 		if err := p.f.limiter.WaitN(ctx, len(b)); err != nil {

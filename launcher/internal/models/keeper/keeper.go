@@ -96,7 +96,7 @@ func New(o Options) (*Keeper, error) {
 	k.tasks.Go(k.lookAtIntervals)
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {
-		o.Logger.Warn("watchers of models do not hear at once of what other processes change", "error", err)
+		o.Logger.Warn("changes of the model store by other processes are noticed late", "error", err)
 		return k, nil
 	}
 	k.tasks.Go(func() { k.follow(watch) })
@@ -104,7 +104,7 @@ func New(o Options) (*Keeper, error) {
 }
 
 // errClosing is the error of pulls that end with the launcher.
-var errClosing = launcher.Unavailablef("the launcher is closing; what was fetched stays, and the next pull goes on from there")
+var errClosing = launcher.Unavailablef("the launcher is closing; the fetched files stay, and the next pull resumes from them")
 
 // End ends the pulls, so that waiting callers are answered, and accepts no new ones.
 func (k *Keeper) End() {

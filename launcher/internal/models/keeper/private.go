@@ -64,7 +64,7 @@ func (k *Keeper) prove(v modelstore.Version, credentials fetchapi.Credentials, p
 	err := modelpull.Prove(ctx, modelpull.Options{Program: k.opts.Program, URI: uri, Selection: v.Manifest.Selection, Credentials: credentials, Stderr: k.opts.Stderr, Start: k.opts.Start})
 	cause := causeOf(err)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err, cause = fmt.Errorf("it has not answered within %v", proveTime), fetchapi.ReasonUnavailable
+		err, cause = fmt.Errorf("the source has not answered within %v", proveTime), fetchapi.ReasonUnavailable
 	}
 	switch {
 	case err == nil:
@@ -74,15 +74,15 @@ func (k *Keeper) prove(v modelstore.Version, credentials fetchapi.Credentials, p
 		proof.drop()
 		return &launcher.Error{
 			Code: launcherapi.CodeForbidden, FailureCause: fetchapi.ReasonAccessDenied, Cause: err,
-			Detail: fmt.Sprintf("the model %s is private: whoever has it served shows a right of his own to its source, which says: %v. Set %s in the instance's env_vars or in the launcher's environment", v.Manifest.URI, err, fetchapi.Takes(v.Manifest.URI)),
+			Detail: fmt.Sprintf("the model %s is private, and its source does not let this instance read it: %v; set %s in the instance's env_vars or in the launcher's environment", v.Manifest.URI, err, fetchapi.Takes(v.Manifest.URI)),
 		}
 	case proved && time.Since(before) < proofLasts:
-		k.opts.Logger.Warn("a private model is served by an earlier proof of the right to it: its source cannot be asked", "uri", v.Manifest.URI, "proved", before, "error", err)
+		k.opts.Logger.Warn("cannot ask the source of a private model; an earlier proof of the right to read it still counts", "uri", v.Manifest.URI, "proved", before, "error", err)
 		return nil
 	default:
 		return &launcher.Error{
 			Code: codes[cause], FailureCause: cause, Cause: err,
-			Detail: fmt.Sprintf("the model %s is private, and its source cannot be asked whether it may be read: %v", v.Manifest.URI, err),
+			Detail: fmt.Sprintf("the model %s is private, and its source cannot be asked whether this instance may read it: %v; try again later", v.Manifest.URI, err),
 		}
 	}
 }
@@ -148,7 +148,7 @@ func (p proof) record() {
 		}
 	}
 	if err = errors.Join(err, failed); err != nil { // the source is asked again the next time
-		p.keeper.opts.Logger.Warn("cannot note that a source has let a model be read", "error", err)
+		p.keeper.opts.Logger.Warn("cannot record that a source lets a model be read", "error", err)
 	}
 }
 
@@ -161,6 +161,6 @@ func (p proof) drop() {
 		return
 	}
 	if err := os.Remove(p.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		p.keeper.opts.Logger.Error("a proof that counts no more cannot be removed", "error", err)
+		p.keeper.opts.Logger.Error("cannot remove an outdated proof of the right to read a model", "error", err)
 	}
 }

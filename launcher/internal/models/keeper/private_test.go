@@ -32,7 +32,7 @@ func TestPrivateModelNeedsPermissionOfItsSource(t *testing.T) {
 	for name, env := range map[string]func(string) string{"another token": token("wrong"), "none": token("")} {
 		err := k.MayRead(v, env)
 		assert.Equal(t, launcherapi.CodeForbidden, launcher.CodeOf(err), name)
-		assert.ErrorContains(t, err, "Set HF_TOKEN in the instance's env_vars", name)
+		assert.ErrorContains(t, err, "set HF_TOKEN in the instance's env_vars", name)
 		assert.NotContains(t, err.Error(), "wrong")
 	}
 	v.Wants = append(v.Wants, modelstore.Want{Key: "k", Holder: "b"})

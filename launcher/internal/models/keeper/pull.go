@@ -35,7 +35,7 @@ type pull struct {
 }
 
 // errRemoved is the error of a pull whose model is removed.
-var errRemoved = launcher.Conflictf("somebody has removed the model while it was fetched")
+var errRemoved = launcher.Conflictf("the model was removed during the fetch; pull it again if it is needed")
 
 // Pull starts a pull, and returns when the source has named the model's files. The fetch
 // continues in the background. Pull asks the source even for a model that is there,
@@ -124,7 +124,7 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 	}
 	for _, v := range result.Evicted {
 		k.opts.Evicted(v.Why, v.Bytes)
-		k.opts.Logger.Info("a model was removed to make room for another", "uri", v.Manifest.URI, "id", v.Key, "last_used", v.LastUse, "for", p.URI, "why", v.Why)
+		k.opts.Logger.Info("evicted a model to make room for another", "uri", v.Manifest.URI, "id", v.Key, "last_used", v.LastUse, "for", p.URI, "why", v.Why)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,7 +150,7 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 	p.manifest = nil
 	if !joins {
 		k.opts.Pulled(outcome, p.line.NetworkBytes)
-		k.opts.Logger.Info("a pull is over", "uri", p.URI, "outcome", outcome, "network_bytes", p.line.NetworkBytes, "error", err)
+		k.opts.Logger.Info("a pull has ended", "uri", p.URI, "outcome", outcome, "network_bytes", p.line.NetworkBytes, "error", err)
 	}
 	close(p.over)
 	k.notifyLocked()

@@ -45,7 +45,7 @@ func (k *Keeper) warm(ctx context.Context, id string, others int64) (launcherapi
 		return launcherapi.WarmedModel{}, notFound(&modelstore.NotFoundError{Dir: k.opts.Dir, Name: id})
 	}
 	if v.Damage != nil {
-		return launcherapi.WarmedModel{}, launcher.Conflictf("the model is not whole: %w", v.Damage)
+		return launcherapi.WarmedModel{}, launcher.Conflictf("cannot read the model into main memory, because it is damaged: %w; pull it again", v.Damage)
 	}
 	room := func(held int64) (int64, error) { return k.opts.Room(held + others) }
 	fresh, err := pagecache.Warm(ctx, pagecache.Options{Paths: k.paths(&v), Room: room})
@@ -60,7 +60,7 @@ func (k *Keeper) warm(ctx context.Context, id string, others int64) (launcherapi
 		return warmed, launcher.Storagef("cannot read the model: %w", err)
 	}
 	warmed.PageCacheBytes = k.look(id)
-	k.opts.Logger.Info("a model was read into main memory", "uri", v.Manifest.URI, "fresh_bytes", fresh, "left_bytes", warmed.LeftBytes)
+	k.opts.Logger.Info("read a model into main memory", "uri", v.Manifest.URI, "fresh_bytes", fresh, "left_bytes", warmed.LeftBytes)
 	return warmed, nil
 }
 
@@ -70,7 +70,7 @@ func (k *Keeper) warm(ctx context.Context, id string, others int64) (launcherapi
 func (k *Keeper) warmWanted(id string) {
 	all, err := k.Versions()
 	if err != nil {
-		k.opts.Logger.Warn("cannot look which models are to be in main memory", "error", err)
+		k.opts.Logger.Warn("cannot list the models to read into main memory", "error", err)
 	}
 	slices.SortFunc(all, func(a, b modelstore.Version) int { return b.LastUse.Compare(a.LastUse) })
 	var held int64
@@ -80,7 +80,7 @@ func (k *Keeper) warmWanted(id string) {
 		}
 		warmed, err := k.warm(k.ctx, v.Key, held)
 		if err != nil && k.ctx.Err() == nil {
-			k.opts.Logger.Warn("a model could not be read into main memory", "uri", v.Manifest.URI, "error", err)
+			k.opts.Logger.Warn("cannot read a model into main memory", "uri", v.Manifest.URI, "error", err)
 		}
 		held += *cmp.Or(warmed.PageCacheBytes, &warmed.FreshBytes)
 	}

@@ -44,7 +44,7 @@ func TestJoinedPullWarmsTheModel(t *testing.T) {
 	assert.Equal(t, m.ID, joined.ID)
 	assert.Equal(t, launcherapi.ModelDownloading, joined.State)
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
-	for line := ""; !strings.Contains(line, "a model was read into main memory"); {
+	for line := ""; !strings.Contains(line, "read a model into main memory"); {
 		select {
 		case line = <-said:
 		case <-time.After(patience.Wait()):

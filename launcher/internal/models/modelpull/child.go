@@ -119,7 +119,7 @@ func (c *child) prove() error {
 		case line.Type == fetchapi.TypeError && line.Error != nil:
 			return line.Error
 		case line.Type != fetchapi.TypeNote:
-			return fmt.Errorf("modelfetch was asked whether it may read, and says a line of the type %q", line.Type)
+			return fmt.Errorf("modelfetch was asked whether it may read, and answered with a line of the type %q", line.Type)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (c *child) write(line fetchapi.Line) error {
 	return nil
 }
 
-var errEnded = errors.New("modelfetch has ended without having finished; what it has fetched stays, to be resumed")
+var errEnded = errors.New("modelfetch ended before it was done; the fetched files stay, and the next pull resumes from them")
 
 // grace is how long the child may take to end after hangUp.
 const grace = 5 * time.Second

@@ -25,9 +25,9 @@ func (e Expected) check(m *fetchapi.Manifest) error {
 	differs := max(bytes-e.Bytes, e.Bytes-bytes)
 	switch {
 	case e.Bytes > 0 && differs > max(toleranceBytes, e.Bytes/100*tolerancePercent):
-		return &fetchapi.Error{Reason: fetchapi.ReasonIntegrityMismatch, Detail: fmt.Sprintf("%s has %d bytes, and %d were declared: mend the size that is declared, or the address", m.URI, bytes, e.Bytes)}
+		return &fetchapi.Error{Reason: fetchapi.ReasonIntegrityMismatch, Detail: fmt.Sprintf("%s has %d bytes, but %d are expected: correct the expected size, or the address", m.URI, bytes, e.Bytes)}
 	case e.Digest != "" && digest != "" && digest != e.Digest:
-		return &fetchapi.Error{Reason: fetchapi.ReasonIntegrityMismatch, Detail: fmt.Sprintf("%s has the digest %s, and %s is expected", m.URI, digest, e.Digest)}
+		return &fetchapi.Error{Reason: fetchapi.ReasonIntegrityMismatch, Detail: fmt.Sprintf("%s has the digest %s, but %s is expected: correct the expected digest, or the address", m.URI, digest, e.Digest)}
 	}
 	return nil
 }

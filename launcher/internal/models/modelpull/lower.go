@@ -42,4 +42,4 @@ func lowerPriority(pid int) {
 	}
 }
 
-var errOutOfMemory = errors.New("the kernel has killed modelfetch, which took more memory than it may; what it has fetched stays, to be resumed: raise model_fetch_memory, or set it to 0 for no limit")
+var errOutOfMemory = errors.New("the kernel killed modelfetch, because it exceeded its memory limit; the fetched files stay, and the next pull resumes from them: raise model_fetch_memory, or set it to 0 for no limit")

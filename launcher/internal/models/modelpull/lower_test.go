@@ -41,7 +41,7 @@ func TestModelfetchHasLowestPriority(t *testing.T) {
 			assert.NoError(t, unix.Kill(pid, unix.SIGKILL))
 		},
 	})
-	require.ErrorContains(t, err, "ended without having finished")
+	require.ErrorContains(t, err, "ended before it was done")
 }
 
 func TestOutOfMemoryErrorNamesTheSetting(t *testing.T) {

@@ -74,7 +74,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 // withReason turns an error of a full disk into one with a reason.
 func withReason(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store is full: %v; free some room, and fetch again", err)}
+		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store is full: %v; free some room, and pull again", err)}
 	}
 	return err
 }
@@ -171,11 +171,11 @@ func (p *pull) follow() error {
 			return p.publish(line.Manifest)
 		case fetchapi.TypeError:
 			if line.Error == nil {
-				return errors.New("modelfetch has failed and does not say why")
+				return errors.New("modelfetch failed without a reason")
 			}
 			return line.Error
 		default:
-			return fmt.Errorf("modelfetch says a line of the unknown type %q", line.Type)
+			return fmt.Errorf("modelfetch wrote a line of the unknown type %q", line.Type)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (p *pull) follow() error {
 // the version, or another pull fetches it, the child only proves that it may read it.
 func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 	if m == nil {
-		return errors.New("modelfetch gives no manifest")
+		return errors.New("modelfetch wrote no manifest")
 	}
 	if p.fetch != nil { // the source changed after the first manifest
 		if err := p.fetch.GiveUp(true); err != nil {
@@ -193,7 +193,7 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 		p.fetch = nil
 	}
 	if !m.SameSelection(p.Clean()) {
-		return fmt.Errorf("modelfetch was asked for %q of the files, and gives %q", p.Selection, m.Selection)
+		return fmt.Errorf("modelfetch was asked for the files %q, and its manifest has %q", p.Selection, m.Selection)
 	}
 	if err := p.check(m); err != nil {
 		return err
@@ -222,7 +222,7 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 func (p *pull) reportEvictions(first int) {
 	for _, v := range p.fetch.Evicted[first:] {
 		p.result.Evicted = append(p.result.Evicted, v)
-		p.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("%s, revision %s, is removed to make room: it was used longest ago, at %s", v.Manifest.URI, v.Manifest.Revision, v.LastUse.Format(time.RFC3339))})
+		p.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("evicted %s, revision %s, to make room: it was used least recently, at %s", v.Manifest.URI, v.Manifest.Revision, v.LastUse.Format(time.RFC3339))})
 	}
 }
 
@@ -233,7 +233,7 @@ func (p *pull) wanted(m *fetchapi.Manifest) modelstore.Want {
 // publish publishes the fetched files, if they are those that were admitted.
 func (p *pull) publish(m *fetchapi.Manifest) error {
 	if p.fetch == nil || m == nil {
-		return errors.New("modelfetch says that it is done and was not told to begin")
+		return errors.New("modelfetch reported its end before it was told to begin")
 	}
 	same := m.URI == p.asked.URI && m.SameSelection(p.asked.Selection) && slices.Equal(m.LeftOut, p.asked.LeftOut) && len(m.Files) == len(p.asked.Files) && (p.asked.Revision == "" || m.Revision == p.asked.Revision)
 	for n := 0; same && n < len(m.Files); n++ {
@@ -241,7 +241,7 @@ func (p *pull) publish(m *fetchapi.Manifest) error {
 		same = asked.Path == got.Path && asked.Size == got.Size && (asked.SHA256 == "" || asked.SHA256 == got.SHA256)
 	}
 	if !same {
-		return errors.New("modelfetch has fetched something else than was admitted")
+		return errors.New("modelfetch fetched another version than the one that was admitted; pull again")
 	}
 	if err := p.check(m); err != nil {
 		return err

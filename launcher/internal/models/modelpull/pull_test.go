@@ -253,19 +253,19 @@ func TestUnlessThereDoesNotMoveTheBranchBack(t *testing.T) {
 
 func TestWrongAnswersOfModelfetchFailThePull(t *testing.T) {
 	for child, says := range map[string]string{
-		"something else":     "something else than was admitted",
-		"a larger file":      "something else than was admitted",
+		"something else":     "another version than the one that was admitted",
+		"a larger file":      "another version than the one that was admitted",
 		"a name that leaves": `".."`,
 		"nothing fetched":    "was not fetched",
-		"done at once":       "was not told to begin",
-		"proved unasked":     "may read and was not asked",
-		"proved at once":     "may read and was not asked",
-		"no manifest":        "gives no manifest",
-		"no reason":          "does not say why",
+		"done at once":       "before it was told to begin",
+		"proved unasked":     "may read before it was asked",
+		"proved at once":     "may read before it was asked",
+		"no manifest":        "wrote no manifest",
+		"no reason":          "failed without a reason",
 		"an unknown line":    `unknown type "hello"`,
 		"no JSON":            "cannot read a line of modelfetch",
-		"an end":             "ended without having finished",
-		"an early end":       "ended without having finished",
+		"an end":             "ended before it was done",
+		"an early end":       "ended before it was done",
 	} {
 		t.Run(child, func(t *testing.T) {
 			s, _ := store(t)
@@ -286,7 +286,7 @@ func TestModelThatDiffersFromDeclarationIsRefused(t *testing.T) {
 	for child, at := range map[string]string{"right": "before it is fetched", "hashes last": "once it is fetched"} {
 		s, _ := store(t)
 		_, err := pullExpecting(t.Context(), t, s, child, ignore, Expected{Digest: other})
-		require.ErrorContains(t, err, announced().Digest()+", and "+other+" is expected", at)
+		require.ErrorContains(t, err, announced().Digest()+", but "+other+" is expected", at)
 		assert.True(t, failedFor(err, fetchapi.ReasonIntegrityMismatch))
 		if _, there := s.Version(announced().Key()); child == "right" {
 			assert.False(t, there)
@@ -303,7 +303,7 @@ func TestModelThatDiffersFromDeclarationIsRefused(t *testing.T) {
 		if err := (Expected{Bytes: declared}).check(m); taken {
 			require.NoError(t, err, declared)
 		} else {
-			require.ErrorContains(t, err, fmt.Sprintf("has 1073741824 bytes, and %d were declared", declared))
+			require.ErrorContains(t, err, fmt.Sprintf("has 1073741824 bytes, but %d are expected", declared))
 		}
 	}
 }

@@ -16,13 +16,13 @@ func (o *Options) amend() (v modelstore.Version, there bool, err error) {
 // errRemovedMeanwhile ends a pull that had nothing to fetch: the version was there, or
 // another pull fetched it. It was removed before the source answered, so Run tries
 // again.
-var errRemovedMeanwhile = errors.New("the model was removed meanwhile")
+var errRemovedMeanwhile = errors.New("the model was removed during the pull; pull it again")
 
 // wantProved records the want of the version, after the source has let the child read
 // it.
 func (p *pull) wantProved() error {
 	if p.asked == nil || p.fetch != nil {
-		return errors.New("modelfetch says that it may read and was not asked")
+		return errors.New("modelfetch reported that it may read before it was asked")
 	}
 	v, there := p.Store.Version(p.asked.Key())
 	if p.joins == nil && there && v.Damage == nil {
