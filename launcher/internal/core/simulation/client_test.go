@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -93,17 +92,17 @@ func (w *world) ask(r *request) {
 func (r *request) call(ctx context.Context, l *life) (result launcherapi.SwapResult, err error) {
 	switch r.what {
 	case "create":
-		_, err = l.sup.Create(supervisor.Create{ID: r.id, Spec: r.spec()})
+		_, err = l.sup.Create(launcher.CreateRequest{ID: r.id, Spec: r.spec()})
 	case "delete":
 		_, err = l.sup.Delete(ctx, r.id)
 	case "delete all":
 		_, err = l.sup.DeleteAll(ctx)
 	case "sleep":
-		if _, err = l.sup.Sleep(r.id, supervisor.Ask{Level: r.level, Drain: -1}); err == nil {
+		if _, err = l.sup.Sleep(r.id, launcher.VerbRequest{Level: r.level, Drain: -1}); err == nil {
 			_, err = l.sup.AwaitState(ctx, r.id, launcher.Sleeping)
 		}
 	case "wake":
-		if _, err = l.sup.Wake(r.id, supervisor.Ask{}); err == nil {
+		if _, err = l.sup.Wake(r.id, launcher.VerbRequest{}); err == nil {
 			_, err = l.sup.AwaitState(ctx, r.id, launcher.Awake)
 		}
 	default:

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -234,7 +233,7 @@ func (w *world) deleteEverything() {
 	}
 	for _, uuid := range []string{"g0", "g1"} {
 		s := step{request: "probe of " + uuid, gpus: []string{uuid}, share: "0.95"}
-		if _, err := w.life.sup.Create(supervisor.Create{ID: "probe-" + uuid, Spec: s.spec()}); err != nil {
+		if _, err := w.life.sup.Create(launcher.CreateRequest{ID: "probe-" + uuid, Spec: s.spec()}); err != nil {
 			w.m.wrong(nothingIsLeft, "GPU %s cannot be used again: %v", uuid, err)
 		}
 		if _, err := w.life.sup.Delete(context.Background(), "probe-"+uuid); err != nil {

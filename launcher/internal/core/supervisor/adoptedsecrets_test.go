@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -57,7 +58,7 @@ func TestLogOfAnUnwatchedEndShowsNoSecret(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		s := spec("0.9")
 		s.Args = append(s.Args, "--api-key", "sk-flag")
-		_, err := r.Create(Create{ID: "a", Spec: s})
+		_, err := r.Create(launcher.CreateRequest{ID: "a", Spec: s})
 		require.NoError(t, err)
 		memory := remembered(t, r)
 		fresh, _ := nextLife(t, r, telling)

@@ -15,7 +15,7 @@ func TestEngineIsCheckedUntilItObeysOnce(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.3")
 		r.engine.sleep = func(context.Context) error { return errors.New("not now") }
-		_, err := r.Sleep("a", Ask{})
+		_, err := r.Sleep("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.ErrorContains(t, err, "not now")

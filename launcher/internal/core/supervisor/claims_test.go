@@ -24,7 +24,7 @@ func (r *rig) toMake(swapID, id string, args ...string) ClaimRequest {
 	r.t.Helper()
 	s := spec("0.3")
 	s.Args = append(s.Args, args...)
-	d, err := r.Draft(Create{ID: id, Spec: s})
+	d, err := r.Draft(launcher.CreateRequest{ID: id, Spec: s})
 	require.NoError(r.t, err)
 	room := d.Want
 	room.SwapID = swapID
@@ -55,7 +55,7 @@ func dry(ask ClaimRequest) ClaimRequest { ask.DryRun = true; return ask }
 func TestClaimedIDIsTakenForOthers(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := r.claims(r.toMake("s", "x"))
-		_, created := r.Create(Create{ID: "x", Spec: spec("0.1")})
+		_, created := r.Create(launcher.CreateRequest{ID: "x", Spec: spec("0.1")})
 		_, claimed := r.tryClaim(r.toMake("other", "x"))
 		_, considered := r.tryClaim(dry(r.toMake("other", "x")))
 		for _, err := range []error{created, claimed, considered} {
@@ -64,7 +64,7 @@ func TestClaimedIDIsTakenForOthers(t *testing.T) {
 		}
 		require.NoError(t, c.Start(t.Context()), "its own swap makes it")
 		require.NoError(t, c.SendBack(t.Context()))
-		_, err := r.Create(Create{ID: "x", Spec: spec("0.1")})
+		_, err := r.Create(launcher.CreateRequest{ID: "x", Spec: spec("0.1")})
 		assert.Error(t, err, "it is the swap's until that is over")
 		c.Release()
 		r.create("x", "0.1")
@@ -116,7 +116,7 @@ func TestVictimIsMovedOnlyByItsSwap(t *testing.T) {
 		r.awake("v", "0.3")
 		r.asleep("v")
 		c := r.claims(toDo(ledger.Plan{SwapID: "s", Evict: []string{"v"}, Out: []string{}, Room: &ledger.Want{}}))
-		_, woken := r.Wake("v", Ask{})
+		_, woken := r.Wake("v", launcher.VerbRequest{})
 		_, in := r.tryClaim(toDo(ledger.Plan{SwapID: "other", In: "v", Room: &ledger.Want{ID: "v"}}))
 		_, victim := r.tryClaim(toDo(ledger.Plan{SwapID: "other", Evict: []string{"v"}}))
 		_, evicted := r.Reclaim(ledger.Plan{SwapID: "other", Evict: []string{"v"}}).Evict(t.Context(), "v")
@@ -151,7 +151,7 @@ func TestSparedVictimIsFreeAfterTheSwap(t *testing.T) {
 		c.Release()
 		_, err := c.Evict(t.Context(), "v")
 		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "it is no victim any more")
-		_, err = r.Wake("v", Ask{})
+		_, err = r.Wake("v", launcher.VerbRequest{})
 		assert.NoError(t, err)
 	})
 }
@@ -184,7 +184,7 @@ func TestEvictStopsOnlyASleeper(t *testing.T) {
 		"an awake instance is left alone": {before: func(r *rig) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			require.NoError(r.t, r.wake(r.instances["v"], "s", Ask{}, devmem.Reading{}))
+			require.NoError(r.t, r.wake(r.instances["v"], "s", launcher.VerbRequest{}, devmem.Reading{}))
 		}, code: launcherapi.CodeConflict, listed: true},
 		"a deleted instance is gone":     {before: func(r *rig) { _, _ = r.Delete(r.t.Context(), "v") }},
 		"a failed instance stays listed": {before: func(r *rig) { r.runner.tree("v").exitCode(1) }, listed: true},
@@ -211,7 +211,7 @@ func TestPortsOfANewInstanceOpenAtAdmission(t *testing.T) {
 		gate := r.gates.gate("b")
 		require.NotNil(t, gate)
 		assert.Equal(t, "shut", gate.get())
-		_, err := r.Create(Create{ID: "c", Spec: r.toMake("", "c", "--port", "8123").Draft.create.Spec})
+		_, err := r.Create(launcher.CreateRequest{ID: "c", Spec: r.toMake("", "c", "--port", "8123").Draft.create.Spec})
 		assert.Equal(t, launcherapi.CodePortTaken, launcher.CodeOf(err))
 		assert.ErrorContains(t, err, "swap s has claimed port 8123 for instance b")
 		_, err = r.tryClaim(r.toMake("other", "d", "--port", "8123"))
@@ -256,7 +256,7 @@ func TestSwapToATakenPortLeavesNoClaim(t *testing.T) {
 		}
 		assert.Equal(t, revision, r.opts.Feed.Revision())
 		r.awake("b", "0.3") // the swap has claimed neither its id nor its room
-		_, err := r.Wake("v", Ask{})
+		_, err := r.Wake("v", launcher.VerbRequest{})
 		require.NoError(t, err)
 	})
 }
@@ -265,7 +265,7 @@ func TestNewInstanceHasItsPlaceFromAdmission(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.1")
 		claim := r.claims(r.toMake("s", "b"))
-		_, err := r.Create(Create{ID: "c", Spec: spec("0.1")})
+		_, err := r.Create(launcher.CreateRequest{ID: "c", Spec: spec("0.1")})
 		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err))
 		assert.ErrorContains(t, err, "max_instances")
 		require.NoError(t, claim.Start(t.Context()))
@@ -293,7 +293,7 @@ func TestWaitingSwapIsNotCountedAsRefused(t *testing.T) {
 		_, soon := errors.AsType[*ledger.MinResidencyError](err)
 		require.True(t, soon, "%v", err)
 		assert.Empty(t, seen.of)
-		_, err = r.Create(Create{ID: "a", Spec: spec("0.1")})
+		_, err = r.Create(launcher.CreateRequest{ID: "a", Spec: spec("0.1")})
 		require.Error(t, err)
 		assert.Equal(t, map[string]int{launcherapi.CodeExists: 1}, seen.of)
 	}, func(o *Options) {
@@ -312,7 +312,7 @@ func TestSwapWithNothingToDoOwnsNothing(t *testing.T) {
 		in, out := c.Show()
 		assert.Equal(t, "a", in.InstanceID)
 		assert.Empty(t, out)
-		_, err = r.Sleep("a", Ask{})
+		_, err = r.Sleep("a", launcher.VerbRequest{})
 		require.NoError(t, err, "it is nobody's")
 		c.Release()
 	})
@@ -321,7 +321,7 @@ func TestSwapWithNothingToDoOwnsNothing(t *testing.T) {
 func TestRecoveredSwapClaimsItsNewIDAgain(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := r.Reclaim(r.toMake("s", "x").Plan)
-		_, err := r.Create(Create{ID: "x", Spec: spec("0.1")})
+		_, err := r.Create(launcher.CreateRequest{ID: "x", Spec: spec("0.1")})
 		assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err))
 		c.Release()
 		r.create("x", "0.1")
@@ -340,10 +340,10 @@ func TestRecoveredSwapClaimsMarkedAndUnrecordedInstances(t *testing.T) {
 		_, out := c.Show()
 		require.Len(t, out, 2)
 		assert.Equal(t, []string{"its", "lost"}, []string{out[0].InstanceID, out[1].InstanceID})
-		_, err := r.Sleep("lost", Ask{})
+		_, err := r.Sleep("lost", launcher.VerbRequest{})
 		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "it is the swap's")
 		c.Release()
-		_, err = r.Sleep("lost", Ask{})
+		_, err = r.Sleep("lost", launcher.VerbRequest{})
 		require.NoError(t, err)
 		others, err := r.Get("others")
 		require.NoError(t, err)
@@ -467,7 +467,7 @@ func TestRefusedCreateAndItsDeleteDoNotRace(t *testing.T) {
 	r := newRig(t, func(o *Options) { logs.fakeLogs = o.Logs.(fakeLogs); o.Logs = logs })
 	created := make(chan error, 1)
 	go func() {
-		_, err := r.Create(Create{ID: "a", Spec: spec("0.3")})
+		_, err := r.Create(launcher.CreateRequest{ID: "a", Spec: spec("0.3")})
 		created <- err
 	}()
 	<-logs.asked

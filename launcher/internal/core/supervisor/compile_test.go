@@ -58,7 +58,7 @@ func compiles(t *testing.T, do func(t *testing.T, r *rig, ready *atomic.Bool), c
 func (r *rig) coldly(id, gpu string, more ...string) (started bool) {
 	r.t.Helper()
 	s := launcherapi.InstanceSpec{Args: append([]string{"model", "--gpu-memory-utilization", "0.2"}, more...), GPUUUIDs: []string{gpu}}
-	view, err := r.Create(Create{ID: id, Spec: s})
+	view, err := r.Create(launcher.CreateRequest{ID: id, Spec: s})
 	require.NoError(r.t, err)
 	require.Equal(r.t, string(launcher.Starting), view.State)
 	return r.runs(id)
@@ -181,7 +181,7 @@ func TestWaitForAPreloaderTakesNoCompileTurn(t *testing.T) {
 		f.runner, f.wait = r.runner, make(chan struct{})
 		assert.False(t, r.coldly("a", "g0"))
 		s := launcherapi.InstanceSpec{Args: []string{"model", "--gpu-memory-utilization", "0.2"}, GPUUUIDs: []string{"g1"}, StartMethod: launcherapi.StartExec}
-		_, err := r.Create(Create{ID: "b", Spec: s})
+		_, err := r.Create(launcher.CreateRequest{ID: "b", Spec: s})
 		require.NoError(t, err)
 		assert.True(t, r.runs("b"))
 		close(f.wait)

@@ -22,7 +22,7 @@ func configured(t *testing.T, r *rig, content string) (original, told string) {
 	require.NoError(t, os.WriteFile(original, []byte(content), 0o644))
 	s := spec("0.9")
 	s.Args = append(s.Args, "--config="+original, "--seed", "1")
-	_, err := r.Create(Create{ID: "a", Spec: s})
+	_, err := r.Create(launcher.CreateRequest{ID: "a", Spec: s})
 	require.NoError(t, err)
 	synctest.Wait()
 	args := r.runner.started[0].Args

@@ -18,19 +18,12 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Create is the request for a new instance.
-type Create struct {
-	ID     string // empty: the supervisor generates one
-	Spec   launcherapi.InstanceSpec
-	DryRun bool // change nothing, and start no preloader
-}
-
 // Draft is a create call that was read and found valid, and has changed nothing yet.
 type Draft struct {
 	ID   string
 	Want ledger.Want
 
-	create   Create
+	create   launcher.CreateRequest
 	engine   engine.Engine
 	plan     engine.Plan
 	secrets  secrets.Set
@@ -44,7 +37,7 @@ var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 // Draft reads a create call: engine, GPUs, arguments, environment. It changes nothing,
 // except that it may start a preloader if the request insists on a fork. The error of
 // an invalid request has code invalid.
-func (s *Supervisor) Draft(c Create) (*Draft, error) {
+func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	if c.ID == "" {
 		c.ID = uuid.NewString()
 	}
@@ -158,7 +151,7 @@ func engineGPUs(devices []gpu.Device) []engine.GPU {
 //	state of the id   effect
 //	no such id        a new instance, starting
 //	any               error, code exists
-func (s *Supervisor) Create(c Create) (launcherapi.Instance, error) {
+func (s *Supervisor) Create(c launcher.CreateRequest) (launcherapi.Instance, error) {
 	d, err := s.Draft(c)
 	if err != nil {
 		return launcherapi.Instance{}, err

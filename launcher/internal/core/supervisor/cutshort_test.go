@@ -18,7 +18,7 @@ func TestSleepCutShortIsUndoneAtOnce(t *testing.T) {
 		r.engine.sleep = never
 		r.awake("a", "0.9")
 		began := time.Now()
-		_, err := r.Sleep("a", Ask{})
+		_, err := r.Sleep("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		synctest.Wait()
 		r.under(func() { r.cutShort(r.instances["a"]) })
@@ -43,7 +43,7 @@ func TestSlowSleepCutShortDoesNotKillTheEngine(t *testing.T) {
 			}
 		}
 		r.awake("a", "0.9")
-		_, err := r.Sleep("a", Ask{})
+		_, err := r.Sleep("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		synctest.Wait()
 		r.under(func() { r.cutShort(r.instances["a"]) })
@@ -59,12 +59,12 @@ func TestWakeCutShortIsUndoneAtOnce(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.engine.wake = never
 		r.awake("a", "0.9")
-		_, err := r.Sleep("a", Ask{Level: 2})
+		_, err := r.Sleep("a", launcher.VerbRequest{Level: 2})
 		require.NoError(t, err)
 		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 		began := time.Now()
-		_, err = r.Wake("a", Ask{})
+		_, err = r.Wake("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		synctest.Wait()
 		r.under(func() { r.cutShort(r.instances["a"]) })
@@ -81,11 +81,11 @@ func TestSleepAtSameLevelRepeatsTheLastLevel(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		for _, c := range []struct{ ask, level int }{{sameLevel, 1}, {2, 2}, {sameLevel, 2}, {1, 1}} {
-			r.under(func() { require.NoError(t, r.sleep(r.instances["a"], "", Ask{Level: c.ask})) })
+			r.under(func() { require.NoError(t, r.sleep(r.instances["a"], "", launcher.VerbRequest{Level: c.ask})) })
 			view, err := r.AwaitState(t.Context(), "a", launcher.Sleeping)
 			require.NoError(t, err)
 			assert.Equal(t, c.level, view.SleepLevel)
-			_, err = r.Wake("a", Ask{})
+			_, err = r.Wake("a", launcher.VerbRequest{})
 			require.NoError(t, err)
 			_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
 			require.NoError(t, err)

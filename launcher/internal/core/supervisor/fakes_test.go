@@ -463,7 +463,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 // create creates an instance that takes that share of GPU g0.
 func (r *rig) create(id, share string) launcherapi.Instance {
 	r.t.Helper()
-	view, err := r.Create(Create{ID: id, Spec: spec(share)})
+	view, err := r.Create(launcher.CreateRequest{ID: id, Spec: spec(share)})
 	require.NoError(r.t, err)
 	return view
 }
@@ -482,7 +482,7 @@ func (r *rig) awake(id, share string) {
 
 func (r *rig) asleep(id string) {
 	r.t.Helper()
-	_, err := r.Sleep(id, Ask{Drain: -1})
+	_, err := r.Sleep(id, launcher.VerbRequest{Drain: -1})
 	require.NoError(r.t, err)
 	_, err = r.AwaitState(r.t.Context(), id, launcher.Sleeping)
 	require.NoError(r.t, err)

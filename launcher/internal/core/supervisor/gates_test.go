@@ -120,7 +120,7 @@ func TestShutGateNamesTheState(t *testing.T) {
 		r.asleep("a")
 		require.Equal(t, []string{"falling_asleep", "sleeping"}, gates.all()[1:])
 		r.engine.wake = broken
-		_, err := r.Wake("a", Ask{})
+		_, err := r.Wake("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
 		require.Error(t, err)

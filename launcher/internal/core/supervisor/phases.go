@@ -23,7 +23,7 @@ func (c *Claim) Drain(ctx context.Context, id string) (cut int, err error) {
 		return 0, err
 	}
 	c.s.mu.Lock()
-	err = c.s.sleep(i, c.plan.SwapID, Ask{Level: c.plan.Level, Drain: c.plan.Drain})
+	err = c.s.sleep(i, c.plan.SwapID, launcher.VerbRequest{Level: c.plan.Level, Drain: c.plan.Drain})
 	c.s.mu.Unlock()
 	if err == nil {
 		_, err = c.s.await(ctx, i, func() bool {
@@ -147,7 +147,7 @@ func (c *Claim) Wake(ctx context.Context) error {
 	c.s.mu.Lock()
 	i.gateHeldShut = true
 	c.s.setGate(i)
-	err = c.s.verb(i, c.plan.SwapID, Ask{}, launcher.EventWakeAsked, c.s.opts.Limits.Wake, func() error { return nil })
+	err = c.s.verb(i, c.plan.SwapID, launcher.VerbRequest{}, launcher.EventWakeAsked, c.s.opts.Limits.Wake, func() error { return nil })
 	if err == nil {
 		c.room = nil // from now on the ledger counts the instance itself
 	}

@@ -90,7 +90,7 @@ func remembered(t *testing.T, r *rig) SavedState {
 
 func (r *rig) wakes(id string) []string {
 	r.t.Helper()
-	_, err := r.Wake(id, Ask{})
+	_, err := r.Wake(id, launcher.VerbRequest{})
 	require.NoError(r.t, err)
 	_, err = r.AwaitState(r.t.Context(), id, launcher.Awake)
 	require.NoError(r.t, err)
@@ -179,7 +179,7 @@ func TestUnadoptedEngineKeepsItsStateAndLives(t *testing.T) {
 		assert.Equal(t, "awake", view.State)
 		assert.Contains(t, view.Reason, "too many open files")
 		assert.Equal(t, "open", fresh.gates.gate("a").get())
-		_, err = fresh.Create(Create{ID: "b", Spec: spec("0.9")})
+		_, err = fresh.Create(launcher.CreateRequest{ID: "b", Spec: spec("0.9")})
 		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err), "its memory is counted: %v", err)
 
 		view, err = fresh.Await(t.Context(), "a", func(i launcherapi.Instance) bool { return i.Reason == "" })
@@ -243,7 +243,7 @@ func TestUnrecordedEngineIsListedAndLives(t *testing.T) {
 		assert.Equal(t, "awake", view.State)
 		assert.Equal(t, []string{"g0"}, view.GPUUUIDs, "it holds memory there")
 		assert.Contains(t, view.Reason, "without a record")
-		_, err = fresh.Sleep("a", Ask{})
+		_, err = fresh.Sleep("a", launcher.VerbRequest{})
 		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "nobody knows where it listens")
 		time.Sleep(time.Hour)
 		assert.Equal(t, "awake", fresh.state("a"), "it runs until it is deleted")
@@ -273,7 +273,7 @@ func TestUnknownSleepLevelCountsAs2(t *testing.T) {
 				r.awake("a", "0.9")
 				r.asleep("a")
 				r.wakes("a")
-				_, err := r.Sleep("a", Ask{Level: c.level})
+				_, err := r.Sleep("a", launcher.VerbRequest{Level: c.level})
 				require.NoError(t, err)
 				_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 				require.NoError(t, err)
@@ -304,7 +304,7 @@ func TestSleepLevelIsSavedBeforeTheEngineSleeps(t *testing.T) {
 			told = true
 			return nil
 		}
-		_, err := r.Sleep("a", Ask{Level: 2})
+		_, err := r.Sleep("a", launcher.VerbRequest{Level: 2})
 		require.NoError(t, err)
 		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
@@ -317,7 +317,7 @@ func TestEngineAnswerOverridesADoubtedRecord(t *testing.T) {
 		r.awake("a", "0.9")
 		falls := make(chan struct{})
 		r.engine.sleep = func(context.Context) error { <-falls; return nil }
-		_, err := r.Sleep("a", Ask{})
+		_, err := r.Sleep("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		synctest.Wait() // the last state that can be written
 		r.records.failing(syscall.ENOSPC)
@@ -363,7 +363,7 @@ func TestResumedCompleteSleepWaitsForNoMemory(t *testing.T) {
 				r.awakeWith("a", known)
 				slept := make(chan struct{})
 				r.engine.sleep = func(ctx context.Context) error { close(slept); return never(ctx) } // the engine sleeps, and the launcher dies
-				_, err := r.Sleep("a", Ask{})
+				_, err := r.Sleep("a", launcher.VerbRequest{})
 				require.NoError(t, err)
 				<-slept
 				r.gpus.hold("g0", firstPID, 2)
@@ -389,7 +389,7 @@ func TestResumedSleepWaitsForLateMemory(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
 				r.awakeWith("a", known)
 				r.engine.sleep = never
-				_, err := r.Sleep("a", Ask{})
+				_, err := r.Sleep("a", launcher.VerbRequest{})
 				require.NoError(t, err)
 				memory := remembered(t, r)
 				fresh, _ := nextLife(t, r)

@@ -13,7 +13,7 @@ import (
 func TestResidueShrinksWhenMemoryComesBackLate(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awakeWith("a", 70)
-		_, err := r.Sleep("a", Ask{})
+		_, err := r.Sleep("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		view, err := r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
@@ -40,7 +40,7 @@ func TestResidueShrinksWhenMemoryComesBackLate(t *testing.T) {
 func TestUnlistedSleeperKeepsItsResidue(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awakeWith("a", 70)
-		_, err := r.Sleep("a", Ask{})
+		_, err := r.Sleep("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)

@@ -17,7 +17,7 @@ func TestResumedSleepOfAHangingEngineEndsInTime(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awakeWith("a", 40)
 		r.engine.sleep = never
-		_, err := r.Sleep("a", Ask{})
+		_, err := r.Sleep("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		synctest.Wait()
 		memory := remembered(t, r)

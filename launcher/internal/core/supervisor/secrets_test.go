@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -28,7 +29,7 @@ func TestSecretIsHiddenEverywhere(t *testing.T) {
 			"FROM_CONFIG": {Value: "sk-config sk-nested"}, "SOME_TOKEN": {Value: "true"},
 		}
 		s.Annotations = map[string]string{"note": "key sk-flag, pass sk-env, blob sk-blob", launcherapi.AnnotationPinned: "true"}
-		view, err := r.Create(Create{ID: "a", Spec: s})
+		view, err := r.Create(launcher.CreateRequest{ID: "a", Spec: s})
 		require.NoError(t, err)
 		r.runner.tree("a").exitCode(1)
 		synctest.Wait()
@@ -65,7 +66,7 @@ func TestRefusalShowsNoSecret(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		s := spec("0.9")
 		s.Args = append(s.Args, "--api-key", "sk-flag", "--port", "sk-flag", "--seed")
-		_, err := r.Create(Create{ID: "a", Spec: s})
+		_, err := r.Create(launcher.CreateRequest{ID: "a", Spec: s})
 		require.ErrorContains(t, err, "--port")
 		assert.NotContains(t, err.Error(), "sk-flag")
 	})

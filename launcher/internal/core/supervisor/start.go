@@ -21,7 +21,7 @@ import (
 // startMethod decides how an instance is started. If the request insists on fork, a
 // preloader has to be ready now. If none is, startMethod starts one for the next request,
 // except in a dry run.
-func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
+func (s *Supervisor) startMethod(c launcher.CreateRequest, plan engine.Plan) (string, error) {
 	method := c.Spec.StartMethod
 	if method == "" {
 		method = s.opts.StartMethod

@@ -79,7 +79,7 @@ func TestStartMethodDecidesHowAnEngineStarts(t *testing.T) {
 				forker.runner = r.runner
 				s := spec("0.3")
 				s.StartMethod = c.method
-				_, err := r.Create(Create{ID: "a", Spec: s})
+				_, err := r.Create(launcher.CreateRequest{ID: "a", Spec: s})
 				if c.code != "" {
 					assert.Equal(t, c.code, launcher.CodeOf(err))
 					list, _ := r.List()
@@ -103,7 +103,7 @@ func TestForkIsRefusedWithoutPreloaders(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		s := spec("0.3")
 		s.StartMethod = "fork"
-		_, err := r.Create(Create{ID: "a", Spec: s})
+		_, err := r.Create(launcher.CreateRequest{ID: "a", Spec: s})
 		assert.Equal(t, launcherapi.CodeInvalid, launcher.CodeOf(err))
 		r.awake("b", "0.3")
 		view, err := r.Get("b")
@@ -131,10 +131,10 @@ func TestDryRunStartsNoPreloader(t *testing.T) {
 		in(t, func(t *testing.T, r *rig) {
 			s := spec("0.3")
 			s.StartMethod = launcherapi.StartFork
-			_, err := r.Draft(Create{ID: "a", Spec: s, DryRun: true})
+			_, err := r.Draft(launcher.CreateRequest{ID: "a", Spec: s, DryRun: true})
 			assert.Equal(t, busy != nil, err != nil)
 			assert.Zero(t, forker.checked)
-			_, _ = r.Draft(Create{ID: "a", Spec: s})
+			_, _ = r.Draft(launcher.CreateRequest{ID: "a", Spec: s})
 			assert.Equal(t, 1, forker.checked, "else one would never be ready")
 		}, func(o *Options) { o.Forker = forker })
 	}
@@ -146,7 +146,7 @@ func waits(t *testing.T, do func(t *testing.T, r *rig, f *fakeForker), change ..
 	f := &fakeForker{}
 	in(t, func(t *testing.T, r *rig) {
 		f.runner, f.wait = r.runner, make(chan struct{})
-		view, err := r.Create(Create{ID: "a", Spec: spec("0.3")})
+		view, err := r.Create(launcher.CreateRequest{ID: "a", Spec: spec("0.3")})
 		require.NoError(t, err)
 		assert.Equal(t, string(launcher.Starting), view.State, "the call is answered at once")
 		assert.Equal(t, "waiting for the preloader", view.Reason)

@@ -55,7 +55,7 @@ func TestInstanceIsStoppedOnlyWhenItsTreeIsGone(t *testing.T) {
 		assert.Contains(t, view.Reason, "too many open files")
 		assert.Equal(t, r.gates.gate("a").port, view.Port)
 		assert.False(t, r.gates.gate("a").closed, "its port stays")
-		_, err = r.Create(Create{ID: "b", Spec: spec("0.5")})
+		_, err = r.Create(launcher.CreateRequest{ID: "b", Spec: spec("0.5")})
 		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err), "its memory stays charged")
 
 		heal()
@@ -149,7 +149,7 @@ func TestLeftoversOfACrashStayChargedUntilGone(t *testing.T) {
 		assert.Contains(t, view.Reason, "the cause in words", "why it failed is still said")
 		assert.Contains(t, view.Reason, "too many open files")
 		assert.NotZero(t, view.Port)
-		_, err = r.Create(Create{ID: "b", Spec: spec("0.5")})
+		_, err = r.Create(launcher.CreateRequest{ID: "b", Spec: spec("0.5")})
 		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err))
 		heal()
 		require.NoError(t, r.AwaitRest(t.Context(), "a"))
@@ -157,7 +157,7 @@ func TestLeftoversOfACrashStayChargedUntilGone(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotContains(t, view.Reason, "too many open files")
 		assert.Zero(t, view.Port, "it has given its port back")
-		_, err = r.Create(Create{ID: "b", Spec: spec("0.5")})
+		_, err = r.Create(launcher.CreateRequest{ID: "b", Spec: spec("0.5")})
 		assert.NoError(t, err)
 	})
 }
@@ -257,7 +257,7 @@ func TestEndingSleeperCountsWithItsResidueAfterRestart(t *testing.T) {
 		defer fresh.Close(context.Background(), false)
 		defer close(r.runner.tree("a").release)
 		require.Equal(t, "stopping", fresh.state("a"))
-		_, err := fresh.Create(Create{ID: "b", Spec: spec("0.5")})
+		_, err := fresh.Create(launcher.CreateRequest{ID: "b", Spec: spec("0.5")})
 		assert.NoError(t, err)
 	})
 }

@@ -57,7 +57,7 @@ func TestInstancePassesThroughItsWholeLife(t *testing.T) {
 		assert.Equal(t, "open", r.gates.gate("a").get())
 		r.asleep("a")
 		assert.Equal(t, "shut", r.gates.gate("a").get())
-		_, err := r.Wake("a", Ask{})
+		_, err := r.Wake("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
 		require.NoError(t, err)
@@ -78,9 +78,14 @@ func TestUnrequestedExitIsAFailureInEveryState(t *testing.T) {
 	for name, bring := range map[string]func(r *rig){
 		"starting":       func(r *rig) { r.engine.ready = broken; r.create("a", "0.9") },
 		"awake":          func(r *rig) { r.awake("a", "0.9") },
-		"falling_asleep": func(r *rig) { r.engine.sleep = never; r.awake("a", "0.9"); _, _ = r.Sleep("a", Ask{}) },
+		"falling_asleep": func(r *rig) { r.engine.sleep = never; r.awake("a", "0.9"); _, _ = r.Sleep("a", launcher.VerbRequest{}) },
 		"sleeping":       func(r *rig) { r.awake("a", "0.9"); r.asleep("a") },
-		"waking":         func(r *rig) { r.engine.wake = never; r.awake("a", "0.9"); r.asleep("a"); _, _ = r.Wake("a", Ask{}) },
+		"waking": func(r *rig) {
+			r.engine.wake = never
+			r.awake("a", "0.9")
+			r.asleep("a")
+			_, _ = r.Wake("a", launcher.VerbRequest{})
+		},
 	} {
 		t.Run("while "+name, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
@@ -121,7 +126,7 @@ func TestHangingSleepIsUndone(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.engine.sleep = never
-		_, err := r.Sleep("a", Ask{Limit: time.Second})
+		_, err := r.Sleep("a", launcher.VerbRequest{Limit: time.Second})
 		require.NoError(t, err)
 		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		assert.Equal(t, launcherapi.CodeEngineTimeout, launcher.CodeOf(err), "%v", err)
@@ -135,7 +140,7 @@ func TestEngineThatNeitherSleepsNorWakesIsKilled(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.engine.sleep, r.engine.wake = never, never
-		_, err := r.Sleep("a", Ask{Limit: time.Second})
+		_, err := r.Sleep("a", launcher.VerbRequest{Limit: time.Second})
 		require.NoError(t, err)
 		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.Error(t, err)
@@ -164,7 +169,7 @@ func TestVerbIsCancelledWhenTheEngineClosesItsPort(t *testing.T) {
 					r.engine.wake = never
 				}
 				began := time.Now()
-				_, err := ask("a", Ask{Limit: time.Hour})
+				_, err := ask("a", launcher.VerbRequest{Limit: time.Hour})
 				require.NoError(t, err)
 				_, err = r.AwaitState(t.Context(), "a", want)
 				assert.Equal(t, launcherapi.CodeEngineFailed, launcher.CodeOf(err), "%v", err)
@@ -183,7 +188,7 @@ func TestFailedWakeLeavesTheInstanceAsleep(t *testing.T) {
 		r.awake("a", "0.9")
 		r.asleep("a")
 		r.engine.wake = broken
-		_, err := r.Wake("a", Ask{})
+		_, err := r.Wake("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
 		assert.Equal(t, launcherapi.CodeEngineFailed, launcher.CodeOf(err))
@@ -200,21 +205,21 @@ func TestVerbsAreIdempotentOrRefusedByState(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.asleep("a")
-		again, err := r.Sleep("a", Ask{})
+		again, err := r.Sleep("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		assert.Equal(t, "sleeping", again.State)
 		assert.Equal(t, []string{"sleep 1"}, r.engine.noted())
-		_, err = r.Sleep("a", Ask{Level: 3})
+		_, err = r.Sleep("a", launcher.VerbRequest{Level: 3})
 		assert.Equal(t, launcherapi.CodeInvalid, launcher.CodeOf(err))
-		_, err = r.Sleep("nobody", Ask{})
+		_, err = r.Sleep("nobody", launcher.VerbRequest{})
 		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
 		r.engine.ready = broken
-		_, err = r.Create(Create{ID: "b", Spec: launcherapi.InstanceSpec{Args: []string{"m"}, GPUUUIDs: []string{"g1"}}})
+		_, err = r.Create(launcher.CreateRequest{ID: "b", Spec: launcherapi.InstanceSpec{Args: []string{"m"}, GPUUUIDs: []string{"g1"}}})
 		require.NoError(t, err)
-		_, err = r.Sleep("b", Ask{})
+		_, err = r.Sleep("b", launcher.VerbRequest{})
 		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "sleep while starting")
 		assert.Contains(t, err.Error(), "starting")
-		view, err := r.Wake("b", Ask{})
+		view, err := r.Wake("b", launcher.VerbRequest{})
 		require.NoError(t, err, "it will be awake")
 		assert.Equal(t, "starting", view.State)
 	})
@@ -234,7 +239,7 @@ func TestStopCancelsASleep(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.engine.sleep = never
-		_, err := r.Sleep("a", Ask{})
+		_, err := r.Sleep("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		synctest.Wait()
 		_, err = r.Delete(t.Context(), "a")
@@ -248,7 +253,7 @@ func TestTimedOutDrainCutsAndCountsAnswers(t *testing.T) {
 		r.awake("a", "0.9")
 		gate := r.gates.gate("a")
 		gate.inFlight, gate.drained = 2, make(chan struct{})
-		_, err := r.Sleep("a", Ask{Drain: 3 * time.Second})
+		_, err := r.Sleep("a", launcher.VerbRequest{Drain: 3 * time.Second})
 		require.NoError(t, err)
 		began := time.Now()
 		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
@@ -263,7 +268,7 @@ func TestCancelledDrainCutsNothing(t *testing.T) {
 		r.awake("a", "0.9")
 		gate := r.gates.gate("a")
 		gate.inFlight, gate.drained, gate.opened = 1, make(chan struct{}), make(chan struct{})
-		_, err := r.Sleep("a", Ask{Drain: time.Minute})
+		_, err := r.Sleep("a", launcher.VerbRequest{Drain: time.Minute})
 		require.NoError(t, err)
 		synctest.Wait()
 		r.under(func() { r.cancelDrain(r.instances["a"]) })
@@ -283,7 +288,7 @@ func TestEngineSleepsOnlyAfterItsAnswersEnd(t *testing.T) {
 		r.awake("a", "0.9")
 		gate := r.gates.gate("a")
 		gate.inFlight, gate.drained = 1, make(chan struct{})
-		_, err := r.Sleep("a", Ask{Drain: time.Minute})
+		_, err := r.Sleep("a", launcher.VerbRequest{Drain: time.Minute})
 		require.NoError(t, err)
 		synctest.Wait()
 		assert.Equal(t, "shut", gate.get())
@@ -299,7 +304,7 @@ func TestSleepEndsOnlyWhenMemoryIsBack(t *testing.T) {
 		r.awake("a", "0.9")
 		pid := r.runner.tree("a").pid
 		r.gpus.hold("g0", pid, 72)
-		_, err := r.Sleep("a", Ask{})
+		_, err := r.Sleep("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		time.Sleep(5 * time.Second)
 		assert.Equal(t, "falling_asleep", r.state("a"), "the engine says that it sleeps, but its memory is still taken")
@@ -355,7 +360,7 @@ func TestMissingMemoryIsReported(t *testing.T) {
 func TestInstanceThatDoesNotFitIsRefused(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
-		_, err := r.Create(Create{ID: "b", Spec: spec("0.2")})
+		_, err := r.Create(launcher.CreateRequest{ID: "b", Spec: spec("0.2")})
 		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err))
 		assert.Contains(t, err.Error(), "a (awake)")
 		assert.Len(t, r.runner.started, 1)
@@ -363,7 +368,7 @@ func TestInstanceThatDoesNotFitIsRefused(t *testing.T) {
 		r.awake("c", "0.1")
 		r.asleep("a")
 		r.awake("d", "0.9")
-		_, err = r.Wake("a", Ask{})
+		_, err = r.Wake("a", launcher.VerbRequest{})
 		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err), "a wake has to fit as well")
 		assert.Equal(t, "sleeping", r.state("a"))
 	})
@@ -375,7 +380,7 @@ func TestRefusedCreateLeavesNothingBehind(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
 				r.gates.taken[9999] = true
 				r.runner.refuse = nil
-				_, err := r.Create(Create{ID: "b", Spec: s})
+				_, err := r.Create(launcher.CreateRequest{ID: "b", Spec: s})
 				require.Error(t, err)
 				assert.Equal(t, code, launcher.CodeOf(err), "%v", err)
 				assert.Contains(t, err.Error(), part)
@@ -401,9 +406,9 @@ func TestPublicPortIsUniqueAmongInstances(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		s := spec("0.3")
 		s.Args = append(s.Args, "--port", "8123")
-		_, err := r.Create(Create{ID: "a", Spec: s})
+		_, err := r.Create(launcher.CreateRequest{ID: "a", Spec: s})
 		require.NoError(t, err)
-		_, err = r.Create(Create{ID: "b", Spec: s})
+		_, err = r.Create(launcher.CreateRequest{ID: "b", Spec: s})
 		assert.Equal(t, launcherapi.CodePortTaken, launcher.CodeOf(err))
 		assert.Contains(t, err.Error(), "instance a")
 	})
@@ -426,7 +431,7 @@ func TestUnwritableStateFolderRefusesOnlyNewInstances(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.4")
 		r.records.failing(syscall.ENOSPC)
-		_, err := r.Create(Create{ID: "b", Spec: spec("0.4")})
+		_, err := r.Create(launcher.CreateRequest{ID: "b", Spec: spec("0.4")})
 		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(err))
 		assert.ErrorIs(t, err, syscall.ENOSPC)
 		assert.Len(t, r.runner.started, 1)
@@ -441,7 +446,7 @@ func TestSecretsAreShownNowhere(t *testing.T) {
 		s := spec("0.9")
 		s.Args = append(s.Args, "--api-key", "sk-verysecret", "--max-num-batched-tokens", "4096")
 		s.EnvVars = map[string]launcherapi.EnvValue{"HF_TOKEN": {Value: "hf_verysecret"}, "PLAIN": {Value: "shown"}, "COPY": {Value: "x hf_verysecret"}}
-		view, err := r.Create(Create{ID: "a", Spec: s})
+		view, err := r.Create(launcher.CreateRequest{ID: "a", Spec: s})
 		require.NoError(t, err)
 		synctest.Wait()
 		shown, err := json.Marshal(view)
@@ -494,7 +499,7 @@ func TestCloseWithStopAllEndsEverything(t *testing.T) {
 		require.NoError(t, r.Close(context.Background(), true))
 		list, _ := r.List()
 		assert.Empty(t, list)
-		_, err := r.Create(Create{ID: "c", Spec: spec("0.1")})
+		_, err := r.Create(launcher.CreateRequest{ID: "c", Spec: spec("0.1")})
 		assert.Equal(t, launcherapi.CodeUnavailable, launcher.CodeOf(err))
 	})
 }
@@ -518,13 +523,13 @@ func TestRestartAdoptsLiveEnginesInTheirState(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("awake", "0.1")
 		r.awake("asleep", "0.1")
-		_, err := r.Sleep("asleep", Ask{Level: 2})
+		_, err := r.Sleep("asleep", launcher.VerbRequest{Level: 2})
 		require.NoError(t, err)
 		_, err = r.AwaitState(t.Context(), "asleep", launcher.Sleeping)
 		require.NoError(t, err)
 		r.awake("falling", "0.1")
 		r.engine.sleep = never
-		_, err = r.Sleep("falling", Ask{})
+		_, err = r.Sleep("falling", launcher.VerbRequest{})
 		require.NoError(t, err)
 		r.awake("died", "0.1")
 		before, err := r.Get("awake")
@@ -549,7 +554,7 @@ func TestRestartAdoptsLiveEnginesInTheirState(t *testing.T) {
 		assert.Equal(t, "failed", died.State)
 		assert.Equal(t, -9, *died.ExitCode)
 		assert.Contains(t, died.Reason, "while the launcher was down")
-		_, err = fresh.Wake("asleep", Ask{})
+		_, err = fresh.Wake("asleep", launcher.VerbRequest{})
 		require.NoError(t, err)
 		synctest.Wait()
 		assert.Contains(t, fresh.engine.noted(), "wake 2", "the level is remembered")
@@ -563,7 +568,7 @@ func TestRestartBelievesEnginesOverStaleRecords(t *testing.T) {
 		r.asleep("woke")
 		r.records.failing(errors.New("no space left on device"))
 		r.asleep("slept")
-		_, err := r.Wake("woke", Ask{})
+		_, err := r.Wake("woke", launcher.VerbRequest{})
 		require.NoError(t, err)
 		synctest.Wait()
 
@@ -571,7 +576,7 @@ func TestRestartBelievesEnginesOverStaleRecords(t *testing.T) {
 		defer fresh.Close(context.Background(), false)
 		assert.Equal(t, "sleeping", fresh.state("slept"))
 		assert.Equal(t, "awake", fresh.state("woke"))
-		_, err = fresh.Wake("slept", Ask{})
+		_, err = fresh.Wake("slept", launcher.VerbRequest{})
 		require.NoError(t, err)
 		synctest.Wait()
 		assert.Contains(t, fresh.engine.noted(), "wake 2", "which is right whatever its level")

@@ -56,7 +56,7 @@ func (c *Claim) SendBack(ctx context.Context) error {
 	c.s.mu.Lock()
 	awake := i.state == launcher.Awake
 	if awake {
-		err = c.s.sleep(i, c.plan.SwapID, Ask{Level: sameLevel})
+		err = c.s.sleep(i, c.plan.SwapID, launcher.VerbRequest{Level: sameLevel})
 	}
 	c.s.mu.Unlock()
 	if err == nil && awake {
@@ -106,7 +106,7 @@ func (c *Claim) wakeAgain(ctx context.Context, i *instance) error {
 		return err
 	}
 	memory := c.s.lockWithMemory(i.gpus())
-	err := c.s.wake(i, c.plan.SwapID, Ask{}, memory)
+	err := c.s.wake(i, c.plan.SwapID, launcher.VerbRequest{}, memory)
 	c.s.mu.Unlock()
 	if err != nil {
 		return err

@@ -11,13 +11,6 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Ask has the parameters of a verb.
-type Ask struct {
-	Level int           // sleep level: 1 or 2; 0 means 1
-	Drain time.Duration // negative: the launcher's default
-	Limit time.Duration // time for the engine's answer; 0: the launcher's default
-}
-
 // sameLevel is the level of the instance's last sleep, or 1 if it never slept.
 const sameLevel = -1
 
@@ -29,7 +22,7 @@ const sameLevel = -1
 //	falling_asleep   none: the sleep goes on
 //	sleeping         none, whatever its level
 //	any other        error, code conflict
-func (s *Supervisor) Sleep(id string, ask Ask) (launcherapi.Instance, error) {
+func (s *Supervisor) Sleep(id string, ask launcher.VerbRequest) (launcherapi.Instance, error) {
 	if ask.Level == 0 {
 		ask.Level = 1
 	}
@@ -50,7 +43,7 @@ func (s *Supervisor) Sleep(id string, ask Ask) (launcherapi.Instance, error) {
 }
 
 // sleep is Sleep for a swap or, without a swapID, for a client. The lock is held.
-func (s *Supervisor) sleep(i *instance, swapID string, ask Ask) error {
+func (s *Supervisor) sleep(i *instance, swapID string, ask launcher.VerbRequest) error {
 	return s.verb(i, swapID, ask, launcher.EventSleepAsked, s.opts.Limits.Sleep, func() error {
 		switch {
 		case i.state != launcher.Awake:
@@ -73,7 +66,7 @@ func (s *Supervisor) sleep(i *instance, swapID string, ask Ask) error {
 //	waking, starting   none: the wake or start goes on
 //	awake              none
 //	any other          error, code conflict
-func (s *Supervisor) Wake(id string, ask Ask) (launcherapi.Instance, error) {
+func (s *Supervisor) Wake(id string, ask launcher.VerbRequest) (launcherapi.Instance, error) {
 	memory := s.lockWithMemory(s.gpusOf(id))
 	defer s.mu.Unlock()
 	i, err := s.find(id)
@@ -85,7 +78,7 @@ func (s *Supervisor) Wake(id string, ask Ask) (launcherapi.Instance, error) {
 }
 
 // wake is Wake for a swap or, without a swapID, for a client. The lock is held.
-func (s *Supervisor) wake(i *instance, swapID string, ask Ask, memory devmem.Reading) error {
+func (s *Supervisor) wake(i *instance, swapID string, ask launcher.VerbRequest, memory devmem.Reading) error {
 	return s.verb(i, swapID, ask, launcher.EventWakeAsked, s.opts.Limits.Wake, func() error {
 		if i.state != launcher.Sleeping {
 			return nil
@@ -117,7 +110,7 @@ func (s *Supervisor) gpusOf(id string) []string {
 
 // verb applies an event that a swap or, without a swapID, a client asks for, if check
 // allows it. The lock is held.
-func (s *Supervisor) verb(i *instance, swapID string, ask Ask, event launcher.Event, limit time.Duration, check func() error) error {
+func (s *Supervisor) verb(i *instance, swapID string, ask launcher.VerbRequest, event launcher.Event, limit time.Duration, check func() error) error {
 	if s.closing {
 		return launcher.Unavailablef("the launcher is closing")
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -25,7 +26,7 @@ func TestNoSleeperIsEvictedForALeaverToBeStopped(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "sleeping", w.state("x"), "it ends when n is awake")
 		require.Equal(t, "starting", w.state("n"))
-		_, err := w.sup.Sleep("z", supervisor.Ask{}) // on another GPU; each sleep enforces the budgets
+		_, err := w.sup.Sleep("z", launcher.VerbRequest{}) // on another GPU; each sleep enforces the budgets
 		require.NoError(t, err)
 		synctest.Wait()
 		require.Equal(t, "sleeping", w.state("z"))

@@ -66,7 +66,7 @@ func TestVictimCannotBeSwappedInWhileItsSwapDrains(t *testing.T) {
 func TestWaitForMinResidencyEndsWithTheInstance(t *testing.T) {
 	for how, leave := range map[string]func(w *world){
 		"deleted":      func(w *world) { _, _ = w.sup.Delete(w.t.Context(), "a") },
-		"put to sleep": func(w *world) { _, _ = w.sup.Sleep("a", supervisor.Ask{}) },
+		"put to sleep": func(w *world) { _, _ = w.sup.Sleep("a", launcher.VerbRequest{}) },
 	} {
 		t.Run(how, func(t *testing.T) {
 			in(t, func(t *testing.T, w *world) {
@@ -144,7 +144,7 @@ func TestInterruptedSwapKeepsItsNewIDUntilItsEnd(t *testing.T) {
 		_, err := w.sup.Reclaim(plan).Drain(expired(t), "a") // the sleep goes on when the launcher is restarted
 		require.ErrorIs(t, err, context.Canceled)
 		w.Recover([]Saved{{Plan: plan}})
-		x := supervisor.Create{ID: "x", Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{"g1"}}}
+		x := launcher.CreateRequest{ID: "x", Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{"g1"}}}
 		_, err = w.sup.Create(x)
 		assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err))
 		close(w.gates.busy)

@@ -70,7 +70,7 @@ func (w *world) unfinished() []Saved {
 
 func (w *world) awake(id, gpu string) {
 	w.t.Helper()
-	_, err := w.sup.Create(supervisor.Create{ID: id, Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{gpu}}})
+	_, err := w.sup.Create(launcher.CreateRequest{ID: id, Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{gpu}}})
 	require.NoError(w.t, err)
 	_, err = w.sup.AwaitState(w.t.Context(), id, launcher.Awake)
 	require.NoError(w.t, err)
@@ -79,7 +79,7 @@ func (w *world) awake(id, gpu string) {
 func (w *world) asleep(id, gpu string) {
 	w.t.Helper()
 	w.awake(id, gpu)
-	_, err := w.sup.Sleep(id, supervisor.Ask{})
+	_, err := w.sup.Sleep(id, launcher.VerbRequest{})
 	require.NoError(w.t, err)
 	_, err = w.sup.AwaitState(w.t.Context(), id, launcher.Sleeping)
 	require.NoError(w.t, err)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -21,7 +20,7 @@ func TestRecoveredSwapCannotBeCancelled(t *testing.T) {
 		plan := w.claimAndBreakOff(planToCreate("s1", "n"))
 		plan.Until = time.Now().Add(time.Hour)
 		w.gates.busy = make(chan struct{})
-		_, _ = w.sup.Sleep("a", supervisor.Ask{}) // the swap has claimed the instance
+		_, _ = w.sup.Sleep("a", launcher.VerbRequest{}) // the swap has claimed the instance
 		w.Recover([]Saved{{Plan: plan, Began: time.Now(), Phase: "drain", Key: keyOf(t, "k", requestForNew("n", "g0"))}})
 		_, err := w.CallOff("k")
 		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%v", err)
@@ -64,7 +63,7 @@ func TestSwapWithUnremovableRecordStaysOverAfterRestart(t *testing.T) {
 		_, err := r.Wait(t.Context())
 		require.NoError(t, err)
 		w.tasks.Wait()
-		_, err = w.sup.Sleep("n", supervisor.Ask{})
+		_, err = w.sup.Sleep("n", launcher.VerbRequest{})
 		require.NoError(t, err)
 		synctest.Wait()
 

@@ -6,7 +6,6 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/ledger"
-	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -96,7 +95,7 @@ func (r *Run) readIn() error {
 		}
 		return sup.KnownGPUs("body.gpu_uuids", r.gpus)
 	}
-	draft, err := sup.Draft(supervisor.Create{
+	draft, err := sup.Draft(launcher.CreateRequest{
 		ID: in.ID, DryRun: r.req.DryRun,
 		Spec: launcherapi.InstanceSpec{
 			Options: in.Options, Args: in.Args, EnvVars: in.EnvVars, Annotations: in.Annotations, Engine: in.Engine,

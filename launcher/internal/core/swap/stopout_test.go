@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -24,7 +24,7 @@ func TestSwapStopsOnlyTheInstanceThatLeft(t *testing.T) {
 		require.Equal(t, "sleeping", w.state("x"))
 		_, err := w.sup.Delete(t.Context(), "x")
 		require.NoError(t, err)
-		_, err = w.sup.Create(supervisor.Create{ID: "x", Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{"g1"}}})
+		_, err = w.sup.Create(launcher.CreateRequest{ID: "x", Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{"g1"}}})
 		require.NoError(t, err, "its id is nobody's any more")
 		close(ready)
 		r, err := swap.Wait(t.Context())

@@ -5,7 +5,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -24,11 +24,11 @@ type createNamedInput struct {
 }
 
 func (s *Server) createInstance(_ context.Context, in *createInput) (*body[launcherapi.Instance], error) {
-	return answer(s.opts.Instances.Create(supervisor.Create{Spec: in.Body}))
+	return answer(s.opts.Instances.Create(launcher.CreateRequest{Spec: in.Body}))
 }
 
 func (s *Server) createNamedInstance(_ context.Context, in *createNamedInput) (*body[launcherapi.Instance], error) {
-	return answer(s.opts.Instances.Create(supervisor.Create{ID: in.ID, Spec: in.Body}))
+	return answer(s.opts.Instances.Create(launcher.CreateRequest{ID: in.ID, Spec: in.Body}))
 }
 
 func (s *Server) getInstance(_ context.Context, in *instanceInput) (*body[launcherapi.Instance], error) {

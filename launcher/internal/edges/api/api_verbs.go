@@ -8,7 +8,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -29,7 +28,7 @@ type verbOutput struct {
 
 func (s *Server) sleep(ctx context.Context, in *sleepInput) (*verbOutput, error) {
 	req := orZero(in.Body)
-	view, err := s.opts.Instances.Sleep(in.ID, supervisor.Ask{
+	view, err := s.opts.Instances.Sleep(in.ID, launcher.VerbRequest{
 		Level: req.Level, Drain: drainOf(req.DrainTimeout), Limit: orZero(req.Timeout).D(),
 	})
 	return s.outcome(ctx, view, err, req.Wait, launcher.Sleeping)
@@ -37,7 +36,7 @@ func (s *Server) sleep(ctx context.Context, in *sleepInput) (*verbOutput, error)
 
 func (s *Server) wake(ctx context.Context, in *wakeInput) (*verbOutput, error) {
 	req := orZero(in.Body)
-	view, err := s.opts.Instances.Wake(in.ID, supervisor.Ask{Limit: orZero(req.Timeout).D()})
+	view, err := s.opts.Instances.Wake(in.ID, launcher.VerbRequest{Limit: orZero(req.Timeout).D()})
 	return s.outcome(ctx, view, err, req.Wait, launcher.Awake)
 }
 

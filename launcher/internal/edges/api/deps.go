@@ -6,20 +6,19 @@ import (
 	"net/http"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/launcher/internal/engines/compiled"
 	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Instances keeps the instances; [supervisor.Supervisor] behind it.
+// Instances keeps the instances. The supervisor implements it.
 type Instances interface {
-	Create(supervisor.Create) (launcherapi.Instance, error)
+	Create(launcher.CreateRequest) (launcherapi.Instance, error)
 	Get(id string) (launcherapi.Instance, error)
 	List() (all []launcherapi.Instance, revision uint64)
-	Sleep(id string, ask supervisor.Ask) (launcherapi.Instance, error)
-	Wake(id string, ask supervisor.Ask) (launcherapi.Instance, error)
+	Sleep(id string, req launcher.VerbRequest) (launcherapi.Instance, error)
+	Wake(id string, req launcher.VerbRequest) (launcherapi.Instance, error)
 	AwaitState(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error)
 	Delete(ctx context.Context, id string) (launcherapi.Instance, error)
 	DeleteAll(ctx context.Context) ([]launcherapi.Instance, error)

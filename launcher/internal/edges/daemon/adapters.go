@@ -102,7 +102,7 @@ type verbs struct {
 }
 
 func (v verbs) Sleep(ctx context.Context, level int, wait bool) error {
-	ask := supervisor.Ask{Level: level}
+	ask := launcher.VerbRequest{Level: level}
 	if wait {
 		ask.Drain = -1 // the launcher's default
 	}
@@ -114,7 +114,7 @@ func (v verbs) Sleep(ctx context.Context, level int, wait bool) error {
 }
 
 func (v verbs) Wake(ctx context.Context) error {
-	if _, err := v.sup.Wake(v.id, supervisor.Ask{}); err != nil {
+	if _, err := v.sup.Wake(v.id, launcher.VerbRequest{}); err != nil {
 		return err
 	}
 	_, err := v.sup.AwaitState(ctx, v.id, launcher.Awake)

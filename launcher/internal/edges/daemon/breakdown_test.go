@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/edges/config"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -31,7 +31,7 @@ func TestEnginesLiveOnWhenTheControlPortBreaksDown(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(t.Context()) }()
 	<-serving
-	view, err := d.sup.Create(supervisor.Create{ID: "a", Spec: launcherapi.InstanceSpec{Args: []string{"m"}}})
+	view, err := d.sup.Create(launcher.CreateRequest{ID: "a", Spec: launcherapi.InstanceSpec{Args: []string{"m"}}})
 	require.NoError(t, err)
 	require.NoError(t, d.listener.Close())
 	require.ErrorContains(t, <-ended, "cannot serve the control API")

@@ -10,7 +10,6 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
-	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -90,7 +89,7 @@ func (f *Instances) put(id string, state launcher.State, kind launcherapi.EventT
 }
 
 // Create makes an instance that is starting, with an empty log.
-func (f *Instances) Create(c supervisor.Create) (launcherapi.Instance, error) {
+func (f *Instances) Create(c launcher.CreateRequest) (launcherapi.Instance, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.called("create %q gpus=%v pinned=%s", c.ID, c.Spec.GPUUUIDs, c.Spec.Annotations[launcherapi.AnnotationPinned]); err != nil {
@@ -140,7 +139,7 @@ func (f *Instances) List() ([]launcherapi.Instance, uint64) {
 	return all, f.Feed.Revision()
 }
 
-func (f *Instances) verb(id, name string, ask supervisor.Ask, to launcher.State) (launcherapi.Instance, error) {
+func (f *Instances) verb(id, name string, ask launcher.VerbRequest, to launcher.State) (launcherapi.Instance, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.called("%s %q level=%d drain=%s limit=%s", name, id, ask.Level, ask.Drain, ask.Limit); err != nil {
@@ -153,12 +152,12 @@ func (f *Instances) verb(id, name string, ask supervisor.Ask, to launcher.State)
 }
 
 // Sleep has an instance begin to fall asleep.
-func (f *Instances) Sleep(id string, ask supervisor.Ask) (launcherapi.Instance, error) {
+func (f *Instances) Sleep(id string, ask launcher.VerbRequest) (launcherapi.Instance, error) {
 	return f.verb(id, "sleep", ask, launcher.FallingAsleep)
 }
 
 // Wake has an instance begin to wake.
-func (f *Instances) Wake(id string, ask supervisor.Ask) (launcherapi.Instance, error) {
+func (f *Instances) Wake(id string, ask launcher.VerbRequest) (launcherapi.Instance, error) {
 	return f.verb(id, "wake", ask, launcher.Waking)
 }
 
