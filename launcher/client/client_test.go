@@ -18,7 +18,6 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
-	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/launcher/internal/edges/api/apitest"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -226,7 +225,7 @@ func TestAnUndoneSwapTellsAllAboutIt(t *testing.T) {
 	undone := done
 	undone.Outcome = launcherapi.OutcomeUndone
 	for _, progress := range []func(launcherapi.SwapProgress){nil, func(launcherapi.SwapProgress) {}} {
-		h.swaps.Next(apitest.Over(undone, &swap.FailedError{Phase: "wake", Result: undone, Err: launcher.EngineTimeoutf("too slow")}), nil)
+		h.swaps.Next(apitest.Over(undone, &launcher.SwapError{Phase: "wake", Result: undone, Err: launcher.EngineTimeoutf("too slow")}), nil)
 		_, err := c.Swap(within(t), launcherapi.SwapRequest{GPUUUIDs: []string{"GPU-a"}}, progress)
 		failed, ok := errors.AsType[*client.UndoneError](err)
 		require.True(t, ok, err)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -121,7 +120,7 @@ func (r *request) callSwap(ctx context.Context, l *life) (launcherapi.SwapResult
 	if err == nil {
 		result, err = run.Wait(ctx)
 	}
-	if failed, ok := errors.AsType[*swap.FailedError](err); ok {
+	if failed, ok := errors.AsType[*launcher.SwapError](err); ok {
 		result = failed.Result
 	}
 	return result, err

@@ -7,7 +7,6 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/ledger"
-	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -216,7 +215,7 @@ func (w *world) refusedIsTrue(r *request, l *life, a answer) {
 // could know at its admission, and for a reason.
 func (w *world) failureIsTrue(r *request, a answer) {
 	e, _ := errors.AsType[*launcher.Error](a.err)
-	failed, ok := errors.AsType[*swap.FailedError](a.err)
+	failed, ok := errors.AsType[*launcher.SwapError](a.err)
 	if !ok {
 		return
 	}

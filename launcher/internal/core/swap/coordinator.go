@@ -109,7 +109,7 @@ func (c *Coordinator) Begin(req launcherapi.SwapRequest, key string) (*Run, erro
 	id := uuid.NewString()
 	r, err := c.begin(id, req, key)
 	if err != nil {
-		return nil, &FailedError{Result: launcherapi.SwapResult{SwapID: id, Outcome: launcherapi.OutcomeRefused}, Err: err}
+		return nil, &launcher.SwapError{Result: launcherapi.SwapResult{SwapID: id, Outcome: launcherapi.OutcomeRefused}, Err: err}
 	}
 	return r, nil
 }

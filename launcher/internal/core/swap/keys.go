@@ -118,7 +118,7 @@ func (c *Coordinator) finishedRun(saved Saved) *Run {
 }
 
 // savedFailure returns the part of a failure that goes into the record.
-func savedFailure(failed *FailedError) *SavedFailure {
+func savedFailure(failed *launcher.SwapError) *SavedFailure {
 	if failed == nil {
 		return nil
 	}
@@ -134,12 +134,12 @@ func savedFailure(failed *FailedError) *SavedFailure {
 }
 
 // failedError returns the error of a recorded failure.
-func failedError(f SavedFailure, result launcherapi.SwapResult) *FailedError {
+func failedError(f SavedFailure, result launcherapi.SwapResult) *launcher.SwapError {
 	code := f.Code
 	if code == "" {
 		code = launcherapi.CodeInternal
 	}
-	out := &FailedError{Phase: f.Phase, Result: result, Err: &launcher.Error{
+	out := &launcher.SwapError{Phase: f.Phase, Result: result, Err: &launcher.Error{
 		Code: code, Detail: f.Detail, InstanceID: f.InstanceID, ExitCode: f.ExitCode,
 		FailureCause: f.Cause, LastLogLines: f.LastLogLines, Fit: f.Fit,
 	}}

@@ -146,7 +146,7 @@ func TestRememberedKeysAreBounded(t *testing.T) {
 		r.result = launcherapi.SwapResult{
 			SwapID: r.ID(), In: &launcherapi.Instance{InstanceID: "b", Options: &long}, Out: []launcherapi.Instance{{InstanceID: "a", Args: []string{long}}},
 		}
-		r.err = &FailedError{Err: &launcher.Error{Detail: "why", LastLogLines: []string{long}}}
+		r.err = &launcher.SwapError{Err: &launcher.Error{Detail: "why", LastLogLines: []string{long}}}
 		r.saveEnd()
 	}
 	all := written.all()
@@ -170,7 +170,7 @@ func TestClosingRefusesQueuedSwapAndForgetsItsKey(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.Close(ctx)
-	r.conclude(launcherapi.OutcomeRefused, &FailedError{Phase: launcherapi.PhaseAdmit, Err: context.Canceled})
+	r.conclude(launcherapi.OutcomeRefused, &launcher.SwapError{Phase: launcherapi.PhaseAdmit, Err: context.Canceled})
 	r.finish()
 	result, err := r.Wait(t.Context())
 	assert.Equal(t, launcherapi.OutcomeRefused, result.Outcome)

@@ -3,7 +3,6 @@ package swap
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -46,33 +45,12 @@ type Run struct {
 // ID returns the swap's id.
 func (r *Run) ID() string { return r.saved.Plan.SwapID }
 
-// FailedError is the error of a swap that failed. Result.Outcome says how the swap
-// ended: refused, undone, undo_failed or interrupted.
-type FailedError struct {
-	Phase  string // the phase that failed; empty: the swap had not begun
-	Result launcherapi.SwapResult
-	Err    error
-	Undo   error // what could not be undone, or not in time; nil: nothing
-}
-
-func (e *FailedError) Error() string {
-	switch {
-	case e.Result.Outcome == launcherapi.OutcomeRefused || e.Result.Outcome == launcherapi.OutcomeInterrupted:
-		return e.Err.Error()
-	case e.Undo != nil:
-		return fmt.Sprintf("the swap failed in phase %s: %v; the launcher could not undo it: %v", e.Phase, e.Err, e.Undo)
-	}
-	return fmt.Sprintf("the swap failed in phase %s: %v", e.Phase, e.Err)
-}
-
-func asFailed(err error) *FailedError {
-	failed, _ := errors.AsType[*FailedError](err)
+func asFailed(err error) *launcher.SwapError {
+	failed, _ := errors.AsType[*launcher.SwapError](err)
 	return failed
 }
 
 func asDomain(err error) (*launcher.Error, bool) { return errors.AsType[*launcher.Error](err) }
-
-func (e *FailedError) Unwrap() error { return e.Err }
 
 // Wait returns when the swap is over. If ctx ends first, the swap goes on.
 func (r *Run) Wait(ctx context.Context) (launcherapi.SwapResult, error) {
@@ -132,7 +110,7 @@ func (r *Run) phase(name, instanceID string, step func() error) error {
 		if errors.Is(err, errTimeout) {
 			err = launcher.EngineTimeoutf("%w (%s)", errTimeout, r.limit)
 		}
-		return &FailedError{Phase: name, Err: err}
+		return &launcher.SwapError{Phase: name, Err: err}
 	}
 	r.noteDone(name, instanceID, began)
 	crashpoint.At(crashpoint.Done(name))
@@ -202,7 +180,7 @@ func (r *Run) executeOrUndo(ctx context.Context) {
 		return
 	}
 	if err := r.save(); err != nil {
-		r.conclude(launcherapi.OutcomeRefused, &FailedError{Phase: launcherapi.PhaseAdmit, Err: err})
+		r.conclude(launcherapi.OutcomeRefused, &launcher.SwapError{Phase: launcherapi.PhaseAdmit, Err: err})
 		return
 	}
 	crashpoint.At(crashpoint.SwapWritten)
@@ -242,7 +220,7 @@ func (r *Run) conclude(outcome string, err error) {
 	if r.written {
 		outcome = launcherapi.OutcomeInterrupted
 	}
-	r.setResult(outcome, &FailedError{Phase: phaseOf(r.saved), Err: errLauncherCloses})
+	r.setResult(outcome, &launcher.SwapError{Phase: phaseOf(r.saved), Err: errLauncherCloses})
 }
 
 // setResult sets the result and the error of the swap. Only the first call counts.

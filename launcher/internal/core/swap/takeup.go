@@ -29,7 +29,7 @@ func (r *Run) takeUp(ctx context.Context) {
 		r.conclude(launcherapi.OutcomeInterrupted, errLauncherCloses)
 		return
 	}
-	failed := &FailedError{Phase: phaseOf(r.saved), Err: launcher.EngineFailedf("the launcher died during the swap")}
+	failed := &launcher.SwapError{Phase: phaseOf(r.saved), Err: launcher.EngineFailedf("the launcher died during the swap")}
 	switch {
 	case r.saved.Failure != nil:
 		failed = failedError(*r.saved.Failure, r.result)
@@ -47,12 +47,12 @@ func (r *Run) takeUp(ctx context.Context) {
 
 // tryCanary asks the instance that came in for one token, if the request wants that and
 // the launcher died before it was done. Nil: the gate may open.
-func (r *Run) tryCanary(ctx context.Context) *FailedError {
+func (r *Run) tryCanary(ctx context.Context) *launcher.SwapError {
 	if len(r.canaryAsked()) == 0 || r.saved.Phase == launcherapi.PhaseOpen {
 		return nil
 	}
 	err := r.phase(launcherapi.PhaseCanary, r.saved.Plan.In, func() error { return r.claim.Canary(ctx) })
-	failed, _ := errors.AsType[*FailedError](err)
+	failed, _ := errors.AsType[*launcher.SwapError](err)
 	return failed
 }
 

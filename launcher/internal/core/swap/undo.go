@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -55,7 +56,7 @@ func (r *Run) undo(failure error) {
 
 // answerInTime answers a swap whose undo is not done in time, and cancels that undo
 // when the launcher closes.
-func (r *Run) answerInTime(failed FailedError, done <-chan struct{}, cancel func()) {
+func (r *Run) answerInTime(failed launcher.SwapError, done <-chan struct{}, cancel func()) {
 	late := time.NewTimer(time.Until(r.answerBy()))
 	defer late.Stop()
 	select {

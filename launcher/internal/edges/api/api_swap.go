@@ -77,7 +77,7 @@ func docCallOff(op *huma.Operation, _ huma.Registry) {
 
 // streamSwap writes each step of a swap as it happens. The last line has the
 // result or the problem.
-func streamSwap(ctx huma.Context, run SwapRun, contentType string) {
+func streamSwap(ctx huma.Context, run launcher.SwapRun, contentType string) {
 	out, ok := beginEvents(ctx, contentType)
 	if !ok {
 		return

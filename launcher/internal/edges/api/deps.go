@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/launcher/internal/engines/compiled"
 	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -39,18 +38,10 @@ type Logs interface {
 	Follow(ctx context.Context, name string, from int64, over <-chan struct{}, write func([]byte) error) error
 }
 
-// Swaps begins swaps; see [Swapper].
+// Swaps begins swaps. The daemon makes it of the swap coordinator.
 type Swaps interface {
-	Begin(req launcherapi.SwapRequest, key string) (SwapRun, error)
-	CallOff(key string) (SwapRun, error)
-}
-
-// SwapRun is a swap that has begun; [swap.Run] behind it. It goes on whether or
-// not anybody waits.
-type SwapRun interface {
-	ID() string
-	Wait(ctx context.Context) (launcherapi.SwapResult, error)
-	Follow(ctx context.Context, tell func(launcherapi.SwapProgress) error) error
+	Begin(req launcherapi.SwapRequest, key string) (launcher.SwapRun, error)
+	CallOff(key string) (launcher.SwapRun, error)
 }
 
 // Models keeps the models of the model store; [keeper.Keeper] behind it.
@@ -77,25 +68,4 @@ type CompileCaches interface {
 type Access interface {
 	// Allow returns nil, or an error of code unauthorized or forbidden.
 	Allow(r *http.Request) error
-}
-
-// Swapper makes a coordinator usable as Swaps.
-func Swapper(c *swap.Coordinator) Swaps { return swapper{c} }
-
-type swapper struct{ c *swap.Coordinator }
-
-func (s swapper) Begin(req launcherapi.SwapRequest, key string) (SwapRun, error) {
-	run, err := s.c.Begin(req, key)
-	if err != nil {
-		return nil, err
-	}
-	return run, nil
-}
-
-func (s swapper) CallOff(key string) (SwapRun, error) {
-	run, err := s.c.CallOff(key)
-	if err != nil {
-		return nil, err
-	}
-	return run, nil
 }

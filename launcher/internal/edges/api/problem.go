@@ -12,7 +12,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/validation"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -118,14 +117,14 @@ func problemOf(err error) *problem {
 			}}
 		}
 	}
-	if failed, ok := errors.AsType[*swap.FailedError](err); ok {
+	if failed, ok := errors.AsType[*launcher.SwapError](err); ok {
 		p.swap(failed)
 	}
 	return p
 }
 
 // swap adds the members of a swap that failed.
-func (p *problem) swap(failed *swap.FailedError) {
+func (p *problem) swap(failed *launcher.SwapError) {
 	r := failed.Result
 	if r.Outcome == launcherapi.OutcomeUndone || r.Outcome == launcherapi.OutcomeUndoFailed {
 		p.undone()

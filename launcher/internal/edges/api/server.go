@@ -36,7 +36,7 @@ const (
 // Options of a Server. Everything is required unless it says otherwise.
 type Options struct {
 	Instances Instances
-	Swaps     Swaps // usually Swapper(coordinator)
+	Swaps     Swaps
 	Events    Events
 	Logs      Logs
 	Models    Models // nil: the launcher has no model store

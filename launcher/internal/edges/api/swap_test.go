@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/launcher/internal/edges/api/apitest"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -100,7 +99,7 @@ func TestAnUndoneSwapTellsWhatFailedAndWhy(t *testing.T) {
 			undone := result
 			undone.Outcome, undone.Evicted, undone.Cut = launcherapi.OutcomeUndone, []string{"c"}, 2
 			undone.Out = []launcherapi.Instance{{InstanceID: "a", State: "awake", Status: "running", ServedModelNames: []string{}}}
-			r.swaps.Next(apitest.Over(undone, &swap.FailedError{Phase: "healthy", Result: undone, Err: test.err}), nil)
+			r.swaps.Next(apitest.Over(undone, &launcher.SwapError{Phase: "healthy", Result: undone, Err: test.err}), nil)
 			got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`)
 			assert.Equal(t, test.status, got.status)
 			p := got.problem(t)
@@ -140,7 +139,7 @@ func TestASwapThatCameToNothingSaysWhatBecameOfIt(t *testing.T) {
 	} {
 		came := result
 		came.Outcome = c.outcome
-		failed := &swap.FailedError{Phase: "sleep", Result: came, Err: c.err}
+		failed := &launcher.SwapError{Phase: "sleep", Result: came, Err: c.err}
 		if c.outcome == launcherapi.OutcomeUndoFailed {
 			failed.Undo = errors.New("a is sleeping")
 		}
@@ -187,7 +186,7 @@ func TestAStreamedSwapThatFailsEndsWithTheProblem(t *testing.T) {
 	undone := result
 	undone.Outcome = launcherapi.OutcomeUndone
 	for _, failure := range []error{
-		&swap.FailedError{Phase: "wake", Result: undone, Err: launcher.EngineTimeoutf("too slow")},
+		&launcher.SwapError{Phase: "wake", Result: undone, Err: launcher.EngineTimeoutf("too slow")},
 		launcher.Conflictf("in lives on other GPUs"),
 	} {
 		r.swaps.Next(apitest.Over(result, failure), nil)

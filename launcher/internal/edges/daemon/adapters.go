@@ -12,10 +12,12 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/engines/preload"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // runner gives the supervisor the process trees of a host.
@@ -38,6 +40,25 @@ func tree(p *process.Process, err error) (supervisor.Tree, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// swapper gives the API the swap coordinator.
+type swapper struct{ *swap.Coordinator }
+
+func (s swapper) Begin(req launcherapi.SwapRequest, key string) (launcher.SwapRun, error) {
+	return swapRun(s.Coordinator.Begin(req, key))
+}
+
+func (s swapper) CallOff(key string) (launcher.SwapRun, error) {
+	return swapRun(s.Coordinator.CallOff(key))
+}
+
+// swapRun keeps a nil run from becoming an interface that is not nil.
+func swapRun(r *swap.Run, err error) (launcher.SwapRun, error) {
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // gates gives the supervisor its ports, by package gateway.

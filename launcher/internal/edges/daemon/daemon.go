@@ -262,7 +262,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		},
 	})
 	d.server = api.New(api.Options{
-		Instances: d.sup, Swaps: api.Swapper(d.swaps), Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, Preloaders: d.preloaders,
+		Instances: d.sup, Swaps: swapper{d.swaps}, Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, Preloaders: d.preloaders,
 		Metrics: m.Handler(), Version: version.Version, Access: access, PublicMetrics: d.opts.PublicMetrics, Observe: m.API, Logger: d.log,
 	})
 }

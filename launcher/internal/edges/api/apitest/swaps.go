@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"hotseat.dev/hotseat/launcher/internal/edges/api"
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -33,7 +33,7 @@ func (f *Swaps) Requests() (reqs []launcherapi.SwapRequest, keys []string) {
 }
 
 // Begin records the request.
-func (f *Swaps) Begin(req launcherapi.SwapRequest, key string) (api.SwapRun, error) {
+func (f *Swaps) Begin(req launcherapi.SwapRequest, key string) (launcher.SwapRun, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reqs, f.keys = append(f.reqs, req), append(f.keys, key)
@@ -44,7 +44,7 @@ func (f *Swaps) Begin(req launcherapi.SwapRequest, key string) (api.SwapRun, err
 }
 
 // CallOff records the key.
-func (f *Swaps) CallOff(key string) (api.SwapRun, error) {
+func (f *Swaps) CallOff(key string) (launcher.SwapRun, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.keys = append(f.keys, key)
