@@ -39,7 +39,7 @@ func (s *Server) exportCompiled(_ context.Context, in *compiledInput) (*streamOu
 	if s.opts.CompileCaches == nil {
 		return nil, errNoCompiled
 	}
-	export, err := s.opts.CompileCaches.Export(in.Key)
+	write, err := s.opts.CompileCaches.Export(in.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (s *Server) exportCompiled(_ context.Context, in *compiledInput) (*streamOu
 		}
 		until, cancel := s.untilShutdown(r.Context())
 		defer cancel()
-		if err := export.Write(writerUntil{until, w}); err != nil {
+		if err := write(writerUntil{until, w}); err != nil {
 			s.log.WarnContext(until, "cannot export a compile cache to its end", "key", in.Key, "error", err)
 			panic(http.ErrAbortHandler) // the reader sees that it has not got all
 		}

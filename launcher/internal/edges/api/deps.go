@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/engines/compiled"
 	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -25,7 +24,7 @@ type Instances interface {
 	GPUs() launcherapi.GPUList
 }
 
-// Events is the stream of the events of instances; [eventlog.Log] behind it.
+// Events is the stream of the events of instances. Package eventlog implements it.
 type Events interface {
 	Check(since uint64) error
 	Next(ctx context.Context, since uint64) ([]launcherapi.WatchEvent, error)
@@ -44,7 +43,7 @@ type Swaps interface {
 	CallOff(key string) (launcher.SwapRun, error)
 }
 
-// Models keeps the models of the model store; [keeper.Keeper] behind it.
+// Models keeps the models of the model store. Package keeper implements it.
 type Models interface {
 	List() (launcherapi.ModelList, error)
 	Get(id string) (launcherapi.Model, error)
@@ -55,11 +54,13 @@ type Models interface {
 	Changed() <-chan struct{}
 }
 
-// CompileCaches keeps what engines compile when they start; [compiled.Cache] behind it.
+// CompileCaches keeps what engines compile when they start. Package compiled implements it.
 type CompileCaches interface {
 	List() (launcherapi.CompileCacheList, error)
 	Remove(key string) (launcherapi.CompileCache, error)
-	Export(key string) (*compiled.Export, error)
+	// Export returns a function that writes a cache to a stream. The stream is incomplete
+	// if that function returns an error.
+	Export(key string) (write func(io.Writer) error, err error)
 	// Import takes in what a launcher of another node has exported.
 	Import(key string, r io.Reader) (launcherapi.CompileCache, error)
 }

@@ -45,20 +45,21 @@ type item struct {
 	when time.Time
 }
 
-// Export is a cache that can be written to a stream.
-type Export struct {
+// export is a cache that can be written to a stream.
+type export struct {
 	cache *Cache
 	key   string
 	files []item
 }
 
-// Export lists what a cache has.
+// Export lists what a cache has, and returns a function that writes the cache to a
+// stream. The stream is incomplete if that function returns an error.
 //
 //	the cache                                  effect
 //	is not there                               error, code not_found
 //	own, while an engine is starting           error, code conflict: half of a file might be carried
 //	any other                                  what it has now
-func (c *Cache) Export(key string) (*Export, error) {
+func (c *Cache) Export(key string) (write func(io.Writer) error, err error) {
 	one, err := c.show(key)
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func (c *Cache) Export(key string) (*Export, error) {
 	if one.Own && c.opts.Starting() {
 		return nil, launcher.Conflictf("an engine is starting, and may be writing to the compile cache %s: try again when it is awake", key)
 	}
-	e := &Export{cache: c, key: key}
+	e := &export{cache: c, key: key}
 	root, err := os.OpenRoot(c.path(key))
 	if err != nil {
 		return nil, launcher.Storagef("cannot read the compile cache: %w", err)
@@ -79,7 +80,7 @@ func (c *Cache) Export(key string) (*Export, error) {
 		}
 		e.files = append(e.files, files...)
 	}
-	return e, nil
+	return e.write, nil
 }
 
 // listFiles gives the regular files below a folder, the oldest first. What is gone
@@ -106,8 +107,8 @@ func listFiles(root *os.Root, dir string) ([]item, error) {
 	return all, err
 }
 
-// Write writes the stream. What it has written is no cache when it returns an error.
-func (e *Export) Write(w io.Writer) error {
+// write writes the stream.
+func (e *export) write(w io.Writer) error {
 	root, err := os.OpenRoot(e.cache.path(e.key))
 	if err != nil {
 		return err

@@ -70,10 +70,10 @@ func keys(t *testing.T, c *Cache) []string {
 
 func exported(t *testing.T, c *Cache) []byte {
 	t.Helper()
-	e, err := c.Export(c.key)
+	write, err := c.Export(c.key)
 	require.NoError(t, err)
 	var stream bytes.Buffer
-	require.NoError(t, e.Write(&stream))
+	require.NoError(t, write(&stream))
 	return stream.Bytes()
 }
 
@@ -292,8 +292,8 @@ func TestOfAFullDiskACacheIsRemoved(t *testing.T) {
 func TestAFileThatChangesWhileItIsCarriedBreaksTheStream(t *testing.T) {
 	c := open(t, t.TempDir(), h100)
 	c.write(t, "x", "x", 0)
-	e, err := c.Export(c.key)
+	write, err := c.Export(c.key)
 	require.NoError(t, err)
 	c.write(t, "x", "other", 1)
-	assert.ErrorContains(t, e.Write(io.Discard), "cannot export cache/x: it was changed during the export")
+	assert.ErrorContains(t, write(io.Discard), "cannot export cache/x: it was changed during the export")
 }
