@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -12,7 +13,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -25,9 +25,9 @@ type logInput struct {
 }
 
 func (s *Server) instanceLog(_ context.Context, in *logInput) (*streamOutput, error) {
-	part, err := outlog.ParseRange(in.Range)
-	if err == nil && in.Follow && part.Bounded {
-		err = &outlog.MalformedRangeError{Header: in.Range, Reason: "follow reads to the end of the log; write bytes=FIRST-"}
+	asked, err := parseRange(in.Range)
+	if err == nil && in.Follow && asked.Bounded {
+		err = &malformedRangeError{in.Range, "follow reads to the end of the log; write bytes=FIRST-"}
 	}
 	if err != nil {
 		return nil, logProblem(err)
@@ -37,9 +37,9 @@ func (s *Server) instanceLog(_ context.Context, in *logInput) (*streamOutput, er
 		return nil, err
 	}
 	if in.Follow {
-		return &streamOutput{func(ctx huma.Context) { s.followLog(ctx, name, part.First, over) }}, nil
+		return &streamOutput{func(ctx huma.Context) { s.followLog(ctx, name, asked.First, over) }}, nil
 	}
-	read, err := s.opts.Logs.Read(name, part)
+	read, err := s.opts.Logs.Read(name, asked)
 	if err != nil {
 		return nil, logProblem(err)
 	}
@@ -47,9 +47,13 @@ func (s *Server) instanceLog(_ context.Context, in *logInput) (*streamOutput, er
 		defer read.Close()
 		ctx.SetHeader("Content-Type", bytesContentType)
 		ctx.SetHeader("Accept-Ranges", "bytes")
-		ctx.SetHeader("Content-Range", read.ContentRange)
+		ctx.SetHeader("Content-Range", fmt.Sprintf("bytes %d-%d/%d", read.First, read.First+read.Length-1, read.Total))
 		ctx.SetHeader("Content-Length", strconv.FormatInt(read.Length, 10))
-		ctx.SetStatus(read.Status)
+		if in.Range == "" {
+			ctx.SetStatus(http.StatusOK)
+		} else {
+			ctx.SetStatus(http.StatusPartialContent)
+		}
 		_, _ = io.Copy(ctx.BodyWriter(), read) // the client may be gone
 	}}, nil
 }
@@ -79,17 +83,17 @@ func (s *Server) followLog(ctx huma.Context, name string, from int64, over <-cha
 	}
 }
 
-// logProblem gives the errors of package outlog their statuses. A log without a
-// file counts as empty.
+// logProblem gives the errors of ranges their statuses. A log without a file counts
+// as empty.
 func logProblem(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		err = &outlog.UnsatisfiableRangeError{}
+		err = &launcher.LogRangeError{}
 	}
-	if malformed, ok := errors.AsType[*outlog.MalformedRangeError](err); ok {
+	if malformed, ok := errors.AsType[*malformedRangeError](err); ok {
 		return newProblem(http.StatusBadRequest, malformed.Error(), nil)
 	}
-	if beyond, ok := errors.AsType[*outlog.UnsatisfiableRangeError](err); ok {
-		return problemOf(&launcher.Error{Code: launcherapi.CodeRange, Detail: beyond.Error()}).with("Content-Range", beyond.ContentRange())
+	if beyond, ok := errors.AsType[*launcher.LogRangeError](err); ok {
+		return problemOf(&launcher.Error{Code: launcherapi.CodeRange, Detail: beyond.Error()}).with("Content-Range", fmt.Sprintf("bytes */%d", beyond.Total))
 	}
 	return err
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -31,9 +30,11 @@ type Events interface {
 	Revision() uint64
 }
 
-// Logs reads the engines' log files; [outlog.Store] behind it.
+// Logs reads the engines' log files. Package outlog implements it.
 type Logs interface {
-	Read(name string, r outlog.Range) (*outlog.Part, error)
+	// Read opens a part of a log. Its error is a *[launcher.LogRangeError] if the range
+	// begins at the end of the log or beyond it, and an fs.ErrNotExist if there is no log.
+	Read(name string, r launcher.LogRange) (*launcher.LogPart, error)
 	Follow(ctx context.Context, name string, from int64, over <-chan struct{}, write func([]byte) error) error
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 )
 
@@ -19,7 +20,7 @@ func TestALogThatIsAPipeIsRefusedByItsNameAndHoldsNobody(t *testing.T) {
 	store := open(t, outlog.Options{Dir: dir})
 	path := filepath.Join(dir, "a.1.log")
 	require.NoError(t, unix.Mkfifo(path, 0o600))
-	_, err := store.Read("a.1.log", outlog.Range{})
+	_, err := store.Read("a.1.log", launcher.LogRange{})
 	require.ErrorContains(t, err, path+" is not a regular file")
 	_, err = store.Tail("a.1.log", 1, 100)
 	require.ErrorContains(t, err, path+" is not a regular file")

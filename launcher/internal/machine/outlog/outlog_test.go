@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 )
 
@@ -115,7 +116,7 @@ func TestANameThatIsNotThatOfALogOpensNothing(t *testing.T) {
 	} {
 		_, _, ok := outlog.ParseName(name)
 		assert.False(t, ok, name)
-		_, err := store.Read(name, outlog.Range{})
+		_, err := store.Read(name, launcher.LogRange{})
 		assert.ErrorIs(t, err, fs.ErrNotExist, name)
 		_, err = store.Tail(name, 1, 100)
 		assert.ErrorIs(t, err, fs.ErrNotExist, name)
@@ -186,7 +187,7 @@ func TestAThousandInstancesLeaveNoDescriptorBehind(t *testing.T) {
 		_, stop, err := store.Watch(name)
 		require.NoError(t, err)
 		readAll(t, store, name)
-		_, err = store.Read(name, outlog.Range{First: 5})
+		_, err = store.Read(name, launcher.LogRange{First: 5})
 		require.Error(t, err)
 		stop()
 		stop()
