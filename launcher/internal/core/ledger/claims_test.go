@@ -38,7 +38,7 @@ func TestSwapIsRefusedOnlyByBudgetsItMakesWorse(t *testing.T) {
 	for name, c := range map[string]struct {
 		there  []Instance
 		budget launcherapi.Budget
-		want   *Want
+		want   *launcher.Room
 		bound  string
 	}{
 		"too many pinned sleepers on another GPU do not refuse":    {[]Instance{a, asleepOn("g1", "x", 3), asleepOn("g1", "y", 3)}, launcherapi.Budget{MaxSleepersPerGPU: 1}, ptr(want("b", 70)), ""},
@@ -56,7 +56,7 @@ func TestSwapIsRefusedOnlyByBudgetsItMakesWorse(t *testing.T) {
 				used[0], used[1] = used[0]+i.HeldNow["g0"]/gib, used[1]+i.HeldNow["g1"]/gib
 			}
 			w := withBudget(withSecondGPU(node(used[0], c.there...), used[1]), c.budget)
-			_, err := evictions(w, Plan{Room: c.want, Out: []string{"a"}})
+			_, err := evictions(w, launcher.Plan{Room: c.want, Out: []string{"a"}})
 			if c.bound == "" {
 				require.NoError(t, err)
 				return
@@ -69,15 +69,15 @@ func TestSwapIsRefusedOnlyByBudgetsItMakesWorse(t *testing.T) {
 func TestClaimedPlaceCountsUnderMaxInstances(t *testing.T) {
 	claimed := func(there ...Instance) World {
 		w := withBudget(node(0, there...), launcherapi.Budget{MaxInstances: 2})
-		w.Reservations = []Want{{SwapID: "other", New: true}}
+		w.Reservations = []launcher.Room{{SwapID: "other", New: true}}
 		return w
 	}
-	a, c := instanceOn("a", launcher.Awake, 1), Want{ID: "c", New: true}
+	a, c := instanceOn("a", launcher.Awake, 1), launcher.Room{ID: "c", New: true}
 	assert.NoError(t, Admit(claimed(), c))
 	fit := fitOf(t, Admit(claimed(a), c))
 	assert.Equal(t, BoundMaxInstances, fit.Bound)
 	assert.Equal(t, "other", fit.ReservedBy)
-	assert.NoError(t, Admit(claimed(a), Want{ID: "b", New: true, SwapID: "other"}), "it is its own")
+	assert.NoError(t, Admit(claimed(a), launcher.Room{ID: "b", New: true, SwapID: "other"}), "it is its own")
 	assert.NoError(t, Admit(claimed(asVictim(instanceOn("v", launcher.Sleeping, 1))), c), "the new one takes the place of the victim")
 	assert.Error(t, Admit(claimed(a, asVictim(instanceOn("v", launcher.Sleeping, 1))), c), "which is taken until the victim is gone")
 	assert.Error(t, Admit(claimed(a, asVictim(instanceOn("v", launcher.Stopped, 1))), c), "and after")

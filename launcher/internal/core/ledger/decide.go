@@ -8,37 +8,6 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// Plan says what a swap does. The request fills in SwapID, In, Stop, Level, Drain and
-// Until, and the Room of a new instance. [Decide] fills in the rest. After that the
-// plan never changes: the launcher saves it, executes it and reports it.
-type Plan struct {
-	SwapID string        `json:"swap_id"`
-	GPUs   []string      `json:"gpus,omitempty"`  // UUIDs of the GPUs on which the swap has its turn
-	In     string        `json:"in,omitempty"`    // id of the instance that comes in; empty: none
-	Room   *Want         `json:"room,omitempty"`  // the room that In needs; nil: In is already awake, or there is no In
-	Out    []string      `json:"out,omitempty"`   // ids of the instances that are awake on the GPUs and leave
-	Stop   bool          `json:"stop,omitempty"`  // stop the instances that leave once In is awake; until then they sleep
-	Level  int           `json:"level"`           // sleep level of the instances that leave
-	Evict  []string      `json:"evict,omitempty"` // ids of the sleepers to evict first, in that order
-	Drain  time.Duration `json:"drain"`           // time limit for the answers in flight of the instances that leave
-	Until  time.Time     `json:"until"`           // deadline of the swap
-}
-
-// CreatesIn reports whether the swap creates the instance that comes in.
-func (p Plan) CreatesIn() bool { return p.Room != nil && p.Room.New }
-
-// NothingToDo reports whether the plan changes nothing.
-func (p Plan) NothingToDo() bool { return len(p.Out) == 0 && p.Room == nil }
-
-// Parties lists the ids of the existing instances that the plan names.
-func (p Plan) Parties() []string {
-	all := slices.Concat(p.Out, p.Evict)
-	if p.In != "" && !p.CreatesIn() {
-		all = append(all, p.In)
-	}
-	return all
-}
-
 // MovingError reports that an instance is still changing its state: the decision has
 // to wait.
 type MovingError struct{ InstanceID string }
@@ -79,7 +48,7 @@ func (e *MoreGPUsError) Error() string { return fmt.Sprintf("the swap changes GP
 //
 // Other errors have the codes not_found, exists and does_not_fit. If the decision has
 // to wait, the error is a [MovingError], [MinResidencyError] or [MoreGPUsError].
-func Decide(w World, p Plan, gpus []string, now time.Time) (Plan, error) {
+func Decide(w World, p launcher.Plan, gpus []string, now time.Time) (launcher.Plan, error) {
 	for _, i := range w.Instances {
 		if i.ID != p.In && !slices.ContainsFunc(i.GPUs, func(g string) bool { return slices.Contains(gpus, g) }) {
 			continue
@@ -108,7 +77,7 @@ func Decide(w World, p Plan, gpus []string, now time.Time) (Plan, error) {
 
 // room returns the room that the instance that comes in needs. It returns nil if that
 // instance is already awake, or if none comes in.
-func (w World) room(p Plan, gpus []string) (*Want, error) {
+func (w World) room(p launcher.Plan, gpus []string) (*launcher.Room, error) {
 	there := slices.ContainsFunc(w.Instances, func(i Instance) bool { return i.ID == p.In })
 	switch {
 	case p.CreatesIn() && there:

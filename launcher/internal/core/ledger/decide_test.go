@@ -32,23 +32,27 @@ func twoGPUWorld(all ...Instance) World {
 }
 
 // planFor asks for an existing instance.
-func planFor(id string, gpus ...string) Plan { return Plan{SwapID: "s", In: id, GPUs: gpus, Level: 1} }
+func planFor(id string, gpus ...string) launcher.Plan {
+	return launcher.Plan{SwapID: "s", In: id, GPUs: gpus, Level: 1}
+}
 
 // planForNew asks for a new instance.
-func planForNew(id string, gpus ...string) Plan {
+func planForNew(id string, gpus ...string) launcher.Plan {
 	p := planFor(id, gpus...)
-	p.Room = &Want{ID: id, New: true, Bytes: map[string]uint64{}}
+	p.Room = &launcher.Room{ID: id, New: true, Bytes: map[string]uint64{}}
 	for _, g := range gpus {
 		p.Room.Bytes[g] = 70 * gib
 	}
 	return p
 }
 
-func decide(w World, p Plan) (Plan, error) { return Decide(w, p, p.GPUs, time.Unix(1000, 0)) }
+func decide(w World, p launcher.Plan) (launcher.Plan, error) {
+	return Decide(w, p, p.GPUs, time.Unix(1000, 0))
+}
 
 func TestDecidePlansWhoLeaves(t *testing.T) {
 	for name, c := range map[string]struct {
-		plan  Plan
+		plan  launcher.Plan
 		there []Instance
 		out   []string
 		wants bool
@@ -75,7 +79,7 @@ func TestDecidePlansWhoLeaves(t *testing.T) {
 
 func TestDecideRefusesImpossibleSwaps(t *testing.T) {
 	for name, c := range map[string]struct {
-		plan  Plan
+		plan  launcher.Plan
 		there []Instance
 		code  string
 	}{
@@ -93,7 +97,7 @@ func TestDecideRefusesImpossibleSwaps(t *testing.T) {
 	}
 }
 
-func withTooManyBytes(p Plan) Plan {
+func withTooManyBytes(p launcher.Plan) launcher.Plan {
 	p.Room.Bytes["g0"] = 81 * gib
 	return p
 }
@@ -134,7 +138,7 @@ func TestTurnWidensToEveryGPUOfALeavingInstance(t *testing.T) {
 func TestPlanNamesItsPartiesAndWhetherItCreates(t *testing.T) {
 	there := []Instance{instanceIn("a", launcher.Awake, "g0"), instanceIn("b", launcher.Sleeping, "g0")}
 	for name, c := range map[string]struct {
-		ask     Plan
+		ask     launcher.Plan
 		makes   bool
 		parties []string
 	}{

@@ -15,7 +15,7 @@ import (
 // instances that a swap has claimed are never evicted. An exceeded budget of sleepers
 // refuses the swap only if the swap adds sleepers or bytes to it. A refusal names the
 // holders and the numbers.
-func evictions(w World, p Plan) (evict []string, err error) {
+func evictions(w World, p launcher.Plan) (evict []string, err error) {
 	after := w.afterLeaving(p)
 	protected := slices.Clone(p.Out)
 	if p.Room != nil {
@@ -56,7 +56,7 @@ func Enforce(w World, spare string) (evict []string) {
 	}
 }
 
-func (w World) swapRefusal(p Plan, worse boundFilter) *launcher.Error {
+func (w World) swapRefusal(p launcher.Plan, worse boundFilter) *launcher.Error {
 	if p.Room != nil {
 		if e, ok := errors.AsType[*launcher.Error](Admit(w, *p.Room)); ok {
 			return e
@@ -84,7 +84,7 @@ func (w World) boundsMadeWorse(before World) boundFilter {
 
 // afterLeaving returns the World between leaving and coming in. The instances that
 // leave have given back their memory but for the residue, and In holds none yet.
-func (w World) afterLeaving(p Plan) World {
+func (w World) afterLeaving(p launcher.Plan) World {
 	w = w.clone()
 	for n := range w.Instances {
 		i := &w.Instances[n]

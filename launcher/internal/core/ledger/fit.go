@@ -20,18 +20,10 @@ const (
 	BoundMaxInstances          = "max_instances"
 )
 
-// Want is the room that an instance, existing or new, needs to be awake on its GPUs.
-type Want struct {
-	ID     string            `json:"id"`                // id of the instance
-	Bytes  map[string]uint64 `json:"bytes"`             // needed while awake, by GPU UUID
-	New    bool              `json:"new,omitempty"`     // the instance does not exist yet: it needs a place under max_instances
-	SwapID string            `json:"swap_id,omitempty"` // the swap that asks; its own reservation does not count against it
-}
-
 // Want returns the room that the instance needs to be awake. swapID names the swap that
 // asks; empty: a client asks.
-func (i Instance) Want(swapID string) Want {
-	want := Want{ID: i.ID, SwapID: swapID, Bytes: map[string]uint64{}}
+func (i Instance) Want(swapID string) launcher.Room {
+	want := launcher.Room{ID: i.ID, SwapID: swapID, Bytes: map[string]uint64{}}
 	for _, uuid := range i.GPUs {
 		want.Bytes[uuid], _ = i.AwakeBytes(uuid)
 	}
@@ -41,7 +33,7 @@ func (i Instance) Want(swapID string) Want {
 // Admit reports whether the wanted instance can be awake beside everything that the
 // World holds now. It evicts no sleeper: only a swap makes room. The error has code
 // does_not_fit and holds the numbers.
-func Admit(w World, want Want) error {
+func Admit(w World, want launcher.Room) error {
 	if want.New {
 		if err := w.admitNewInstance(want.SwapID); err != nil {
 			return err
@@ -91,7 +83,7 @@ func (w World) promisedPlaces(except string) (count int, swapID string) {
 	return count, swapID
 }
 
-func (w World) admitOnGPU(uuid string, want Want) error {
+func (w World) admitOnGPU(uuid string, want launcher.Room) error {
 	free, foreign := w.freeFor(uuid, want)
 	need := want.Bytes[uuid]
 	if need <= free {
@@ -110,7 +102,7 @@ func (w World) admitOnGPU(uuid string, want Want) error {
 // freeFor returns the memory of a GPU that is left for the wanted instance: the total
 // less the charges of other instances, foreign memory and the reservations of other
 // swaps.
-func (w World) freeFor(uuid string, want Want) (free, foreign uint64) {
+func (w World) freeFor(uuid string, want launcher.Room) (free, foreign uint64) {
 	var taken uint64
 	for _, i := range w.Instances {
 		if i.ID != want.ID {

@@ -50,7 +50,7 @@ type GPU struct {
 type World struct {
 	GPUs         map[string]GPU
 	Instances    []Instance
-	Reservations []Want // room that running swaps have promised
+	Reservations []launcher.Room // room that running swaps have promised
 	Budget       launcherapi.Budget
 }
 

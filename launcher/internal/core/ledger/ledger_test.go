@@ -42,8 +42,8 @@ func node(used uint64, instances ...Instance) World {
 	}
 }
 
-func want(id string, gibs uint64) Want {
-	return Want{ID: id, Bytes: map[string]uint64{"g0": gibs * gib}}
+func want(id string, gibs uint64) launcher.Room {
+	return launcher.Room{ID: id, Bytes: map[string]uint64{"g0": gibs * gib}}
 }
 
 func fitOf(t *testing.T, err error) launcherapi.Fit {
@@ -57,7 +57,7 @@ func fitOf(t *testing.T, err error) launcherapi.Fit {
 func TestAdmitComparesWantWithFreeMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		world World
-		want  Want
+		want  launcher.Room
 		free  uint64 // GiB; checked if the instance does not fit
 		fits  bool
 	}{
@@ -76,7 +76,7 @@ func TestAdmitComparesWantWithFreeMemory(t *testing.T) {
 		"a released instance does not count":                          {node(0, released(instanceOn("a", launcher.Failed, 72))), want("b", 72), 0, true},
 		"a waking sleeper's own residue does not count against it":    {node(2, instanceOn("a", launcher.Sleeping, 72).holding(2)), want("a", 72), 0, true},
 		"another swap's reservation counts":                           {withReservation(node(0), "s1", 72), want("b", 16), 8, false},
-		"a swap's own reservation does not count against it":          {withReservation(node(0), "s1", 72), Want{ID: "b", SwapID: "s1", Bytes: map[string]uint64{"g0": 72 * gib}}, 0, true},
+		"a swap's own reservation does not count against it":          {withReservation(node(0), "s1", 72), launcher.Room{ID: "b", SwapID: "s1", Bytes: map[string]uint64{"g0": 72 * gib}}, 0, true},
 		"instances on other GPUs do not matter":                       {node(0, Instance{ID: "a", State: launcher.Awake, GPUs: []string{"g1"}, Expected: map[string]uint64{"g1": 80 * gib}}), want("b", 80), 0, true},
 		"charges count where the driver reports no processes":         {processesUnknown(node(72, instanceOn("a", launcher.Awake, 72))), want("b", 8), 0, true},
 	} {
@@ -104,7 +104,7 @@ func (i Instance) stillLoading(gibs uint64) Instance {
 func released(i Instance) Instance { i.Released = true; return i }
 
 func withReservation(w World, swapID string, gibs uint64) World {
-	w.Reservations = []Want{{SwapID: swapID, Bytes: map[string]uint64{"g0": gibs * gib}}}
+	w.Reservations = []launcher.Room{{SwapID: swapID, Bytes: map[string]uint64{"g0": gibs * gib}}}
 	return w
 }
 
@@ -133,87 +133,87 @@ func TestRefusalNamesHoldersAndNumbers(t *testing.T) {
 
 func TestMaxInstancesCountsOnlyLiveInstances(t *testing.T) {
 	w := withBudget(node(0, instanceOn("a", launcher.Sleeping, 1), instanceOn("b", launcher.Stopped, 1), instanceOn("c", launcher.Failed, 1)), launcherapi.Budget{MaxInstances: 2})
-	assert.NoError(t, Admit(w, Want{ID: "d", New: true}))
+	assert.NoError(t, Admit(w, launcher.Room{ID: "d", New: true}))
 	w.Instances = append(w.Instances, instanceOn("d", launcher.Awake, 1))
-	fit := fitOf(t, Admit(w, Want{ID: "e", New: true}))
+	fit := fitOf(t, Admit(w, launcher.Room{ID: "e", New: true}))
 	assert.Equal(t, BoundMaxInstances, fit.Bound)
 	assert.EqualValues(t, 2, fit.Limit)
-	assert.NoError(t, Admit(w, Want{ID: "a"}), "an instance that exists needs no new place")
+	assert.NoError(t, Admit(w, launcher.Room{ID: "a"}), "an instance that exists needs no new place")
 }
 
 func TestEvictions(t *testing.T) {
 	two := launcherapi.Budget{MaxSleepersPerGPU: 2}
 	for name, c := range map[string]struct {
 		world World
-		swap  Plan
+		swap  launcher.Plan
 		evict []string
 		bound string
 	}{
 		"a leaving instance makes room": {
 			world: node(72, instanceOn("a", launcher.Awake, 72).holding(72)),
-			swap:  Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
+			swap:  launcher.Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
 		},
 		"an instance larger than the GPU never fits": {
 			world: node(72, instanceOn("a", launcher.Awake, 72).holding(72)),
-			swap:  Plan{Room: ptr(want("b", 81)), Out: []string{"a"}},
+			swap:  launcher.Plan{Room: ptr(want("b", 81)), Out: []string{"a"}},
 			bound: BoundDeviceMemory,
 		},
 		"the known residue of a leaving instance counts": {
 			world: node(72, withResidue(instanceOn("a", launcher.Awake, 72).holding(72), 10)),
-			swap:  Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
+			swap:  launcher.Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
 			bound: BoundDeviceMemory,
 		},
 		"the residue counts even if the leaving instance is stopped afterwards": {
 			world: node(72, withResidue(instanceOn("a", launcher.Awake, 72).holding(72), 10)),
-			swap:  Plan{Room: ptr(want("b", 72)), Out: []string{"a"}, Stop: true},
+			swap:  launcher.Plan{Room: ptr(want("b", 72)), Out: []string{"a"}, Stop: true},
 			bound: BoundDeviceMemory,
 		},
 		"the least recently used sleeper goes first": {
 			world: withBudget(node(76, instanceOn("a", launcher.Awake, 70).holding(70).lastUsed(0), instanceOn("old", launcher.Sleeping, 70).holding(3).lastUsed(9), instanceOn("new", launcher.Sleeping, 70).holding(3).lastUsed(1)), two),
-			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  launcher.Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 			evict: []string{"old"},
 		},
 		"a pinned sleeper never goes": {
 			world: withBudget(node(76, instanceOn("a", launcher.Awake, 70).holding(70).lastUsed(0), pinned(instanceOn("old", launcher.Sleeping, 70).holding(3).lastUsed(9)), instanceOn("new", launcher.Sleeping, 70).holding(3).lastUsed(1)), two),
-			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  launcher.Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 			evict: []string{"new"},
 		},
 		"the budget refuses if all other sleepers are pinned": {
 			world: withBudget(node(76, instanceOn("a", launcher.Awake, 70).holding(70), pinned(instanceOn("x", launcher.Sleeping, 70).holding(3)), pinned(instanceOn("y", launcher.Sleeping, 70).holding(3))), two),
-			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  launcher.Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 			bound: BoundMaxSleepersPerGPU,
 		},
 		"the incoming instance is no sleeper and is not evicted": {
 			world: withBudget(node(76, instanceOn("a", launcher.Awake, 70).holding(70), instanceOn("b", launcher.Sleeping, 70).holding(3).lastUsed(9), instanceOn("c", launcher.Sleeping, 70).holding(3)), two),
-			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  launcher.Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 		},
 		"a leaving instance to be stopped does not count as a sleeper": {
 			world: withBudget(node(76, instanceOn("a", launcher.Awake, 70).holding(70), instanceOn("x", launcher.Sleeping, 70).holding(3), instanceOn("y", launcher.Sleeping, 70).holding(3)), two),
-			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}, Stop: true},
+			swap:  launcher.Plan{Room: ptr(want("b", 70)), Out: []string{"a"}, Stop: true},
 		},
 		"sleepers are evicted to free their residues": {
 			world: node(80, instanceOn("a", launcher.Awake, 70).holding(70), instanceOn("x", launcher.Sleeping, 70).holding(5).lastUsed(2), instanceOn("y", launcher.Sleeping, 70).holding(5).lastUsed(1)),
-			swap:  Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
+			swap:  launcher.Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
 			evict: []string{"x"},
 		},
 		"max_instances makes room by evicting a sleeper": {
 			world: withBudget(node(70, instanceOn("a", launcher.Awake, 70).holding(70), instanceOn("x", launcher.Sleeping, 70).lastUsed(3)), launcherapi.Budget{MaxInstances: 2}),
-			swap:  Plan{Room: &Want{ID: "b", New: true, Bytes: map[string]uint64{"g0": 70 * gib}}, Out: []string{"a"}},
+			swap:  launcher.Plan{Room: &launcher.Room{ID: "b", New: true, Bytes: map[string]uint64{"g0": 70 * gib}}, Out: []string{"a"}},
 			evict: []string{"x"},
 		},
 		"max_sleeper_bytes_per_gpu evicts a sleeper": {
 			world: withBudget(node(73, instanceOn("a", launcher.Awake, 70).holding(70), instanceOn("x", launcher.Sleeping, 70).holding(3)), launcherapi.Budget{MaxSleeperBytesPerGPU: 2 * gib}),
-			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  launcher.Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 			evict: []string{"x"},
 		},
 		"max_host_sleeper_bytes evicts a sleeper": {
 			world: withBudget(node(70, instanceOn("a", launcher.Awake, 70).holding(70), withHostBytes(instanceOn("x", launcher.Sleeping, 1), 9).lastUsed(5), instanceOn("y", launcher.Sleeping, 1).lastUsed(9)), launcherapi.Budget{MaxHostSleeperBytes: 8 * gib}),
-			swap:  Plan{Out: []string{"a"}},
+			swap:  launcher.Plan{Out: []string{"a"}},
 			evict: []string{"x"},
 		},
 		"a sleeper that another swap has claimed is not evicted": {
 			world: withBudget(node(76, instanceOn("a", launcher.Awake, 70).holding(70), claimedByOther(instanceOn("x", launcher.Sleeping, 70).holding(3)), instanceOn("y", launcher.Sleeping, 70).holding(3)), launcherapi.Budget{MaxSleepersPerGPU: 1}),
-			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  launcher.Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 			bound: BoundMaxSleepersPerGPU,
 		},
 	} {
@@ -234,10 +234,10 @@ func TestSwapFitsWhereTheDriverReportsNoProcesses(t *testing.T) {
 	w.GPUs["g0"] = GPU{UUID: "g0", TotalBytes: 80 * gib, UsedBytes: 74 * gib}
 	b := want("b", 74)
 	b.New = true
-	evict, err := evictions(w, Plan{Room: &b, Out: []string{"a"}})
+	evict, err := evictions(w, launcher.Plan{Room: &b, Out: []string{"a"}})
 	require.NoError(t, err)
 	assert.Empty(t, evict)
-	_, err = evictions(w, Plan{Room: &b})
+	_, err = evictions(w, launcher.Plan{Room: &b})
 	assert.EqualValues(t, 6*gib, fitOf(t, err).Available, "unless the one that holds it stays")
 }
 
@@ -252,13 +252,13 @@ func TestEnforceEvictsUntilTheBudgetsHold(t *testing.T) {
 func TestDecisionLeavesTheWorldUnchanged(t *testing.T) {
 	w := withBudget(node(76, instanceOn("a", launcher.Awake, 70).holding(70), instanceOn("x", launcher.Sleeping, 70).holding(6)), launcherapi.Budget{MaxSleepersPerGPU: 1})
 	before := w.GPUs["g0"].UsedBytes
-	_, err := evictions(w, Plan{Room: ptr(want("b", 70)), Out: []string{"a"}})
+	_, err := evictions(w, launcher.Plan{Room: ptr(want("b", 70)), Out: []string{"a"}})
 	require.NoError(t, err)
 	assert.Equal(t, before, w.GPUs["g0"].UsedBytes)
 	assert.Equal(t, launcher.Awake, w.Instances[0].State)
 }
 
-func ptr(w Want) *Want { return &w }
+func ptr(w launcher.Room) *launcher.Room { return &w }
 
 func pinned(i Instance) Instance { i.Pinned = true; return i }
 

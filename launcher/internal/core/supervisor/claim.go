@@ -22,7 +22,7 @@ import (
 // created since.
 type Claim struct {
 	s     *Supervisor
-	plan  ledger.Plan
+	plan  launcher.Plan
 	draft *Draft // of a new instance; nil: the swap creates none, or an earlier launcher may have created it
 	owns  bool   // false: the swap has nothing to do, or is a dry run
 
@@ -31,7 +31,7 @@ type Claim struct {
 	members map[string]*instance // the instances that leave and the victims, by id
 	stopped map[string]bool      // ids of the instances that the claim has stopped after they left
 	ports   ports                // open for a new instance, until the instance takes them over
-	room    *ledger.Want         // reserved for the instance that comes in; nil: not needed, or the ledger already counts the instance itself
+	room    *launcher.Room       // reserved for the instance that comes in; nil: not needed, or the ledger already counts the instance itself
 }
 
 // ErrDeleted reports that a client has deleted an instance that leaves. For the swap,
@@ -40,10 +40,10 @@ var ErrDeleted = errors.New("it was deleted")
 
 // ClaimRequest is what a swap asks to claim.
 type ClaimRequest struct {
-	Plan   ledger.Plan // as the request fills it in, with the GPUs of the swap's turn
-	GPUs   []string    // UUIDs of the GPUs on which only the instance that comes in is to be awake
-	Draft  *Draft      // of a new instance; nil: the swap creates none
-	DryRun bool        // decide, and own nothing
+	Plan   launcher.Plan // as the request fills it in, with the GPUs of the swap's turn
+	GPUs   []string      // UUIDs of the GPUs on which only the instance that comes in is to be awake
+	Draft  *Draft        // of a new instance; nil: the swap creates none
+	DryRun bool          // decide, and own nothing
 }
 
 // Claim decides what a swap has to do and, under the same lock, claims all that the
@@ -61,12 +61,12 @@ type ClaimRequest struct {
 // wait, since the victim is mostly gone afterwards. [Claim.Release] gives everything
 // back.
 func (s *Supervisor) Claim(ask ClaimRequest) (*Claim, error) {
-	return s.claim(ask, func(w ledger.World) (ledger.Plan, error) {
+	return s.claim(ask, func(w ledger.World) (launcher.Plan, error) {
 		return ledger.Decide(w, ask.Plan, ask.GPUs, time.Now())
 	})
 }
 
-func (s *Supervisor) claim(ask ClaimRequest, decide func(ledger.World) (ledger.Plan, error)) (*Claim, error) {
+func (s *Supervisor) claim(ask ClaimRequest, decide func(ledger.World) (launcher.Plan, error)) (*Claim, error) {
 	c, err := s.decide(ask, decide)
 	if err == nil {
 		if err = c.saveAndReserve(); err != nil || !c.owns {
@@ -83,7 +83,7 @@ func (s *Supervisor) claim(ask ClaimRequest, decide func(ledger.World) (ledger.P
 }
 
 // decide makes the claim of a swap and marks the instances that the claim owns.
-func (s *Supervisor) decide(ask ClaimRequest, decide func(ledger.World) (ledger.Plan, error)) (*Claim, error) {
+func (s *Supervisor) decide(ask ClaimRequest, decide func(ledger.World) (launcher.Plan, error)) (*Claim, error) {
 	memory := s.lockWithMemory(ask.Plan.GPUs)
 	defer s.mu.Unlock()
 	if s.closing {
@@ -225,7 +225,7 @@ func (c *Claim) hasPort(port int) bool {
 // records name the swap, and the id of a new one. It also claims an instance without a
 // record whose id the plan names: no other call could have taken that id. It leaves
 // alone an instance that another swap has claimed.
-func (s *Supervisor) Reclaim(plan ledger.Plan) *Claim {
+func (s *Supervisor) Reclaim(plan launcher.Plan) *Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &Claim{s: s, plan: plan, owns: true, members: map[string]*instance{}, stopped: map[string]bool{}}
@@ -263,7 +263,7 @@ func (c *Claim) belongsToSwap(i *instance) bool {
 }
 
 // Plan returns the plan that was decided.
-func (c *Claim) Plan() ledger.Plan { return c.plan }
+func (c *Claim) Plan() launcher.Plan { return c.plan }
 
 // Show shows the instance that comes in, nil when there is none, and those that
 // leave: as they are now, or as they ended where the claim has stopped them.
@@ -354,14 +354,14 @@ func (s *Supervisor) publishSwapID(i *instance) {
 }
 
 // reservations returns the room that swaps have claimed. The lock is held.
-func (s *Supervisor) reservations() []ledger.Want {
-	var out []ledger.Want
+func (s *Supervisor) reservations() []launcher.Room {
+	var out []launcher.Room
 	for _, c := range s.claims {
 		if c.room != nil {
 			out = append(out, *c.room)
 		}
 	}
-	slices.SortFunc(out, func(a, b ledger.Want) int { return strings.Compare(a.SwapID, b.SwapID) })
+	slices.SortFunc(out, func(a, b launcher.Room) int { return strings.Compare(a.SwapID, b.SwapID) })
 	return out
 }
 

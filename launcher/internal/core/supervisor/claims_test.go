@@ -28,11 +28,11 @@ func (r *rig) toMake(swapID, id string, args ...string) ClaimRequest {
 	require.NoError(r.t, err)
 	room := d.Want
 	room.SwapID = swapID
-	return ClaimRequest{Plan: ledger.Plan{SwapID: swapID, In: id, Room: &room, Level: 1}, Draft: d}
+	return ClaimRequest{Plan: launcher.Plan{SwapID: swapID, In: id, Room: &room, Level: 1}, Draft: d}
 }
 
 // toDo is the request of a swap with a plan that the test has decided.
-func toDo(plan ledger.Plan) ClaimRequest {
+func toDo(plan launcher.Plan) ClaimRequest {
 	plan.Level = 1
 	return ClaimRequest{Plan: plan}
 }
@@ -40,7 +40,7 @@ func toDo(plan ledger.Plan) ClaimRequest {
 // tryClaim claims what a plan of the test needs.
 func (r *rig) tryClaim(ask ClaimRequest) (*Claim, error) {
 	ask.Plan.GPUs = r.everyGPU()
-	return r.claim(ask, func(ledger.World) (ledger.Plan, error) { return ask.Plan, nil })
+	return r.claim(ask, func(ledger.World) (launcher.Plan, error) { return ask.Plan, nil })
 }
 
 func (r *rig) claims(ask ClaimRequest) *Claim {
@@ -89,7 +89,7 @@ func TestClaimIgnoresALaterInstanceOfTheSameID(t *testing.T) {
 		r.awake("a", "0.3")
 		r.awake("v", "0.3")
 		r.asleep("v")
-		c := r.claims(toDo(ledger.Plan{SwapID: "s", Out: []string{"a"}, Evict: []string{"v"}, Stop: true}))
+		c := r.claims(toDo(launcher.Plan{SwapID: "s", Out: []string{"a"}, Evict: []string{"v"}, Stop: true}))
 		for _, id := range []string{"a", "v"} {
 			_, err := r.Delete(t.Context(), id)
 			require.NoError(t, err)
@@ -115,11 +115,11 @@ func TestVictimIsMovedOnlyByItsSwap(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("v", "0.3")
 		r.asleep("v")
-		c := r.claims(toDo(ledger.Plan{SwapID: "s", Evict: []string{"v"}, Out: []string{}, Room: &ledger.Want{}}))
+		c := r.claims(toDo(launcher.Plan{SwapID: "s", Evict: []string{"v"}, Out: []string{}, Room: &launcher.Room{}}))
 		_, woken := r.Wake("v", launcher.VerbRequest{})
-		_, in := r.tryClaim(toDo(ledger.Plan{SwapID: "other", In: "v", Room: &ledger.Want{ID: "v"}}))
-		_, victim := r.tryClaim(toDo(ledger.Plan{SwapID: "other", Evict: []string{"v"}}))
-		_, evicted := r.Reclaim(ledger.Plan{SwapID: "other", Evict: []string{"v"}}).Evict(t.Context(), "v")
+		_, in := r.tryClaim(toDo(launcher.Plan{SwapID: "other", In: "v", Room: &launcher.Room{ID: "v"}}))
+		_, victim := r.tryClaim(toDo(launcher.Plan{SwapID: "other", Evict: []string{"v"}}))
+		_, evicted := r.Reclaim(launcher.Plan{SwapID: "other", Evict: []string{"v"}}).Evict(t.Context(), "v")
 		for _, err := range []error{woken, in, victim} {
 			assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%v", err)
 		}
@@ -142,7 +142,7 @@ func (r *rig) evicting() *Claim {
 	r.t.Helper()
 	r.awake("v", "0.3")
 	r.asleep("v")
-	return r.claims(toDo(ledger.Plan{SwapID: "s", Evict: []string{"v"}, Room: &ledger.Want{}}))
+	return r.claims(toDo(launcher.Plan{SwapID: "s", Evict: []string{"v"}, Room: &launcher.Room{}}))
 }
 
 func TestSparedVictimIsFreeAfterTheSwap(t *testing.T) {
@@ -305,7 +305,7 @@ func TestWaitingSwapIsNotCountedAsRefused(t *testing.T) {
 func TestSwapWithNothingToDoOwnsNothing(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.1")
-		c, err := r.Claim(ClaimRequest{Plan: ledger.Plan{SwapID: "s", In: "a", GPUs: []string{"g0"}}, GPUs: []string{"g0"}})
+		c, err := r.Claim(ClaimRequest{Plan: launcher.Plan{SwapID: "s", In: "a", GPUs: []string{"g0"}}, GPUs: []string{"g0"}})
 		require.NoError(t, err)
 		assert.True(t, c.Plan().NothingToDo())
 		assert.Empty(t, r.Supervisor.claims)
@@ -336,7 +336,7 @@ func TestRecoveredSwapClaimsMarkedAndUnrecordedInstances(t *testing.T) {
 		r.mu.Lock()
 		r.instances["its"].swapID, r.instances["lost"].foundUnrecorded, r.instances["others"].swapID = "s", true, "other"
 		r.mu.Unlock()
-		c := r.Reclaim(ledger.Plan{SwapID: "s", Out: []string{"its", "lost", "free", "others"}})
+		c := r.Reclaim(launcher.Plan{SwapID: "s", Out: []string{"its", "lost", "free", "others"}})
 		_, out := c.Show()
 		require.Len(t, out, 2)
 		assert.Equal(t, []string{"its", "lost"}, []string{out[0].InstanceID, out[1].InstanceID})
@@ -423,7 +423,7 @@ func TestUnrecordedInstanceStaysItsSwapsAfterEachRestart(t *testing.T) {
 func TestOrDeletedWaitsOnlyForADeletedInstance(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.3")
-		c := r.claims(toDo(ledger.Plan{SwapID: "s", Out: []string{"a"}}))
+		c := r.claims(toDo(launcher.Plan{SwapID: "s", Out: []string{"a"}}))
 		r.engine.sleep = broken
 		_, err := c.Drain(t.Context(), "a")
 		require.NoError(t, err)

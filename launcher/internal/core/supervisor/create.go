@@ -21,7 +21,7 @@ import (
 // Draft is a create call that was read and found valid, and has changed nothing yet.
 type Draft struct {
 	ID   string
-	Want ledger.Want
+	Want launcher.Room
 
 	create   launcher.CreateRequest
 	engine   engine.Engine
@@ -73,7 +73,7 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	want := ledger.Want{ID: c.ID, New: true, Bytes: map[string]uint64{}}
+	want := launcher.Room{ID: c.ID, New: true, Bytes: map[string]uint64{}}
 	for _, d := range devices {
 		want.Bytes[d.UUID] = uint64(plan.GPUMemoryUtilization * float64(d.MemoryTotalBytes))
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -16,7 +15,7 @@ func TestSwapIsRefusedIfItsClaimCannotBeSaved(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("out", "0.4")
 		r.records.failing(syscall.ENOSPC)
-		out := toDo(ledger.Plan{SwapID: "s", Out: []string{"out"}})
+		out := toDo(launcher.Plan{SwapID: "s", Out: []string{"out"}})
 		_, err := r.tryClaim(out)
 		require.ErrorIs(t, err, syscall.ENOSPC)
 		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(err))

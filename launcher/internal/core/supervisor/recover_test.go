@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
@@ -471,7 +470,7 @@ func TestCanaryWithAForgottenKeyIsNoFailure(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
 				r.awake("a", "0.9")
 				ask := func(r *rig) error {
-					c := r.claims(toDo(ledger.Plan{SwapID: "s", In: "a", Room: &ledger.Want{}}))
+					c := r.claims(toDo(launcher.Plan{SwapID: "s", In: "a", Room: &launcher.Room{}}))
 					defer c.Release()
 					return c.Canary(t.Context())
 				}

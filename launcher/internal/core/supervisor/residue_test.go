@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 )
 
 func TestResidueShrinksWhenMemoryComesBackLate(t *testing.T) {
@@ -45,7 +44,7 @@ func TestUnlistedSleeperKeepsItsResidue(t *testing.T) {
 		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 		r.gpus.hold("g0", r.runner.tree("a").pid, 0)
-		_, err = r.tryClaim(toDo(ledger.Plan{SwapID: "s"}))
+		_, err = r.tryClaim(toDo(launcher.Plan{SwapID: "s"}))
 		require.NoError(t, err)
 		view, err := r.Get("a")
 		require.NoError(t, err)

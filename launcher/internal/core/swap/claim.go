@@ -3,7 +3,7 @@ package swap
 import (
 	"context"
 
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -12,7 +12,7 @@ import (
 // instance of the plan; a method without an id acts on the instance that comes in.
 // When ctx ends, each wait ends with the error of ctx.
 type Claim interface {
-	Plan() ledger.Plan
+	Plan() launcher.Plan
 
 	// Drain begins the sleep of an instance that leaves, and waits for the instance's
 	// answers in flight; cut is how many were cut. The error is

@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
+	"hotseat.dev/hotseat/launcher"
 )
 
 func TestRecoveredSwapWaitsWhileTheLeaverFallsAsleep(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.gates.busy = make(chan struct{})
-		plan := w.claimAndBreakOff(ledger.Plan{SwapID: "s", GPUs: []string{"g0"}, Drain: time.Hour, Level: 1})
+		plan := w.claimAndBreakOff(launcher.Plan{SwapID: "s", GPUs: []string{"g0"}, Drain: time.Hour, Level: 1})
 		_, err := w.sup.Reclaim(plan).Drain(expired(t), "a") // the sleep goes on when the launcher is restarted
 		require.ErrorIs(t, err, context.Canceled)
 		plan.Until = time.Now().Add(-time.Hour)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -25,7 +25,7 @@ var pace = map[string]time.Duration{"a": time.Millisecond, "b": 10 * time.Millis
 // fakeClaim records each call as soon as the call takes effect, and does what the test
 // says.
 type fakeClaim struct {
-	plan   ledger.Plan
+	plan   launcher.Plan
 	fails  map[string]error // by call
 	hangs  string           // this call lasts until its context ends
 	states map[string]string
@@ -56,7 +56,7 @@ func (f *fakeClaim) note(name string) {
 	f.calls = append(f.calls, name)
 }
 
-func (f *fakeClaim) Plan() ledger.Plan { return f.plan }
+func (f *fakeClaim) Plan() launcher.Plan { return f.plan }
 
 func (f *fakeClaim) Drain(ctx context.Context, id string) (int, error) {
 	return 1, f.call(ctx, "drain", id)
@@ -95,16 +95,16 @@ func (f *fakeClaim) Show() (in *launcherapi.Instance, out []launcherapi.Instance
 }
 
 // planToWake is the plan of a swap that wakes n.
-func planToWake(out ...string) ledger.Plan {
-	return ledger.Plan{SwapID: "s", In: "n", Room: &ledger.Want{ID: "n"}, Out: out, Level: 1}
+func planToWake(out ...string) launcher.Plan {
+	return launcher.Plan{SwapID: "s", In: "n", Room: &launcher.Room{ID: "n"}, Out: out, Level: 1}
 }
 
-func planToCreateN(out ...string) ledger.Plan { return planToCreate("s", "n", out...) }
+func planToCreateN(out ...string) launcher.Plan { return planToCreate("s", "n", out...) }
 
 // withStop returns the plan with its leaving instances stopped at the end.
-func withStop(p ledger.Plan) ledger.Plan { p.Stop = true; return p }
+func withStop(p launcher.Plan) launcher.Plan { p.Stop = true; return p }
 
-func withVictims(p ledger.Plan, victims ...string) ledger.Plan { p.Evict = victims; return p }
+func withVictims(p launcher.Plan, victims ...string) launcher.Plan { p.Evict = victims; return p }
 
 // stage is a coordinator whose swaps have fake claims.
 type stage struct {

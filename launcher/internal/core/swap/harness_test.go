@@ -15,7 +15,6 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/core/gpuqueue"
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor/supervisortest"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
@@ -87,17 +86,17 @@ func (w *world) asleep(id, gpu string) {
 
 // planToCreate is the plan of a swap that creates an instance on GPU g0, where the
 // instances out leave.
-func planToCreate(swapID, in string, out ...string) ledger.Plan {
-	return ledger.Plan{
-		SwapID: swapID, GPUs: []string{"g0"}, In: in, Room: &ledger.Want{ID: in, New: true, SwapID: swapID}, Out: out, Level: 1, Drain: time.Minute,
+func planToCreate(swapID, in string, out ...string) launcher.Plan {
+	return launcher.Plan{
+		SwapID: swapID, GPUs: []string{"g0"}, In: in, Room: &launcher.Room{ID: in, New: true, SwapID: swapID}, Out: out, Level: 1, Drain: time.Minute,
 	}
 }
 
 // claimAndBreakOff claims what a swap on GPU g0 needs, and breaks the swap off as the
 // end of the launcher does. It returns the plan with the instances that leave.
-func (w *world) claimAndBreakOff(plan ledger.Plan) ledger.Plan {
+func (w *world) claimAndBreakOff(plan launcher.Plan) launcher.Plan {
 	w.t.Helper()
-	claim, err := w.sup.Claim(supervisor.ClaimRequest{Plan: ledger.Plan{SwapID: plan.SwapID, GPUs: plan.GPUs, Level: 1}, GPUs: plan.GPUs})
+	claim, err := w.sup.Claim(supervisor.ClaimRequest{Plan: launcher.Plan{SwapID: plan.SwapID, GPUs: plan.GPUs, Level: 1}, GPUs: plan.GPUs})
 	require.NoError(w.t, err)
 	claim.BreakOff()
 	plan.Out = claim.Plan().Out

@@ -15,7 +15,6 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/core/gpuqueue"
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/patience"
@@ -158,7 +157,7 @@ func TestRememberedKeysAreBounded(t *testing.T) {
 		assert.LessOrEqual(t, resultSize(&s), maxResultBytes)
 	}
 	c = life(t, written)
-	c.Recover(append(all, Saved{Plan: ledger.Plan{SwapID: "later"}, Done: true, Key: newKey("later", [32]byte{}), Result: all[0].Result}))
+	c.Recover(append(all, Saved{Plan: launcher.Plan{SwapID: "later"}, Done: true, Key: newKey("later", [32]byte{}), Result: all[0].Result}))
 	assert.Len(t, written.all(), maxKeys-1, "the oldest makes room")
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -15,7 +14,7 @@ import (
 func (c *Coordinator) newRun(id string) *Run {
 	return &Run{
 		c: c, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
-		saved:  Saved{Plan: ledger.Plan{SwapID: id}, Began: time.Now()},
+		saved:  Saved{Plan: launcher.Plan{SwapID: id}, Began: time.Now()},
 		result: launcherapi.SwapResult{SwapID: id, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}},
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -23,7 +22,7 @@ func dryRun(r *Run) { r.req.DryRun = true }
 
 func TestSwapRunsItsPhasesInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
-		plan    ledger.Plan
+		plan    launcher.Plan
 		change  func(*Run)
 		calls   []string
 		outcome string
@@ -35,10 +34,10 @@ func TestSwapRunsItsPhasesInOrder(t *testing.T) {
 		"leavers are stopped last":                          {plan: withStop(planToWake("b", "a")), calls: []string{"drain a", "sleep a", "drain b", "sleep b", "wake", "open", "stop a", "stop b"}},
 		"victims are evicted in the plan's order":           {plan: withVictims(planToCreateN("a"), "v", "b"), calls: []string{"drain a", "sleep a", "evict v", "evict b", "start", "healthy", "open"}},
 		"the canary is asked before the gate opens":         {plan: planToWake("a"), change: withCanary, calls: []string{"drain a", "sleep a", "wake", "canary", "open"}},
-		"no instance comes in":                              {plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a"}},
-		"an awake instance stays and others leave":          {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, calls: []string{"drain a", "sleep a"}},
-		"an awake instance that stays is asked for a token": {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a", "canary"}},
-		"an empty plan does nothing":                        {plan: ledger.Plan{SwapID: "s", In: "n"}, change: withCanary, calls: []string{}, outcome: launcherapi.OutcomeNoop},
+		"no instance comes in":                              {plan: launcher.Plan{SwapID: "s", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a"}},
+		"an awake instance stays and others leave":          {plan: launcher.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, calls: []string{"drain a", "sleep a"}},
+		"an awake instance that stays is asked for a token": {plan: launcher.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a", "canary"}},
+		"an empty plan does nothing":                        {plan: launcher.Plan{SwapID: "s", In: "n"}, change: withCanary, calls: []string{}, outcome: launcherapi.OutcomeNoop},
 		"a dry run does nothing":                            {plan: planToWake("a"), change: dryRun, calls: []string{}, outcome: launcherapi.OutcomeDryRun},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +97,7 @@ func TestSwapReportsWhatItDid(t *testing.T) {
 
 // Each of these calls goes wrong in each of two ways.
 var failures = map[string]struct {
-	plan   ledger.Plan
+	plan   launcher.Plan
 	phase  string
 	calls  []string
 	undone []string
@@ -111,12 +110,12 @@ var failures = map[string]struct {
 	"healthy":   {plan: withEverything(planToCreateN("a")), phase: "healthy", calls: []string{"drain a", "sleep a", "evict v", "evict c", "start", "healthy"}, undone: []string{"send back", "bring back a"}},
 	"wake":      {plan: withEverything(planToWake("b", "a")), phase: "wake", calls: []string{"drain a", "sleep a", "drain b", "sleep b", "evict v", "evict c", "wake"}, undone: []string{"send back", "bring back a", "bring back b"}},
 	"canary":    {plan: withEverything(planToWake("a")), phase: "canary", calls: []string{"drain a", "sleep a", "evict v", "evict c", "wake", "canary"}, undone: []string{"send back", "bring back a"}},
-	"drain c":   {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"c"}}, phase: "drain", calls: []string{"drain c"}, undone: []string{"bring back c"}},
-	"canary of": {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, phase: "canary", calls: []string{"drain a", "sleep a", "canary"}, undone: []string{"bring back a"}},
+	"drain c":   {plan: launcher.Plan{SwapID: "s", In: "n", Out: []string{"c"}}, phase: "drain", calls: []string{"drain c"}, undone: []string{"bring back c"}},
+	"canary of": {plan: launcher.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, phase: "canary", calls: []string{"drain a", "sleep a", "canary"}, undone: []string{"bring back a"}},
 }
 
 // withEverything returns the plan with victims and a stop at the end.
-func withEverything(p ledger.Plan) ledger.Plan { return withStop(withVictims(p, "v", "c")) }
+func withEverything(p launcher.Plan) launcher.Plan { return withStop(withVictims(p, "v", "c")) }
 
 func TestFailureUndoesBegunRowsInReverse(t *testing.T) {
 	for call, c := range failures {

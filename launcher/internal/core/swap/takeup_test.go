@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -135,11 +134,11 @@ func TestRecordDecidesHowASwapIsRecovered(t *testing.T) {
 			calls: []string{"settle", "send back", "bring back b", "release"}, outcome: launcherapi.OutcomeUndoFailed, says: "a is gone: it was deleted",
 		},
 		"a swap without an incoming instance is done when the leavers sleep": {
-			saved: Saved{Plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}}, states: map[string]string{"a": "sleeping"},
+			saved: Saved{Plan: launcher.Plan{SwapID: "s", Out: []string{"a"}}}, states: map[string]string{"a": "sleeping"},
 			calls: []string{"settle", "open", "release"}, outcome: launcherapi.OutcomeDone,
 		},
 		"a swap without an incoming instance is undone when a leaver does not sleep": {
-			saved: Saved{Plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}}, states: map[string]string{"a": "falling_asleep"},
+			saved: Saved{Plan: launcher.Plan{SwapID: "s", Out: []string{"a"}}}, states: map[string]string{"a": "falling_asleep"},
 			calls: []string{"settle", "bring back a", "release"}, outcome: launcherapi.OutcomeUndone, says: "died during",
 		},
 	} {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -21,8 +20,8 @@ import (
 // anything. It is removed when the swap is over or, if the swap has a key, when the
 // key is forgotten. It holds no secret.
 type Saved struct {
-	Plan  ledger.Plan `json:"plan"`
-	Began time.Time   `json:"began"`
+	Plan  launcher.Plan `json:"plan"`
+	Began time.Time     `json:"began"`
 
 	Phase   string        `json:"phase,omitempty"`   // the running phase
 	Deleted []string      `json:"deleted,omitempty"` // ids of the instances that a client has deleted while they left
