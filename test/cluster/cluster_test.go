@@ -346,8 +346,8 @@ func TestAKilledKeeperLeavesNothingRunningAndTheNextUpWorks(t *testing.T) {
 	assert.NoDirExists(t, filepath.Dir(again.Kubeconfig()))
 }
 
-func TestAClusterEndsWithWhoeverHoldsIt(t *testing.T) {
-	holder := exec.Command(filepath.Join(shared(t).Bin(), "cluster"), "run", "--nodes=0", "sh", "-c", "echo $HOTSEAT_CLUSTER; cat")
+func TestAllClustersEndWithTheProcessThatHoldsThem(t *testing.T) {
+	holder := exec.Command(filepath.Join(shared(t).Bin(), "cluster"), "run", "--lanes=2", "--nodes=0", "sh", "-c", "echo $HOTSEAT_CLUSTERS; cat")
 	input, err := holder.StdinPipe() // its end ends cat
 	require.NoError(t, err)
 	output, err := holder.StdoutPipe()
@@ -361,11 +361,19 @@ func TestAClusterEndsWithWhoeverHoldsIt(t *testing.T) {
 	}()
 	line, err := bufio.NewReader(output).ReadString('\n')
 	require.NoError(t, err)
-	c, err := cluster.Find(strings.TrimSpace(line))
-	require.NoError(t, err)
+	names := strings.Fields(line)
+	require.Len(t, names, 2)
+	var held []*cluster.Cluster
+	for _, name := range names {
+		c, err := cluster.Find(name)
+		require.NoError(t, err)
+		held = append(held, c)
+	}
 	require.NoError(t, holder.Process.Kill())
-	require.Eventually(t, func() bool { return syscall.Kill(c.Keeper, 0) == syscall.ESRCH }, patience.Wait(), 10*time.Millisecond)
-	assert.NoDirExists(t, filepath.Dir(c.Kubeconfig()), "the keeper has removed it")
+	for _, c := range held {
+		require.Eventually(t, func() bool { return syscall.Kill(c.Keeper, 0) == syscall.ESRCH }, patience.Wait(), 10*time.Millisecond)
+		assert.NoDirExists(t, filepath.Dir(c.Kubeconfig()), "the keeper has removed it")
+	}
 }
 
 func TestUpSaysWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
