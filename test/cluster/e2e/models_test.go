@@ -258,7 +258,9 @@ func (s *site) replaced(app string, was corev1.Pod) corev1.Pod {
 // no event to wait for.
 func (s *site) stays(what string, so func() bool) {
 	s.t.Helper()
-	require.Never(s.t, func() bool { return !so() }, time.Second, 50*time.Millisecond, what)
+	for began := time.Now(); time.Since(began) < time.Second; <-time.After(50 * time.Millisecond) {
+		require.True(s.t, so(), what)
+	}
 }
 
 // pids are the instances of an app that are in that state, as launcher/process.
