@@ -23,10 +23,16 @@ func (k *keeper) startControlPlane() error {
 	if err := k.keys.kubeconfig(k.Kubeconfig(), fmt.Sprintf("https://127.0.0.1:%d", k.Port), userAdmin); err != nil {
 		return err
 	}
-	parts := [][]string{k.etcd(), k.apiServer()}
-	if k.Nodes > 0 {
-		parts = append(parts, k.controllerManager(), k.scheduler())
-	}
+	return k.beginParts(k.etcd(), k.apiServer())
+}
+
+// startControllers starts what waits ten seconds for the API server, and then ends: it
+// is to be called once that is ready.
+func (k *keeper) startControllers() error {
+	return k.beginParts(k.controllerManager(), k.scheduler())
+}
+
+func (k *keeper) beginParts(parts ...[]string) error {
 	for _, args := range parts {
 		if err := k.begin(k.ended, args[0], exec.Command(k.Kube, args...)); err != nil {
 			return err

@@ -121,6 +121,9 @@ func (k *keeper) startAll(ctx context.Context) error {
 	if k.Nodes == 0 {
 		return nil
 	}
+	if err := k.startControllers(); err != nil {
+		return err
+	}
 	for number := 1; number <= k.Nodes; number++ {
 		if err := until(ctx, k.ended, NodeName(number)+" is ready", func() error { return api.nodeReady(number, k.GPUs) }); err != nil {
 			return err
