@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -81,20 +82,50 @@ func source(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// buildPrograms builds the keeper and the program of the pause image into bin,
-// and puts programs of others beside them, by name.
+// ownPrograms is the folder of the last cluster for which this process has built the
+// keeper and the program of the pause image. Clusters that start side by side share them.
+var ownPrograms struct {
+	sync.Mutex
+	bin string
+}
+
+// buildPrograms puts the keeper and the program of the pause image into bin, and
+// programs of others beside them, by name.
 func buildPrograms(ctx context.Context, bin string, others map[string]string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return fmt.Errorf("cannot make the folder of programs: %w", err)
+	}
+	if err := buildOwnPrograms(ctx, bin); err != nil {
+		return err
+	}
+	for name, program := range others {
+		if err := os.Symlink(program, filepath.Join(bin, name)); err != nil {
+			return fmt.Errorf("cannot put %s into the cluster's folder: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func buildOwnPrograms(ctx context.Context, bin string) error {
+	ownPrograms.Lock()
+	defer ownPrograms.Unlock()
+	if ownPrograms.bin != "" && linkPrograms(ownPrograms.bin, bin) == nil {
+		return nil
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin+"/", "hotseat.dev/hotseat/test/cluster/cmd/...")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build the cluster's own programs: %w: %s", err, out)
 	}
-	for name, program := range others {
-		if err := os.Symlink(program, filepath.Join(bin, name)); err != nil {
-			return fmt.Errorf("cannot put %s into the cluster's folder: %w", name, err)
+	ownPrograms.bin = bin
+	return nil
+}
+
+// linkPrograms fails where the cluster that had them is gone.
+func linkPrograms(from, to string) error {
+	for _, name := range []string{"cluster", "pause"} {
+		if err := os.Link(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -16,16 +16,15 @@ import (
 // is that of [EnvName].
 const EnvNames = "HOTSEAT_CLUSTERS"
 
-// What a cluster of the end-to-end suite takes, as spec/testing.md measured it.
+// What a cluster of the end-to-end suite takes; spec/testing.md tells how much of it.
 const (
-	lanesPerCPU   = 2
-	laneBytes     = 1 << 30 // without its nodes
-	laneNodeBytes = 1 << 30
+	laneBytes     = 512 << 20 // without its nodes
+	laneNodeBytes = 512 << 20
 )
 
-// Lanes is how many clusters, of so many nodes each, this machine keeps busy with the
-// end-to-end suite: at least one, as many as processors have time for, and no more
-// than there is memory for.
+// Lanes returns how many clusters, of so many nodes each, this machine keeps busy with
+// the end-to-end suite: three for two processors, at least one, and no more than there
+// is memory for.
 func Lanes(nodes int) (int, error) {
 	var free uint64
 	text, err := os.ReadFile("/proc/meminfo")
@@ -38,7 +37,7 @@ func Lanes(nodes int) (int, error) {
 		}
 	}
 	fit := free << 10 / uint64(laneBytes+nodes*laneNodeBytes)
-	return max(1, min(lanesPerCPU*runtime.NumCPU(), int(fit))), nil
+	return max(1, min(3*runtime.NumCPU()/2, int(fit))), nil
 }
 
 // UpAll starts several clusters that are alike, side by side. Their names are that of

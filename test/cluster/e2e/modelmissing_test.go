@@ -25,8 +25,9 @@ import (
 // nodes that are in no group at first, so that nobody fetches their models.
 func TestARequesterWaitsForItsModelOrFailsWithoutItAsItsCacheSays(t *testing.T) {
 	label := "e2e.hotseat.dev/" + strings.TrimPrefix(t.Name(), "Test")[:20]
+	lane := laneOf(t)
 	t.Cleanup(func() {
-		_, err := laneOf(t).cluster.Kubectl(context.Background(), nil, "label", "node", cluster.NodeName(1), label+"-")
+		_, err := lane.cluster.Kubectl(context.Background(), nil, "label", "node", cluster.NodeName(1), label+"-")
 		assert.NoError(t, err)
 	})
 	s := newModelSite(t, func(g *v1alpha1.ModelCacheNodeGroup) {
