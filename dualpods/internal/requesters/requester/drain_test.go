@@ -48,7 +48,7 @@ func TestADrainLetsAnAnswerUnderWayEnd(t *testing.T) {
 	instance := receive(t, e.conns)
 	require.Equal(t, "question", hear(t, instance, 8))
 
-	unbound := s.goDelete("binding=one&drain_timeout=1h&idle_timeout=0s")
+	unbound := s.goDelete("binding=one&drain_timeout=1h&idle_timeout=1h")
 	eventually(t, func() bool { return s.state().State == requesterapi.StateDraining })
 	requireRefused(t, serving)
 	assert.False(t, s.state().Ready)
