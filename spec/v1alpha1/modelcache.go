@@ -85,7 +85,7 @@ type ClusterModelCacheSpec struct {
 	// +kubebuilder:default=Keep
 	Retention ModelRetention `json:"retention,omitempty"`
 
-	// What the launcher does with its copy after the fetch and when the launcher starts.
+	// The launcher does this with its copy after the fetch and when it starts.
 	// PageCache: it reads the copy into free main memory, so that the next start reads it
 	// from there. None: nothing.
 	// +optional
@@ -264,7 +264,7 @@ type ModelNode struct {
 	// During a fetch: the percentage of bytes that the node has.
 	// +optional
 	Percent int32 `json:"percent,omitempty"`
-	// What the node waits for, or why it failed.
+	// The reason why the node waits, or why it failed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Why string `json:"why,omitempty"`

@@ -16,7 +16,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// What a wait may be for.
+// The states that a wait may be for.
 const (
 	forAwake   = "awake"
 	forAsleep  = "asleep"

@@ -1,6 +1,6 @@
 // Program report prints what the tests of a run did, from the reports that test/ci/gotest.sh
 // has written to a folder: each test that failed and then passed, with its first failure,
-// and the twenty slowest tests. Of a single report it prints the failures, as go test does.
+// and the twenty slowest tests. For a single report it prints the failures, as go test does.
 package main
 
 import (
