@@ -27,11 +27,12 @@ import (
 	"hotseat.dev/hotseat/test/conformance/openapi"
 	"hotseat.dev/hotseat/test/enginesim/recorder"
 	"hotseat.dev/hotseat/test/harness"
+	testpatience "hotseat.dev/hotseat/test/patience"
 )
 
 // patience bounds every wait for something that has to happen. It is no
 // measure of speed.
-const patience = 60 * time.Second
+var patience = testpatience.Wait()
 
 // The programs under test, built by TestMain.
 var bin struct{ launcher, enginesim string }

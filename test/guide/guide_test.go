@@ -15,13 +15,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	testpatience "hotseat.dev/hotseat/test/patience"
 )
 
 // address is where every launcher of the pages listens.
 const address = "127.0.0.1:8001"
 
 // patience bounds the wait for the end of a block. It is no measure of speed.
-const patience = 2 * time.Minute
+var patience = testpatience.Wait()
 
 // setup is pasted before the blocks of a page that speaks of a launcher and of an instance
 // that the reader has.
