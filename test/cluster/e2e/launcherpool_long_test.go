@@ -45,7 +45,7 @@ func TestAKeyIsRotatedByAnAnnotation(t *testing.T) {
 func TestWhateverIsMalformedInATemplateIsToldAndWorksOnceItIsMended(t *testing.T) {
 	laneOf(t)
 	t.Run("a command", func(t *testing.T) {
-		malformedTemplate(t, "command", []string{"vllm"}, "the launcher runs in its place")
+		malformedTemplate(t, "command", []string{"vllm"}, "must be empty, because the container runs the launcher")
 	})
 	t.Run("what the API server alone knows", func(t *testing.T) {
 		malformedTemplate(t, "imagePullPolicy", "Sometimes", "is refused by the API server")
