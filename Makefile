@@ -27,9 +27,10 @@ RELEASES ?= $(LOCKED_VLLM) 0.32.0 0.26.0 0.22.1
 ENGINE ?= auto
 # TOUR=only ends `make run` after the walk.
 TOUR ?= stay
-# THIRD=HASH runs a third of the long tests, which the hash picks; empty: all of them.
+# THIRD=HASH runs a third of the long tests and of the fuzz targets, which the hash picks;
+# empty: all of them.
 THIRD ?=
-test-cluster-long test-vllm-long test-sim-defects test-vllm-matrix: export THIRD := $(THIRD)
+test-cluster-long test-vllm-long test-sim-defects test-vllm-matrix fuzz: export THIRD := $(THIRD)
 # `go test`; in CI it writes reports too, and runs what failed once more.
 GOTEST := bash $(CURDIR)/test/ci/gotest.sh
 

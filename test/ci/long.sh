@@ -6,7 +6,7 @@
 #   long.sh pattern KIND   makes a regular expression of them, for go test -run
 #   long.sh omitted KIND   makes one of the others, for go test -skip; nothing when there are none
 #
-#   KIND is cluster, vllm, defects or releases.
+#   KIND is cluster, vllm, defects, releases or fuzz.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -24,6 +24,7 @@ names() {
     # TestARelease is the one life by exec and by fork that every run shows.
     vllm) tests vllm launcher test/conformance test/hubserver test/vllm | grep -vx TestARelease ;;
     defects) sed -nE 's/.*schedules\.NewDefect\("([^"]*)".*/\1/p' launcher/internal/core/simulation/defects_test.go dualpods/internal/simulation/defects_test.go ;;
+    fuzz) grep -rhE --include='*_test.go' '^func Fuzz' dualpods launcher spec test | sed -E 's/^func (Fuzz[A-Za-z0-9_]+).*/\1/' ;;
     releases) tr ' ' '\n' <<<"${RELEASES:?names the releases}" ;;
     *) echo "long.sh: unknown kind: $1" >&2 && return 2 ;;
   esac

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var kinds = []string{"cluster", "vllm", "defects", "releases"}
+var kinds = []string{"cluster", "vllm", "defects", "releases", "fuzz"}
 
 // long asks long.sh about a kind of tests.
 func long(t *testing.T, third, request, kind string) string {
