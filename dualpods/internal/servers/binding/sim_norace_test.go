@@ -7,3 +7,6 @@ const simStandard = 1000
 
 // simKilled is in how many schedules the controller is killed after the step of a row.
 const simKilled = 3
+
+// simComposed is with how many seeds a schedule is played that was composed by hand.
+const simComposed = 40

@@ -52,7 +52,7 @@ func kindOf(wrong string) string {
 }
 
 func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(simComposed) {
 		script := []simEvent{{at: 5e9, what: "create", arg: seed*17*simModels + seed%2}, {at: 9e9, what: "create", arg: seed*31*simModels + 2}}
 		out := simulate(t, seed, script, rules, false)
 		require.Empty(t, out.wrong)
@@ -109,7 +109,7 @@ var composed = map[string][]simEvent{
 
 // seedsOfComposed are those that composed schedules are played with.
 var seedsOfComposed = slices.Collect(func(yield func(uint64) bool) {
-	for seed := uint64(0); seed < 40 && yield(seed); seed++ {
+	for seed := uint64(0); seed < simComposed && yield(seed); seed++ {
 	}
 })
 
