@@ -15,7 +15,7 @@ import (
 
 // ErrNoLimit says that the memory of a group cannot be limited, because there is no
 // memory controller for it.
-var ErrNoLimit = errors.New("this launcher has no memory controller for its groups")
+var ErrNoLimit = errors.New("no memory controller is available for the launcher's groups")
 
 // LimitMemory limits the main memory of the group, including the files that it has read
 // and written and that are still in main memory. At the limit, the kernel drops pages of
