@@ -78,7 +78,7 @@ func TestAJobsProgramThatMayNotWriteToItsClaimSaysSo(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &o), string(out))
 	assert.Equal(t, fetchapi.ExitRefused, cmd.ProcessState.ExitCode())
 	assert.Equal(t, fetchapi.ReasonClaimNotWritable, o.Error.Reason)
-	assert.Contains(t, o.Error.Detail, "the claim lets user 65534 not write; name one that it lets by spec.fetch.runAsUser")
+	assert.Contains(t, o.Error.Detail, "user 65534 may not write to the claim; set spec.fetch.runAsUser to a user who may")
 }
 
 func TestAJobsProgramFillsAClaimThatInstancesReadWithoutALease(t *testing.T) {
