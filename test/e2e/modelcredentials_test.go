@@ -157,7 +157,7 @@ func TestWhoMayNotReadAGatedModelDoesNotGetItFromWhoMay(t *testing.T) {
 			assert.Equal(t, 403, a.Status, "%s, %s", when, who)
 			assert.Equal(t, "AccessDenied", a.Problem(t).Cause)
 		}
-		assert.Contains(t, n.askBy("hf://org/tiny", "", wrong).Problem(t).Detail, "have them given the right, or give others")
+		assert.Contains(t, n.askBy("hf://org/tiny", "", wrong).Problem(t).Detail, "give them the right to read it, or give other credentials")
 		_, errs, code := f.call("pull", "hf://org/tiny")
 		assert.Equal(t, 1, code, errs)
 		wanted(n.whole(m.ID), "first")

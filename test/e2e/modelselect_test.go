@@ -61,7 +61,7 @@ func TestSomeFilesOfAModelArePulledAndSharedWithOtherSelections(t *testing.T) {
 	assert.Contains(t, errs, "no file of hf://org/tiny matches --exclude *.gguf")
 	for says, args := range map[string][]string{
 		"no file of hf://org/tiny matches --include *.gguf; it has ": {"--include", "*.json", "--include", "*.gguf"},
-		"no file of hf://org/tiny is left by --exclude *":            {"--exclude", "*"},
+		"the selection --exclude * takes no file of hf://org/tiny":   {"--exclude", "*"},
 	} {
 		_, errs, code = f.call("pull", append(args, "hf://org/tiny")...)
 		assert.Equal(t, 1, code)
