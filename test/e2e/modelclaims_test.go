@@ -119,7 +119,7 @@ func TestAJobsProgramFillsAClaimThatInstancesReadWithoutALease(t *testing.T) {
 	for model, says := range map[string]string{
 		"pvc://shared/plain/none": `claim shared has no folder "/plain/none"`,
 		"pvc://shared/out":        `claim shared has no folder "/out": `,
-		"pvc://other/m":           `this launcher has no claim "other", it has empty, shared: name it in spec.modelCache.claims`,
+		"pvc://other/m":           `this launcher has no claim "other" (it has the claims empty, shared); name it in spec.modelCache.claims`,
 		"pvc://shared/../../etc":  `claim shared has no folder "/etc"`,
 	} {
 		a := n.Call("POST", instances, of(model, 1))
