@@ -198,7 +198,7 @@ func TestCredentialsThatCannotBeUsedAreRefusedInWordsAndNotRepeated(t *testing.T
 	}{
 		"a name that is not known":          {"hf://org/tiny", map[string]any{"HF_TOKN": hubToken}, `"HF_TOKN" is not known: hf:// takes HF_TOKEN`},
 		"where the source is":               {"hf://org/tiny", map[string]any{"HF_TOKEN": hubToken, "HF_ENDPOINT": "https://" + hubToken}, "HF_ENDPOINT is not taken"},
-		"none of that scheme":               {"s3://bucket/m", map[string]any{"HF_TOKEN": hubToken}, "there is none for s3://"},
+		"none of that scheme":               {"s3://bucket/m", map[string]any{"HF_TOKEN": hubToken}, "there are no credentials for s3://"},
 		"half of what is needed":            {"s3://bucket/m", map[string]any{"AWS_ACCESS_KEY_ID": hubToken}, "a part of that is missing"},
 		"a source that takes none":          {"file:///etc", map[string]any{"HF_TOKEN": hubToken}, "takes no credentials"},
 		"no text":                           {"hf://org/tiny", map[string]any{"HF_TOKEN": 17}, "body.credentials.HF_TOKEN"},
