@@ -26,6 +26,6 @@ func TestANameOfAVersionIsOneBelowAFolder(t *testing.T) {
 		assert.NoError(t, CheckRef(ref), ref)
 	}
 	for _, ref := range []string{".", "..", "a/../b", "/main", "a//b", "a\x00b", strings.Repeat("x", 256)} {
-		assert.ErrorContains(t, CheckRef(ref), "no name of a version", ref)
+		assert.ErrorContains(t, CheckRef(ref), "cannot be the name of a version", ref)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Credentials say to a source who asks: values by the names of variables, such as
-// HF_TOKEN. Where some are given, modelfetch takes nothing of that kind from its own
-// environment, nor from files of its user. Printed or logged they show no value.
+// Credentials prove to a source who the caller is. They are values by the names of
+// variables, such as HF_TOKEN. If a call gives some, modelfetch takes no credentials from
+// its own environment or the files of its user. Printed or logged, they show no value.
 type Credentials map[string]string
 
 const redacted = "[credentials]"
@@ -27,12 +27,13 @@ func (Credentials) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // variables are those of one scheme.
 type variables struct {
-	sets   [][]string // one of these is needed, whole
-	beside []string   // may stand beside it
+	sets   [][]string // one of these sets is needed, and all of it
+	beside []string   // optional variables
 }
 
-// taken are the variables that credentials consist of, by scheme: none that says where
-// a source is, for whoever chose that could have his own server say that he may read.
+// taken are the variables that credentials consist of, by scheme. No variable with the
+// address of a source is among them: a caller could name a server that lets every caller
+// read.
 var taken = map[string]variables{
 	"hf":     {sets: [][]string{{"HF_TOKEN"}}},
 	"s3":     {sets: [][]string{{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}}, beside: []string{"AWS_SESSION_TOKEN", "AWS_REGION"}},
@@ -41,22 +42,23 @@ var taken = map[string]variables{
 	"oci":    {sets: [][]string{{"DOCKER_AUTH_CONFIG"}}},
 }
 
-// DockerHosts are the names that the logins of Docker's own registry have, that of docker
-// login first.
+// DockerHosts are the hosts under which logins of Docker's own registry are stored. Docker
+// login itself uses the first.
 var DockerHosts = []string{"index.docker.io", "docker.io", "registry-1.docker.io"}
 
-// looks are what goes into the name of a host, and must lead to no other.
+// looks are patterns for the values that become part of a host name. They keep a value from
+// naming another host.
 var looks = map[string]*regexp.Regexp{"AWS_REGION": regexp.MustCompile(`^[a-z0-9-]{1,63}$`), "AZURE_STORAGE_ACCOUNT": regexp.MustCompile(`^[a-z0-9]{3,24}$`)}
 
-// Why variables that modelfetch reads from its environment are no credentials.
+// Reasons why some variables of modelfetch's environment are no credentials.
 const (
-	sayWhere = "says where a source is, which the launcher's own environment says"
-	nameFile = "names a file of the launcher's; what is in the file is taken as "
+	sayWhere = "names the address of a source, which only the launcher's own environment may set"
+	nameFile = "names a file of the launcher; give the content of the file as "
 )
 
 var notTaken = map[string]string{
 	"HF_ENDPOINT": sayWhere, "AWS_ENDPOINT_URL": sayWhere, "AWS_ENDPOINT_URL_S3": sayWhere, "STORAGE_EMULATOR_HOST": sayWhere, "AZURE_STORAGE_DOMAIN": sayWhere,
-	"AZURE_STORAGE_CONNECTION_STRING": sayWhere + ", beside AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY, which are taken",
+	"AZURE_STORAGE_CONNECTION_STRING": sayWhere + "; give AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY instead",
 	"GOOGLE_APPLICATION_CREDENTIALS":  nameFile + "GOOGLE_APPLICATION_CREDENTIALS_JSON",
 	"DOCKER_CONFIG":                   nameFile + "DOCKER_AUTH_CONFIG",
 }
@@ -64,8 +66,8 @@ var notTaken = map[string]string{
 // MaxCredentials is how many bytes credentials may have, names and values together.
 const MaxCredentials = 64 << 10
 
-// For gives those for the source of an address; those for other sources are left
-// out. The error says in words what is wrong and what would be right, and shows no value.
+// For returns the credentials for the source of an address, without those for other
+// sources. The error says what is wrong and what would be right, and shows no value.
 func (c Credentials) For(uri string) (Credentials, error) {
 	scheme, _, _ := strings.Cut(uri, "://")
 	of, known := taken[scheme]
@@ -75,23 +77,23 @@ func (c Credentials) For(uri string) (Credentials, error) {
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		if size += len(name) + len(c[name]); size > MaxCredentials {
-			return nil, fmt.Errorf("they have more than %d bytes", MaxCredentials)
+			return nil, fmt.Errorf("the credentials have more than %d bytes", MaxCredentials)
 		}
 		if !slices.ContainsFunc(slices.Collect(maps.Values(taken)), func(v variables) bool { return v.has(name) }) {
 			return nil, unknown(name, of, scheme)
 		}
 		if strings.TrimSpace(c[name]) == "" || !utf8.ValidString(c[name]) || strings.ContainsRune(c[name], 0) {
-			return nil, fmt.Errorf("%s is empty, or no text", name)
+			return nil, fmt.Errorf("%s is empty, or is not text", name)
 		}
 		if is := looks[name]; is != nil && !is.MatchString(strings.TrimSpace(c[name])) {
-			return nil, fmt.Errorf("%s is not the name of one: that is as %s", name, is)
+			return nil, fmt.Errorf("%s is not valid: it must match %s", name, is)
 		}
 	}
 	return of.pick(c, scheme)
 }
 
-// FromEnvironment are the credentials for the source of an address among the variables
-// of an environment; nil: there are none. Whether they can be used [Credentials.For] says.
+// FromEnvironment returns the credentials in an environment for the source of an address;
+// nil: there are none. [Credentials.For] checks whether they can be used.
 func FromEnvironment(uri string, env func(name string) string) Credentials {
 	scheme, _, _ := strings.Cut(uri, "://")
 	of := taken[scheme]
@@ -108,13 +110,13 @@ func FromEnvironment(uri string, env func(name string) string) Credentials {
 	return there
 }
 
-// Takes says which variables the source of an address takes, as "A with B, or C".
+// Takes returns the variables that the source of an address takes, as "A with B, or C".
 func Takes(uri string) string {
 	scheme, _, _ := strings.Cut(uri, "://")
 	return taken[scheme].String()
 }
 
-// unknown says why a variable is not taken.
+// unknown returns the error for a variable that is not taken.
 func unknown(name string, of variables, scheme string) error {
 	if why := notTaken[name]; why != "" {
 		return fmt.Errorf("%s is not taken: it %s", name, why)
@@ -125,7 +127,7 @@ func unknown(name string, of variables, scheme string) error {
 	return fmt.Errorf("%q is not known: %s:// takes %s", name, scheme, of)
 }
 
-// pick takes the variables of one scheme, and wants one of its sets to be whole.
+// pick returns the variables of one scheme. It fails unless exactly one set is complete.
 func (v variables) pick(c Credentials, scheme string) (Credentials, error) {
 	var whole, begun []string // the sets, as people write them
 	picked := Credentials{}
@@ -148,11 +150,11 @@ func (v variables) pick(c Credentials, scheme string) (Credentials, error) {
 	}
 	switch {
 	case len(begun) > 0:
-		return nil, fmt.Errorf("%s:// takes %s together, and a part of that is missing", scheme, begun[0])
+		return nil, fmt.Errorf("%s:// takes %s together, but a part of that is missing", scheme, begun[0])
 	case len(whole) == 0:
-		return nil, fmt.Errorf("there is none for %s://, which takes %s", scheme, v)
+		return nil, fmt.Errorf("there are no credentials for %s://, which takes %s", scheme, v)
 	case len(whole) > 1:
-		return nil, fmt.Errorf("%s:// takes one of %s, and not several", scheme, strings.Join(whole, " and "))
+		return nil, fmt.Errorf("%s:// takes only one of %s; leave the others out", scheme, strings.Join(whole, " and "))
 	}
 	for _, name := range v.beside {
 		if value, ok := c[name]; ok {

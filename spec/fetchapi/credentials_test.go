@@ -48,16 +48,16 @@ func TestASourceTakesItsOwnCredentialsAndNoOthers(t *testing.T) {
 		given Credentials
 		says  string
 	}{
-		"none at all":             {"hf://a", Credentials{}, "there is none for hf://, which takes HF_TOKEN"},
-		"two ways to ask":         {"azblob://a", Credentials{"AZURE_STORAGE_KEY": "secret", "AZURE_STORAGE_SAS_TOKEN": "secret"}, "one of AZURE_STORAGE_KEY and AZURE_STORAGE_SAS_TOKEN, and not several"},
+		"none at all":             {"hf://a", Credentials{}, "there are no credentials for hf://, which takes HF_TOKEN"},
+		"two ways to ask":         {"azblob://a", Credentials{"AZURE_STORAGE_KEY": "secret", "AZURE_STORAGE_SAS_TOKEN": "secret"}, "only one of AZURE_STORAGE_KEY and AZURE_STORAGE_SAS_TOKEN; leave the others out"},
 		"a part":                  {"azblob://a", Credentials{"AZURE_TENANT_ID": "secret"}, "AZURE_TENANT_ID with AZURE_CLIENT_ID with AZURE_CLIENT_SECRET together"},
-		"what is beside alone":    {"s3://a", Credentials{"AWS_REGION": "eu"}, "there is none for s3://"},
-		"an account elsewhere":    {"azblob://a", Credentials{"AZURE_STORAGE_ACCOUNT": "evil.com/", "AZURE_STORAGE_KEY": "secret"}, "AZURE_STORAGE_ACCOUNT is not the name of one"},
-		"a region elsewhere":      {"s3://a", Credentials{"AWS_REGION": "evil.com/", "AWS_ACCESS_KEY_ID": "secret", "AWS_SECRET_ACCESS_KEY": "secret"}, "AWS_REGION is not the name of one"},
-		"a server of one's own":   {"s3://a", Credentials{"AWS_ENDPOINT_URL": "https://secret"}, "AWS_ENDPOINT_URL is not taken: it says where a source is"},
-		"a file":                  {"gs://a", Credentials{"GOOGLE_APPLICATION_CREDENTIALS": "/secret"}, "what is in the file is taken as GOOGLE_APPLICATION_CREDENTIALS_JSON"},
+		"what is beside alone":    {"s3://a", Credentials{"AWS_REGION": "eu"}, "there are no credentials for s3://"},
+		"an account elsewhere":    {"azblob://a", Credentials{"AZURE_STORAGE_ACCOUNT": "evil.com/", "AZURE_STORAGE_KEY": "secret"}, "AZURE_STORAGE_ACCOUNT is not valid"},
+		"a region elsewhere":      {"s3://a", Credentials{"AWS_REGION": "evil.com/", "AWS_ACCESS_KEY_ID": "secret", "AWS_SECRET_ACCESS_KEY": "secret"}, "AWS_REGION is not valid"},
+		"a server of one's own":   {"s3://a", Credentials{"AWS_ENDPOINT_URL": "https://secret"}, "AWS_ENDPOINT_URL is not taken: it names the address of a source"},
+		"a file":                  {"gs://a", Credentials{"GOOGLE_APPLICATION_CREDENTIALS": "/secret"}, "give the content of the file as GOOGLE_APPLICATION_CREDENTIALS_JSON"},
 		"a name that is mistyped": {"hf://a", Credentials{"HF_TOKEN": "secret", "hf_token": "secret"}, `"hf_token" is not known`},
-		"bytes that are no text":  {"hf://a", Credentials{"HF_TOKEN": "secret\xff"}, "HF_TOKEN is empty, or no text"},
+		"bytes that are no text":  {"hf://a", Credentials{"HF_TOKEN": "secret\xff"}, "HF_TOKEN is empty, or is not text"},
 	} {
 		_, err := c.given.For(c.uri)
 		require.ErrorContains(t, err, c.says, name)

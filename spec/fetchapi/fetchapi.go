@@ -1,22 +1,21 @@
-// Package fetchapi is what modelfetch, the program that fetches models, and its
-// parent say to each other: JSON, one object a line. Any other program that speaks
-// the same lines can take modelfetch's place.
+// Package fetchapi is the protocol between modelfetch, the program that fetches models,
+// and its parent: JSON, one object a line. Any other program that speaks this protocol
+// can take modelfetch's place.
 //
 //	modelfetch                                parent
-//	                                        ←   credentials, where it is called with --credentials
+//	                                        ←   credentials, if it was called with --credentials
 //	  manifest: what the model consists of  →
 //	                                        ←   go: which files need not be fetched
-//	  progress, note, again and again       →
+//	  progress, note, repeatedly            →
 //	  done: the manifest, with each hash    →   publishes
 //
-// Where the parent needs nothing fetched, it says prove in place of go:
+// If the parent needs no files, it writes prove in place of go:
 //
 //	                                      ←   prove
 //	proved: the source lets it read       →   ends it
 //
-// A source that has changed meanwhile has modelfetch begin with another manifest. In
-// place of any of its lines it may say error, and end. It ends, too, when its standard
-// input does.
+// If the source changes meanwhile, modelfetch starts again with another manifest. In place
+// of any line it may write error, and end. It also ends when its standard input ends.
 package fetchapi
 
 // The types of lines.
@@ -33,7 +32,7 @@ const (
 	TypeOpened      = "opened" // of a program that is a source, see program.go
 )
 
-// Line is one line, of either.
+// Line is one line of modelfetch or of its parent.
 type Line struct {
 	Type string `json:"type"`
 
@@ -46,7 +45,7 @@ type Line struct {
 	FetchedBytes int64  `json:"fetched_bytes,omitempty"` // of progress: so far, with what was there from an earlier try
 	NetworkBytes int64  `json:"network_bytes,omitempty"` // of progress: what this process has received
 	TotalBytes   int64  `json:"total_bytes,omitempty"`   // of progress
-	Text         string `json:"text,omitempty"`          // of note: what people may want to know, as that it waits
+	Text         string `json:"text,omitempty"`          // of note: a message to people, such as that it waits
 
 	Error *Error `json:"error,omitempty"` // of error
 
@@ -57,11 +56,11 @@ type Line struct {
 const (
 	ReasonInvalid           = "Invalid"           // the address or the manifest is wrong
 	ReasonNotFound          = "NotFound"          // the source has no such model, revision or file
-	ReasonAccessDenied      = "AccessDenied"      // the source wants a credential, or another
-	ReasonUnavailable       = "Unavailable"       // the source did not answer as it should, again and again
-	ReasonIntegrityMismatch = "IntegrityMismatch" // what came is not what was announced
-	ReasonCapacityExceeded  = "CapacityExceeded"  // the limit of the store, or of its disk
-	ReasonInternal          = "Internal"          // something of this machine
+	ReasonAccessDenied      = "AccessDenied"      // the source needs a credential, or refuses the given one
+	ReasonUnavailable       = "Unavailable"       // the source did not answer properly after several tries
+	ReasonIntegrityMismatch = "IntegrityMismatch" // the received files are not those of the manifest
+	ReasonCapacityExceeded  = "CapacityExceeded"  // the model exceeds the limit of the store or of its disk
+	ReasonInternal          = "Internal"          // an error of this machine
 )
 
 // Error is why a model is not fetched.

@@ -18,8 +18,8 @@ import (
 // SHA256 it never changes.
 type Manifest struct {
 	URI      string `json:"uri"`                // of the source, without the revision
-	Ref      string `json:"ref,omitempty"`      // the revision that was asked for, as a branch
-	Revision string `json:"revision,omitempty"` // which version of the source this is; empty until everything is fetched, where only then it can be told
+	Ref      string `json:"ref,omitempty"`      // the revision that was asked for, such as a branch
+	Revision string `json:"revision,omitempty"` // which version of the source this is; empty if it is known only after the fetch
 	Files    []File `json:"files"`
 
 	modelref.Selection          // which of the source's files these are, clean; none: all
@@ -60,10 +60,10 @@ func (m *Manifest) Key() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Digest is the SHA-256 of what the model consists of, as sha256:HEX: of a line for each
-// file, in the order of their names, as sha256sum prints them, with the file's hash, two
-// spaces and its name. Empty until each file has its hash. The address and the revision
-// are no part of it: the same files have the same digest wherever they come from.
+// Digest returns the SHA-256 of the model's list of files, as sha256:HEX. The list is the
+// output of sha256sum, sorted by name: for each file a line with its hash, two spaces and its
+// name. The digest is empty until each file has its hash. It does not depend on the address
+// and the revision: the same files have the same digest wherever they come from.
 func (m *Manifest) Digest() string {
 	lines := make([]string, len(m.Files))
 	for i, f := range m.Files {
@@ -81,16 +81,16 @@ func (m *Manifest) Digest() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// CheckDigest refuses what is no digest.
+// CheckDigest refuses a text that is not a digest.
 func CheckDigest(digest string) error {
 	if hash, is := strings.CutPrefix(digest, "sha256:"); !is || !isHex(hash, 64) {
-		return fmt.Errorf("%q is no digest: that is sha256: and 64 hexadecimal digits in lower case", digest)
+		return fmt.Errorf("%q is no digest: write sha256: and 64 hexadecimal digits in lower case", digest)
 	}
 	return nil
 }
 
-// Lacks gives the files that its selection leaves out and that an engine may need, of
-// one folder of the model or, where that is empty, of all of it.
+// Lacks returns the files that the selection leaves out and that an engine may need. It
+// looks only at one folder of the model, or at the whole model if folder is empty.
 func (m *Manifest) Lacks(folder string) []string {
 	if len(m.LeftOut) == 0 {
 		return nil
@@ -115,9 +115,8 @@ func (m *Manifest) Lacks(folder string) []string {
 	return modelref.Lacks(has, leftOut)
 }
 
-// Check refuses a manifest that no source may give: with names that leave the
-// folder, that are no text or that collide, with sizes and hashes that are none,
-// with no file or far too many.
+// Check refuses an invalid manifest: with names that leave the folder, that are not text or
+// that collide, with invalid sizes or hashes, with no files, or with too many.
 func (m *Manifest) Check() error {
 	switch {
 	case m.URI == "":
@@ -125,9 +124,9 @@ func (m *Manifest) Check() error {
 	case len(m.Files) == 0:
 		return fmt.Errorf("%s has no files", m.URI)
 	case len(m.Files)+len(m.LeftOut) > MaxFiles:
-		return fmt.Errorf("%s has %d files; at most %d are taken", m.URI, len(m.Files)+len(m.LeftOut), MaxFiles)
+		return fmt.Errorf("%s has %d files, more than the limit of %d", m.URI, len(m.Files)+len(m.LeftOut), MaxFiles)
 	case len(m.LeftOut) > 0 && m.All():
-		return fmt.Errorf("%s is refused: it leaves files out, and no selection says so", m.URI)
+		return fmt.Errorf("%s is refused: it leaves files out, but has no selection", m.URI)
 	case !m.SameSelection(m.Clean()):
 		return fmt.Errorf("%s is refused: its selection %q is not in order", m.URI, m.Selection)
 	}
@@ -166,14 +165,14 @@ func (m *Manifest) checkFiles() error {
 		}
 		files[f.Path] = true
 		if size, twice := sizes[f.SHA256]; twice && f.SHA256 != "" && size != f.Size {
-			return fmt.Errorf("%s is refused: the file %q has the sha256 of another, and another size", m.URI, f.Path)
+			return fmt.Errorf("%s is refused: the file %q has the sha256 of another file, but another size", m.URI, f.Path)
 		}
 		sizes[f.SHA256] = f.Size
 		for dir := path.Dir(f.Path); dir != "." && !folders[dir]; dir = path.Dir(dir) {
 			folders[dir] = true
 		}
 		if sum += f.Size; sum < 0 {
-			return fmt.Errorf("%s is refused: the sizes of its files are no possible sum", m.URI)
+			return fmt.Errorf("%s is refused: the sum of the sizes of its files is too large", m.URI)
 		}
 	}
 	for dir := range folders {
@@ -199,7 +198,7 @@ func (f *File) check() error {
 	return nil
 }
 
-// CheckPath refuses the name of a file that is not one below the model's folder.
+// CheckPath refuses the name of a file that would not be below the model's folder.
 func CheckPath(name string) error {
 	switch {
 	case name == "":
@@ -207,7 +206,7 @@ func CheckPath(name string) error {
 	case !utf8.ValidString(name):
 		return fmt.Errorf("the name %q is not UTF-8", name)
 	case len(name) > maxPath:
-		return fmt.Errorf("the name of a file has %d bytes; at most %d are taken", len(name), maxPath)
+		return fmt.Errorf("the name of a file has %d bytes, more than the limit of %d", len(name), maxPath)
 	case strings.HasPrefix(name, "/"):
 		return fmt.Errorf("the name %q is absolute; names are relative to the model's folder", name)
 	case strings.ContainsFunc(name, unicode.IsControl) || strings.Contains(name, `\`):

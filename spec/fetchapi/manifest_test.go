@@ -23,7 +23,7 @@ func TestAManifestThatNoSourceMayGiveIsRefused(t *testing.T) {
 		says  string
 	}{
 		"no files":                     {nil, "has no files"},
-		"too many files":               {many, "at most 100000"},
+		"too many files":               {many, "the limit of 100000"},
 		"a name that leaves":           {[]File{{Path: "a/../../b"}}, `".."`},
 		"a name that is absolute":      {[]File{{Path: "/etc/passwd"}}, "absolute"},
 		"an empty name":                {[]File{{}}, "no name"},
@@ -38,7 +38,7 @@ func TestAManifestThatNoSourceMayGiveIsRefused(t *testing.T) {
 		"one content of two sizes":     {[]File{{Path: "a", SHA256: hash}, {Path: "b", SHA256: hash, Size: 1}}, "another size"},
 		"a file that is a folder":      {[]File{{Path: "a"}, {Path: "a/b/c"}}, "a file and a folder"},
 		"a negative size":              {[]File{{Path: "a", Size: -1}}, "-1"},
-		"sizes that overflow":          {[]File{{Path: "a", Size: 1 << 62}, {Path: "b", Size: 1 << 62}}, "no possible sum"},
+		"sizes that overflow":          {[]File{{Path: "a", Size: 1 << 62}, {Path: "b", Size: 1 << 62}}, "is too large"},
 		"a hash that is a path":        {[]File{{Path: "a", SHA256: "../../x"}}, "64 hexadecimal digits"},
 		"a hash in upper case":         {[]File{{Path: "a", SHA256: strings.ToUpper(hash)}}, "lower case"},
 		"a Git hash that is none":      {[]File{{Path: "a", GitSHA1: "x"}}, "40 hexadecimal digits"},
@@ -49,7 +49,7 @@ func TestAManifestThatNoSourceMayGiveIsRefused(t *testing.T) {
 		})
 	}
 	for says, m := range map[string]Manifest{
-		"no selection says so": {LeftOut: []string{"b"}},
+		"but has no selection": {LeftOut: []string{"b"}},
 		"is not in order":      {Selection: modelref.Selection{Include: []string{"b", "a"}}},
 		"matches nothing":      {Selection: modelref.Selection{Include: []string{"/a"}}},
 		`".."`:                 {Selection: modelref.Selection{Include: []string{"a"}}, LeftOut: []string{"../b"}},

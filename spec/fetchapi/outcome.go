@@ -1,15 +1,15 @@
 package fetchapi
 
-// ClaimStore is the folder of a claim, a volume that a launcher or a Job of Kubernetes
-// has mounted, in which `modelfetch pull` keeps models. The claim's other folders are
-// left alone.
+// ClaimStore is the folder of a claim in which `modelfetch pull` keeps models. A claim is a
+// volume that a launcher or a Kubernetes Job has mounted. No program of hotseat changes the
+// claim's other folders.
 const ClaimStore = "hotseat-models"
 
 // ClaimScheme begins the addresses of folders of claims, as pvc://CLAIM/folder.
 const ClaimScheme = "pvc://"
 
-// Outcome is what `modelfetch pull --result` writes when it ends: what is in the store
-// now, or why not.
+// Outcome is the file that `modelfetch pull --result` writes when it ends. It says which
+// version is in the store now, or why the pull failed.
 type Outcome struct {
 	ID       string `json:"id,omitempty"`       // of the version
 	Revision string `json:"revision,omitempty"` // of the source
@@ -23,7 +23,7 @@ const ReasonClaimNotWritable = "ClaimNotWritable"
 
 // Statuses that `modelfetch pull` exits with, beside 0.
 const (
-	ExitRefused = 1 // why is in the outcome; another try at once meets the same
-	ExitUsage   = 2 // it was called wrongly
-	ExitBroken  = 3 // it was ended; another try goes on from there
+	ExitRefused = 1 // the outcome says why; another try at once would fail in the same way
+	ExitUsage   = 2 // the arguments are wrong
+	ExitBroken  = 3 // it was interrupted; another try resumes from there
 )

@@ -31,12 +31,12 @@ const (
 	// ("10s", "500ms"), from 0 to MaxDrain.
 	ParamDrainTimeout = "drain_timeout"
 	ParamIdleTimeout  = "idle_timeout"
-	// ParamWait is for how long GET /ready may be held by a requester that comes
-	// up: a duration from 0 to MaxWait.
+	// ParamWait is how long an unready requester may hold GET /ready: a duration
+	// from 0 to MaxWait.
 	ParamWait = "wait"
 )
 
-// Bounds, and what is taken where nothing is said.
+// Bounds and defaults.
 const (
 	DefaultProbesPort   = 8080
 	DefaultSPIPort      = 8081
@@ -63,8 +63,8 @@ const InstanceHeader = "Hotseat-Requester-Instance"
 // its controller compares that with a limit in MiB.
 type MemoryUsage map[string]int64
 
-// ProxyConfig binds a requester: what comes in at its serving port goes to the
-// target. Two of them are the same binding when all fields are the same.
+// ProxyConfig binds a requester: it forwards connections of its serving port to the
+// target. Two ProxyConfigs are the same binding if all their fields are equal.
 type ProxyConfig struct {
 	// Binding is the controller's name for the binding, opaque to the requester:
 	// at most MaxBinding printable ASCII characters. Empty means the target.
@@ -92,8 +92,8 @@ const (
 	StateDraining = "draining" // DELETE came, connections are ending
 )
 
-// Proxy is what the requester is bound to. The fields of ProxyConfig are empty
-// while nobody is bound.
+// Proxy is the state of the requester. The fields of ProxyConfig are empty while it is
+// unbound.
 type Proxy struct {
 	ProxyConfig
 	// Instance names the process of the requester: another one after a restart.
@@ -116,8 +116,8 @@ type Log struct {
 	NextPos int64 `json:"next_pos"`
 }
 
-// Unbound is the outcome of DELETE: how the connections ended that were open
-// when it came. All are 0 when nobody was bound.
+// Unbound is the outcome of DELETE: how the connections ended that were open when it
+// came. All counts are 0 if the requester was unbound.
 type Unbound struct {
 	// Finished ended by themselves; Idle were closed between two requests; Cut
 	// were reset because drain_timeout was over.
@@ -140,17 +140,17 @@ const ProblemContentType = "application/problem+json"
 // Codes of a Problem.
 const (
 	CodeInvalid        = "invalid"         // 400: the request itself is wrong
-	CodeForbidden      = "forbidden"       // 403: the client has shown no certificate that the requester asks for
+	CodeForbidden      = "forbidden"       // 403: the client has no certificate of the controller's authorities
 	CodeLogGap         = "log_gap"         // 400: the chunk begins beyond NextPos
-	CodeUnbound        = "unbound"         // 409: nobody is bound
+	CodeUnbound        = "unbound"         // 409: the requester is unbound
 	CodeOtherBinding   = "other_binding"   // 409: Problem.Binding is bound
 	CodeDraining       = "draining"        // 409: Problem.Binding is being unbound
 	CodeTerminating    = "terminating"     // 409: the requester was told to end
 	CodePortTaken      = "port_taken"      // 409: the serving port is in use in the Pod
 	CodeTooLarge       = "too_large"       // 413
-	CodeNoAccelerators = "no_accelerators" // 500: which GPUs the Pod has cannot be told
+	CodeNoAccelerators = "no_accelerators" // 500: the requester cannot find out the Pod's GPUs
 	CodeInternal       = "internal"        // 500
-	CodeNotSupported   = "not_supported"   // 501: nothing here can tell
+	CodeNotSupported   = "not_supported"   // 501: the requester has no means to find it out
 )
 
 // Problem is an RFC 9457 problem document.
@@ -160,7 +160,7 @@ type Problem struct {
 	// Detail says what is wrong and what would be right.
 	Detail string `json:"detail"`
 	Code   string `json:"code"`
-	// Binding is who is bound, with CodeOtherBinding and CodeDraining.
+	// Binding is the present binding, with CodeOtherBinding and CodeDraining.
 	Binding string `json:"binding,omitempty"`
 	// NextPos is the log's, with CodeLogGap.
 	NextPos *int64 `json:"next_pos,omitempty"`

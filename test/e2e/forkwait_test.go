@@ -50,7 +50,7 @@ func TestTheFirstOfAnUncommonEnvironmentIsForkedFromAPreloaderOfItsOwn(t *testin
 	spec := by("auto")
 	spec["env_vars"] = map[string]string{"OMP_NUM_THREADS": "2"}
 	i := n.Create("a", spec)
-	assert.Regexp(t, `waiting for a preloader of its own for OMP_NUM_THREADS, .*; the last load took [\d.]+ s`, i.Reason)
+	assert.Regexp(t, `waiting for a separate preloader for OMP_NUM_THREADS, .*; the last load took [\d.]+ s`, i.Reason)
 	i = n.Await("a", "awake")
 	assert.Equal(t, "fork", i.StartedBy)
 	assert.Empty(t, i.Reason)

@@ -212,7 +212,7 @@ func TestModelsThatFitSinglyAndNotJointlyAreNotBothFetched(t *testing.T) {
 	assert.Equal(t, 507, second.Status)
 	p := second.Problem(t)
 	assert.Equal(t, "CapacityExceeded", p.Cause)
-	assert.Contains(t, p.Detail, "4.0 MiB promised to others")
+	assert.Contains(t, p.Detail, "4.0 MiB are promised to other fetches")
 	for _, r := range hub.Seen() {
 		assert.NotContains(t, r.Path, "org/two/resolve", "no byte of it is fetched")
 	}

@@ -78,7 +78,7 @@ func TestAJobsProgramThatMayNotWriteToItsClaimSaysSo(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &o), string(out))
 	assert.Equal(t, fetchapi.ExitRefused, cmd.ProcessState.ExitCode())
 	assert.Equal(t, fetchapi.ReasonClaimNotWritable, o.Error.Reason)
-	assert.Contains(t, o.Error.Detail, "the claim lets user 65534 not write; name one that it lets by spec.fetch.runAsUser")
+	assert.Contains(t, o.Error.Detail, "user 65534 may not write to the claim; set spec.fetch.runAsUser to a user who may")
 }
 
 func TestAJobsProgramFillsAClaimThatInstancesReadWithoutALease(t *testing.T) {
@@ -119,7 +119,7 @@ func TestAJobsProgramFillsAClaimThatInstancesReadWithoutALease(t *testing.T) {
 	for model, says := range map[string]string{
 		"pvc://shared/plain/none": `claim shared has no folder "/plain/none"`,
 		"pvc://shared/out":        `claim shared has no folder "/out": `,
-		"pvc://other/m":           `this launcher has no claim "other", it has empty, shared: name it in spec.modelCache.claims`,
+		"pvc://other/m":           `this launcher has no claim "other" (it has the claims empty, shared); name it in spec.modelCache.claims`,
 		"pvc://shared/../../etc":  `claim shared has no folder "/etc"`,
 	} {
 		a := n.Call("POST", instances, of(model, 1))

@@ -157,7 +157,7 @@ func TestWhoMayNotReadAGatedModelDoesNotGetItFromWhoMay(t *testing.T) {
 			assert.Equal(t, 403, a.Status, "%s, %s", when, who)
 			assert.Equal(t, "AccessDenied", a.Problem(t).Cause)
 		}
-		assert.Contains(t, n.askBy("hf://org/tiny", "", wrong).Problem(t).Detail, "have them given the right, or give others")
+		assert.Contains(t, n.askBy("hf://org/tiny", "", wrong).Problem(t).Detail, "give them the right to read it, or give other credentials")
 		_, errs, code := f.call("pull", "hf://org/tiny")
 		assert.Equal(t, 1, code, errs)
 		wanted(n.whole(m.ID), "first")
@@ -198,7 +198,7 @@ func TestCredentialsThatCannotBeUsedAreRefusedInWordsAndNotRepeated(t *testing.T
 	}{
 		"a name that is not known":          {"hf://org/tiny", map[string]any{"HF_TOKN": hubToken}, `"HF_TOKN" is not known: hf:// takes HF_TOKEN`},
 		"where the source is":               {"hf://org/tiny", map[string]any{"HF_TOKEN": hubToken, "HF_ENDPOINT": "https://" + hubToken}, "HF_ENDPOINT is not taken"},
-		"none of that scheme":               {"s3://bucket/m", map[string]any{"HF_TOKEN": hubToken}, "there is none for s3://"},
+		"none of that scheme":               {"s3://bucket/m", map[string]any{"HF_TOKEN": hubToken}, "there are no credentials for s3://"},
 		"half of what is needed":            {"s3://bucket/m", map[string]any{"AWS_ACCESS_KEY_ID": hubToken}, "a part of that is missing"},
 		"a source that takes none":          {"file:///etc", map[string]any{"HF_TOKEN": hubToken}, "takes no credentials"},
 		"no text":                           {"hf://org/tiny", map[string]any{"HF_TOKEN": 17}, "body.credentials.HF_TOKEN"},

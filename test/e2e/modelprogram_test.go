@@ -64,7 +64,7 @@ func TestAModelIsPulledFromAProgramAndServedByItsAddress(t *testing.T) {
 	assert.Contains(t, refused.Problem(t).Detail, "pull it first: launcher pull tar://"+other)
 	missing := n.ask("tar://" + other)
 	assert.Equal(t, 404, missing.Status)
-	assert.Contains(t, missing.Problem(t).Detail, "the source of tar:// says: there is no archive "+other)
+	assert.Contains(t, missing.Problem(t).Detail, "the source of tar:// reports: there is no archive "+other)
 	archive(t, other, random(2<<20), time.Unix(1, 0))
 	assert.Equal(t, launcherapi.ModelReady, n.pull("tar://"+other).State)
 }

@@ -110,7 +110,7 @@ func TestALauncherMakesRoomOfModelsThatNoInstanceHasAndThatNobodyKeeps(t *testin
 	for range 2 {
 		refused = n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/c", "wanted_by": "other", "retention": "lru"})
 		assert.Equal(t, 507, refused.Status)
-		assert.Contains(t, refused.Problem(t).Detail, "do not for a model that itself is only kept while there is room")
+		assert.Contains(t, refused.Problem(t).Detail, "could be evicted, but not for a model with retention lru")
 		assert.Equal(t, []string{"hf://org/a", "hf://org/b"}, names(), "who is kept while there is room takes nobody's place")
 	}
 	n.pull("hf://org/d")
@@ -148,7 +148,7 @@ func TestALauncherKeepsItsStoreBetweenTheWatermarks(t *testing.T) {
 	assert.Contains(t, metrics, `hotseat_model_evicted_bytes_total{reason="watermark"} 4.194`)
 	refused := n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/e", "wanted_by": "pool", "retention": "lru"})
 	assert.Equal(t, 507, refused.Status)
-	assert.Contains(t, refused.Problem(t).Detail, "that is what 60% of it leave")
+	assert.Contains(t, refused.Problem(t).Detail, "only 60% of it count")
 	n.pull("hf://org/e")
 	assert.Len(t, names(), 3, "a person's is fetched beyond it")
 }

@@ -61,7 +61,7 @@ func TestSomeFilesOfAModelArePulledAndSharedWithOtherSelections(t *testing.T) {
 	assert.Contains(t, errs, "no file of hf://org/tiny matches --exclude *.gguf")
 	for says, args := range map[string][]string{
 		"no file of hf://org/tiny matches --include *.gguf; it has ": {"--include", "*.json", "--include", "*.gguf"},
-		"no file of hf://org/tiny is left by --exclude *":            {"--exclude", "*"},
+		"the selection --exclude * takes no file of hf://org/tiny":   {"--exclude", "*"},
 	} {
 		_, errs, code = f.call("pull", append(args, "hf://org/tiny")...)
 		assert.Equal(t, 1, code)
@@ -88,11 +88,11 @@ func TestAnInstanceIsGivenASelectionByTheModelsNameWhereItHasAllThatAnEngineNeed
 	assert.Equal(t, []string{"model.safetensors", "pytorch_model.bin"}, configuration.Lacks)
 	refused := n.Call("PUT", "/v2/vllm/instances/a", of("org/tiny", 0, "model_cache", "require"))
 	assert.Equal(t, 422, refused.Status)
-	assert.Contains(t, refused.Problem(t).Detail, fmt.Sprintf("only in selections of its files, without what an engine may need: %s leaves out model.safetensors and 1 more", configuration.ID))
+	assert.Contains(t, refused.Problem(t).Detail, fmt.Sprintf("only in selections that lack files which an engine may need: %s leaves out model.safetensors and 1 more", configuration.ID))
 	n.Create("b", of("org/tiny", 0))
 	i := n.Await("b", "awake")
 	assert.Equal(t, "source", i.ModelFrom)
-	assert.Contains(t, i.ModelWhy, "only in selections of its files")
+	assert.Contains(t, i.ModelWhy, "only in selections that lack files")
 	n.Delete("b")
 	n.Create("c", of(configuration.ID, 0))
 	assert.Equal(t, configuration.ID, n.Await("c", "awake").ModelID, "by its id it is meant as it is")

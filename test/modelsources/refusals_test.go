@@ -49,7 +49,7 @@ func TestASourceThatRefusesIsToldInWords(t *testing.T) {
 		s.env = append(slices.Clone(right), "AZURE_STORAGE_KEY="+base64.StdEncoding.EncodeToString([]byte("hidden")))
 		s.refused(s.uri("m"), "AccessDenied: the source refuses access", "(AuthorizationFailure)", "AZURE_STORAGE_KEY")
 		s.env = append(slices.Clone(right), "AZURE_STORAGE_KEY=hidden!")
-		s.refused(s.uri("m"), "AZURE_STORAGE_KEY is not the key")
+		s.refused(s.uri("m"), "AZURE_STORAGE_KEY is not an account key")
 		s.env = append(slices.Clone(right), "AZURE_STORAGE_ACCOUNT=")
 		s.refused(s.uri("m"), "AZURE_STORAGE_ACCOUNT names the account")
 	})
@@ -59,7 +59,7 @@ func TestASourceThatRefusesIsToldInWords(t *testing.T) {
 		s.put(map[string][]byte{"x": []byte("1")}, "m")
 		s.refused(strings.TrimSuffix(s.uri("m"), "v1")+"v2", "NotFound")
 		s.refused(s.uri("none"), "NotFound")
-		s.refused("oci://"+s.proxy.address+"/UPPER", "it is as oci://registry/repository:tag")
+		s.refused("oci://"+s.proxy.address+"/UPPER", "write it as oci://registry/repository:tag")
 	})
 }
 

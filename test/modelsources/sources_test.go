@@ -133,6 +133,6 @@ func TestAFolderIsNotItsNeighbourAndAnObjectIsOneFile(t *testing.T) {
 		s.has(s.pull(s.uri("m/a/one")), map[string][]byte{"one": []byte("1")})
 		_, said, ok := s.try(s.uri("m/none"))
 		assert.False(t, ok)
-		assert.Contains(t, said, "NotFound: there is no object below "+s.uri("m/none"))
+		assert.Contains(t, said, "NotFound: there is no object named "+s.uri("m/none"))
 	})
 }

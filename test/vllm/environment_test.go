@@ -91,7 +91,7 @@ func (n *node) waitsForItsOwn(t *testing.T, c environmentCase) {
 	require.NoError(t, err)
 	assert.Equal(t, "starting", i.State)
 	assert.Empty(t, i.StartedBy)
-	assert.Contains(t, i.Reason, "waiting for a preloader of its own for "+c.name)
+	assert.Contains(t, i.Reason, "waiting for a separate preloader for "+c.name)
 	list, err := n.Preloaders(t.Context())
 	require.NoError(t, err)
 	last := list.Preloaders[len(list.Preloaders)-1]

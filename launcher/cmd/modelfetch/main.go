@@ -1,6 +1,6 @@
-// Modelfetch fetches one model into a folder, and tells its parent by lines of JSON
-// what it does; see spec/fetchapi. The launcher runs it for each fetch, so that
-// credentials and libraries of clouds stay out of the launcher.
+// Modelfetch fetches one model into a folder, and reports to its parent by lines of JSON;
+// see spec/fetchapi. The launcher runs it for each fetch, so that credentials and the
+// libraries of clouds stay out of the launcher.
 package main
 
 import (
@@ -29,8 +29,8 @@ import (
 )
 
 func main() {
-	signal.Ignore(syscall.SIGPIPE)                                  // of a parent that has gone: what has come is still noted
-	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // the store's lock is for no program that is a source
+	signal.Ignore(syscall.SIGPIPE)                                  // if the parent has ended, modelfetch still keeps the bytes that it has received
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // a program that is a source must not inherit the store's lock
 	if len(os.Args) > 1 && os.Args[1] == "pull" {
 		os.Exit(pull(os.Args[2:]))
 	}
@@ -63,20 +63,20 @@ type program struct {
 func (p *program) parse(args []string) error {
 	p.source.Programs = map[string]string{}
 	flags := flag.NewFlagSet("modelfetch", flag.ContinueOnError)
-	flags.IntVar(&p.fetch.Streams, "streams", 8, "files that are fetched at once")
-	flags.IntVar(&p.fetch.BytesPerSecond, "bytes-per-second", 0, "of all streams together; 0: as fast as it goes")
-	flags.IntVar(&p.fetch.Tries, "tries", 6, "how often in succession a file may fail without progress")
+	flags.IntVar(&p.fetch.Streams, "streams", 8, "how many files are fetched at once")
+	flags.IntVar(&p.fetch.BytesPerSecond, "bytes-per-second", 0, "limit for all streams together; 0: no limit")
+	flags.IntVar(&p.fetch.Tries, "tries", 6, "how often in a row a file may fail without progress")
 	flags.DurationVar(&p.fetch.Backoff, "backoff", time.Second, "pause before the second try; it grows")
 	flags.DurationVar(&p.fetch.MaxWait, "max-wait", 5*time.Minute, "the longest pause that a source may ask for")
 	flags.DurationVar(&p.source.Stall, "stall-timeout", 30*time.Second, "how long a source may be silent")
 	flags.StringVar(&p.tokenFile, "token-file", "", "file with the credential for the source's host")
 	for name, list := range map[string]*[]string{"include": &p.selection.Include, "exclude": &p.selection.Exclude} {
-		flags.Func(name, "pattern of files that are (not) fetched; may be given more than once", func(pattern string) error {
+		flags.Func(name, "pattern of files to "+name+"; may be given more than once", func(pattern string) error {
 			*list = append(*list, pattern)
 			return nil
 		})
 	}
-	flags.Func(fetchapi.ProgramFlag, "SCHEME=PROGRAM that is the source of a scheme, see spec/fetchapi; may be given more than once", func(text string) error {
+	flags.Func(fetchapi.ProgramFlag, "SCHEME=PROGRAM: the program that is the source of a scheme, see spec/fetchapi; may be given more than once", func(text string) error {
 		scheme, path, err := fetchapi.ParseProgram(text)
 		if err != nil {
 			return err
@@ -87,27 +87,27 @@ func (p *program) parse(args []string) error {
 	where := claims{}
 	p.source.Claims = where
 	flags.Func("claim", claimUsage, where.set)
-	flags.BoolVar(&p.given, "credentials", false, "take the credentials of the first line of standard input, and none of this machine's")
+	flags.BoolVar(&p.given, "credentials", false, "use the credentials in the first line of standard input, and none of this machine")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	p.uri = flags.Arg(0)
 	if p.given && p.tokenFile != "" {
-		err := errors.New("credentials come by --token-file or by --credentials, and not by both")
+		err := errors.New("cannot use --token-file together with --credentials: give one of them")
 		fmt.Fprintln(flags.Output(), err)
 		return err
 	}
 	if flags.NArg() != 1 || p.fetch.Streams < 1 || p.fetch.Tries < 1 || p.fetch.BytesPerSecond < 0 || p.source.Stall <= 0 {
-		err := errors.New("usage: modelfetch [flags] URI, with no number below what it can be")
+		err := errors.New("usage: modelfetch [flags] URI; --streams and --tries are at least 1, --bytes-per-second at least 0, --stall-timeout above 0")
 		fmt.Fprintln(flags.Output(), err)
 		return err
 	}
 	return nil
 }
 
-var errParentGone = errors.New("the parent has gone")
+var errParentGone = errors.New("the parent process has ended")
 
-// listen reads what the parent answers, until that goes.
+// listen reads the parent's answers until the parent ends.
 func (p *program) listen(in io.Reader, cancel context.CancelCauseFunc) {
 	defer cancel(errParentGone)
 	lines := bufio.NewReader(in)
@@ -122,14 +122,14 @@ func (p *program) listen(in io.Reader, cancel context.CancelCauseFunc) {
 		}
 		select {
 		case p.answers <- line:
-		default: // it was not asked
+		default: // nothing was asked
 			return
 		}
 	}
 }
 
-// credential sets what the source is shown: what the parent gives, or the token of the
-// file or, for the hub, the one that its own client would take.
+// credential sets the credential for the source: the parent's, or the token of the file.
+// Without either, the hub gets the token that its own client would take.
 func (p *program) credential(ctx context.Context) error {
 	p.source.HubEndpoint = os.Getenv("HF_ENDPOINT")
 	if p.given {
@@ -139,14 +139,14 @@ func (p *program) credential(ctx context.Context) error {
 		}
 		p.source.Credentials, err = line.Credentials.For(p.uri)
 		if err != nil {
-			return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: "the credentials cannot be used: " + err.Error()}
+			return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: "cannot use the credentials: " + err.Error()}
 		}
 		return nil
 	}
 	if p.tokenFile != "" {
 		text, err := os.ReadFile(p.tokenFile)
 		if err != nil {
-			return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: fmt.Sprintf("cannot read the token: %v; --token-file names its file", err)}
+			return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: fmt.Sprintf("cannot read the file of --token-file: %v", err)}
 		}
 		p.source.Token = strings.TrimSpace(string(text))
 	} else if strings.HasPrefix(p.uri, modelref.HubScheme) {
@@ -177,7 +177,7 @@ func (p *program) run(ctx context.Context) error {
 		if !errors.Is(err, modelsource.ErrChanged) || n == changes {
 			return err
 		}
-		p.fetch.Note(err.Error() + "; it is fetched anew")
+		p.fetch.Note(err.Error() + "; fetching it again")
 	}
 }
 
@@ -197,7 +197,7 @@ func (p *program) once(ctx context.Context) error {
 	}
 	o := p.fetch
 	o.Manifest, o.Staging, o.Have = manifest, answer.Staging, answer.Have
-	if manifest.Revision == "" && answer.Staging != "" { // nobody can tell whether the parts are of this version
+	if manifest.Revision == "" && answer.Staging != "" { // the parts may be of another version
 		if err := fetch.DropParts(o.Staging); err != nil {
 			return err
 		}
@@ -223,7 +223,7 @@ func (p *program) once(ctx context.Context) error {
 	return nil
 }
 
-// await gives the parent's next line.
+// await returns the parent's next line.
 func (p *program) await(ctx context.Context) (fetchapi.Line, error) {
 	select {
 	case line := <-p.answers:
@@ -233,7 +233,7 @@ func (p *program) await(ctx context.Context) (fetchapi.Line, error) {
 	}
 }
 
-// resolve asks the source, again where another try may help.
+// resolve asks the source, and asks again if another try may help.
 func (p *program) resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	for tries := 1; ; tries++ {
 		manifest, err := p.fetch.Source.Resolve(ctx)
@@ -247,7 +247,7 @@ func (p *program) resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	}
 }
 
-// report tells the progress until it is stopped, and once more then.
+// report writes the progress at intervals until it is stopped, and once more then.
 func (p *program) report(f *fetch.Fetch, total int64) (stop func()) {
 	tell := func() {
 		fetched, network := f.Progress()
@@ -271,7 +271,7 @@ func (p *program) report(f *fetch.Fetch, total int64) (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// say writes a line. A parent that is gone ends the standard input, too.
+// say writes a line. It ignores errors: when the parent ends, the standard input ends too.
 func (p *program) say(line fetchapi.Line) {
 	p.saying.Lock()
 	defer p.saying.Unlock()

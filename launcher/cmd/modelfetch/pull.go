@@ -20,8 +20,8 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// pulling is `modelfetch pull`: it is its own parent, so that a model comes into a folder
-// as it does with a launcher, and no launcher is needed. Jobs of Kubernetes run it.
+// pulling is `modelfetch pull`: modelfetch is its own parent, and pulls a model into a
+// folder as a launcher does, but without a launcher. Kubernetes Jobs run it.
 type pulling struct {
 	store   modelstore.Options
 	options modelpull.Options
@@ -29,7 +29,7 @@ type pulling struct {
 	log     io.Writer
 }
 
-// pull runs it, and gives the status to exit with.
+// pull runs `modelfetch pull`, and returns the status to exit with.
 func pull(args []string) int {
 	p := &pulling{log: os.Stderr}
 	if err := p.parse(args); err != nil {
@@ -54,7 +54,7 @@ func pull(args []string) int {
 	return status
 }
 
-// maxDetail is how many bytes of a reason are told: a Pod's termination message has 4096
+// maxDetail bounds the bytes of a reason: a Pod's termination message has 4096 at most
 // (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/).
 const maxDetail = 2048
 
@@ -64,21 +64,21 @@ func shortened(text string) string {
 
 func (p *pulling) parse(args []string) error {
 	flags := flag.NewFlagSet("modelfetch pull", flag.ContinueOnError)
-	flags.StringVar(&p.store.Dir, "store", "", "folder that keeps the model")
-	flags.Int64Var(&p.store.Limit, "storage-limit", 0, "bytes that all models of the folder may take; 0: as many as the disk has")
-	flags.StringVar(&p.options.Holder, "holder", "", "by whose name the model is wanted")
-	flags.StringVar(&p.result, "result", "", "file that the outcome is written to")
-	streams := flags.Int("streams", 8, "files that are fetched at once")
-	rate := flags.Int("bytes-per-second", 0, "of all streams together; 0: as fast as it goes")
+	flags.StringVar(&p.store.Dir, "store", "", "folder of the model store")
+	flags.Int64Var(&p.store.Limit, "storage-limit", 0, "how many bytes all models of the store may take; 0: as many as the disk has")
+	flags.StringVar(&p.options.Holder, "holder", "", "name of the holder that wants the model")
+	flags.StringVar(&p.result, "result", "", "file to write the outcome to")
+	streams := flags.Int("streams", 8, "how many files are fetched at once")
+	rate := flags.Int("bytes-per-second", 0, "limit for all streams together; 0: no limit")
 	var more []string
-	listed(flags, "include", "pattern of files that are fetched; may be given more than once", &p.options.Include)
-	listed(flags, "exclude", "pattern of files that are left out; may be given more than once", &p.options.Exclude)
+	listed(flags, "include", "pattern of files to fetch; may be given more than once", &p.options.Include)
+	listed(flags, "exclude", "pattern of files to leave out; may be given more than once", &p.options.Exclude)
 	listed(flags, "claim", claimUsage, &more)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() != 1 || p.store.Dir == "" || p.store.Limit < 0 {
-		err := errors.New("usage: modelfetch pull --store DIR [flags] URI, with no number below what it can be")
+		err := errors.New("usage: modelfetch pull --store DIR [flags] URI; --storage-limit is at least 0")
 		fmt.Fprintln(flags.Output(), err)
 		return err
 	}
@@ -103,8 +103,8 @@ func listed(flags *flag.FlagSet, name, usage string, into *[]string) {
 	})
 }
 
-// run pulls the model. The error is a *fetchapi.Error where another try at once would
-// meet the same.
+// run pulls the model. The error is a *fetchapi.Error if another try at once would fail in
+// the same way.
 func (p *pulling) run(ctx context.Context) (outcome fetchapi.Outcome, err error) {
 	store, err := p.open(ctx)
 	if err != nil {
@@ -132,17 +132,17 @@ func (p *pulling) run(ctx context.Context) (outcome fetchapi.Outcome, err error)
 		return outcome, err
 	}
 	v := result.Version
-	fmt.Fprintf(p.log, "%s, revision %s, is whole: %s\n", v.Manifest.URI, v.Manifest.Revision, store.Files(v.Key))
+	fmt.Fprintf(p.log, "%s, revision %s, is complete in %s\n", v.Manifest.URI, v.Manifest.Revision, store.Files(v.Key))
 	return fetchapi.Outcome{ID: v.Key, Revision: v.Manifest.Revision, Bytes: v.Manifest.Bytes(), Lacks: len(v.Manifest.Lacks("")) > 0}, nil
 }
 
-// often is how long there is between two lines of progress.
+// often is the least time between two lines of progress.
 const often = 5 * time.Second
 
 func text(n int64) string { return launcher.BytesText(uint64(max(0, n))) }
 
-// open takes the folder, waiting for another owner: of one claim there may be several
-// ModelCaches.
+// open opens the store as its owner, and waits while another process owns it: several
+// ModelCaches may use one claim.
 func (p *pulling) open(ctx context.Context) (*modelstore.Store, error) {
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
@@ -153,12 +153,12 @@ func (p *pulling) open(ctx context.Context) (*modelstore.Store, error) {
 		case err == nil:
 			return store, nil
 		case errors.Is(err, os.ErrPermission):
-			return nil, &fetchapi.Error{Reason: fetchapi.ReasonClaimNotWritable, Detail: fmt.Sprintf("%v: the claim lets user %d not write; name one that it lets by spec.fetch.runAsUser", err, os.Getuid())}
+			return nil, &fetchapi.Error{Reason: fetchapi.ReasonClaimNotWritable, Detail: fmt.Sprintf("%v: user %d may not write to the claim; set spec.fetch.runAsUser to a user who may", err, os.Getuid())}
 		case !locked:
 			return nil, &fetchapi.Error{Reason: fetchapi.ReasonInternal, Detail: err.Error()}
 		case !told:
 			told = true
-			fmt.Fprintln(p.log, "waiting: another process changes the store")
+			fmt.Fprintln(p.log, "waiting for another process that owns the model store")
 		}
 		select {
 		case <-again.C:
@@ -168,7 +168,7 @@ func (p *pulling) open(ctx context.Context) (*modelstore.Store, error) {
 	}
 }
 
-// tell writes the outcome where it was asked for.
+// tell writes the outcome to the file of --result, if there is one.
 func (p *pulling) tell(outcome fetchapi.Outcome) error {
 	if p.result == "" {
 		return nil
@@ -186,13 +186,13 @@ func (p *pulling) tell(outcome fetchapi.Outcome) error {
 // claims are the folders where claims are mounted, by their names.
 type claims map[string]string
 
-const claimUsage = "CLAIM=DIR: where the claim is mounted whose folders are the addresses pvc://CLAIM/…; may be given more than once"
+const claimUsage = "CLAIM=DIR: the folder where the claim of the addresses pvc://CLAIM/… is mounted; may be given more than once"
 
-// set takes one more.
+// set adds a claim.
 func (c claims) set(value string) error {
 	name, dir, ok := strings.Cut(value, "=")
 	if !ok || name == "" || dir == "" {
-		return fmt.Errorf("is as CLAIM=DIR, not %q", value)
+		return fmt.Errorf("must be CLAIM=DIR, not %q", value)
 	}
 	c[name] = dir
 	return nil

@@ -249,7 +249,7 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	account.Secrets = []corev1.ObjectReference{{Name: secret.Name}}
 	require.NoError(t, s.api.Update(t.Context(), account))
 	said := s.says("small", v1alpha1.ConditionCapacityExceeded, "CapacityExceeded")
-	assert.Contains(t, said, "the model takes 2.0 MiB, and of the limit of 1.0 MiB")
+	assert.Contains(t, said, "the model takes 2.0 MiB, but of the limit of 1.0 MiB")
 	assert.Contains(t, said, "raise spec.claimTemplate.storage")
 	s.kubectl("delete", "pvc/small", "--timeout="+patience.Wait().String()) // which goes, though the Pod that has failed has mounted it
 	assert.NotContains(t, s.kubectl("get", "mc,jobs,pods", "-o", "yaml"), token)

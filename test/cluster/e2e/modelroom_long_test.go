@@ -53,7 +53,7 @@ func TestACopyThatIsOnlyKeptWhileThereIsRoomGivesWayUnlessItIsInUseAndComesBack(
 	status := s.told(needed.Name, "node 1 makes room for it, and node 2 cannot", func(status *v1alpha1.ClusterModelCacheStatus) bool {
 		return onNode(status, 1).State == v1alpha1.ModelNodeReady && onNode(status, 2).State == v1alpha1.ModelNodeFailed
 	})
-	assert.Contains(t, onNode(status, 2).Why, "what stays: hf://org/spare (2.0 MiB), in use by instance "+asleep.InstanceID)
+	assert.Contains(t, onNode(status, 2).Why, "these models stay: hf://org/spare (2.0 MiB), in use by instance "+asleep.InstanceID)
 	assert.True(t, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionCapacityExceeded))
 	gaveWay := func(node int) func(*v1alpha1.ClusterModelCacheStatus) bool {
 		return func(status *v1alpha1.ClusterModelCacheStatus) bool {

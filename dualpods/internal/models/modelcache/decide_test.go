@@ -198,7 +198,7 @@ var rows = map[string][]row{
 		{make: func(w *World) {
 			w.gated("HF_TOKEN", "t", "HF_TOKN", "t")
 		}, state: v1alpha1.ModelNodeWaiting, why: `the keys of Secret hotseat-system/hub cannot be used: "HF_TOKN" is not known: hf:// takes HF_TOKEN`},
-		{make: func(w *World) { w.gated("AWS_REGION", "eu") }, state: v1alpha1.ModelNodeWaiting, why: "there is none for hf://, which takes HF_TOKEN"},
+		{make: func(w *World) { w.gated("AWS_REGION", "eu") }, state: v1alpha1.ModelNodeWaiting, why: "there are no credentials for hf://, which takes HF_TOKEN"},
 		{make: func(w *World) {
 			w.gated()
 			w.Found["llama"] = sourcesecret.Found{Named: w.Found["llama"].Named, Unread: "cannot read Secret hotseat-system/hub: forbidden"}

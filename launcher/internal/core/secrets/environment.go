@@ -16,8 +16,8 @@ import (
 // maxEnvFile bounds a file that holds the value of a variable, in bytes.
 const maxEnvFile = 64 << 10
 
-// Environment gives the variables of a create call, with values from files read,
-// and the secrets among them. A file has to be in one of the folders. The error has
+// Environment returns the variables of a create call and the secrets among them. It reads
+// values that come from files; each file must be in one of the folders. The error has the
 // code invalid.
 func Environment(variables map[string]launcherapi.EnvValue, folders []string) (env map[string]string, found Set, err error) {
 	env = make(map[string]string, len(variables))
@@ -26,7 +26,7 @@ func Environment(variables map[string]launcherapi.EnvValue, folders []string) (e
 		if v.FromFile != "" {
 			read, err := readEnvFile(v.FromFile, folders)
 			if err != nil {
-				return nil, found, launcher.Invalidf("body.env_vars."+name, "cannot take %s from a file: %w", name, err)
+				return nil, found, launcher.Invalidf("body.env_vars."+name, "cannot read the value of %s from its file: %w", name, err)
 			}
 			value = read
 		}
@@ -44,10 +44,10 @@ func readEnvFile(path string, folders []string) (string, error) {
 	}
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", fmt.Errorf("cannot find it: %w", err)
+		return "", fmt.Errorf("cannot find the file: %w", err)
 	}
 	if !within(target, folders) {
-		return "", fmt.Errorf("%s is in none of the folders of env_file_dirs (%s)", path, strings.Join(folders, ", "))
+		return "", fmt.Errorf("%s is outside the folders of env_file_dirs (%s); move the file, or add its folder to env_file_dirs", path, strings.Join(folders, ", "))
 	}
 	f, err := os.OpenFile(target, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would hold the launcher for ever
 	if err != nil {
@@ -67,7 +67,7 @@ func readEnvFile(path string, folders []string) (string, error) {
 	return strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r"), nil
 }
 
-// within tells whether a file is in one of the folders, or in a folder of these.
+// within reports whether a file is in one of the folders, or below one.
 func within(target string, folders []string) bool {
 	for _, dir := range folders {
 		dir, err := filepath.EvalSymlinks(dir)

@@ -32,8 +32,8 @@ func TestAFileIsReadOnlyFromTheFoldersThatAreAllowed(t *testing.T) {
 	require.NoError(t, unix.Mkfifo(filepath.Join(vault, "pipe"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(vault, "long"), []byte(strings.Repeat("x", maxEnvFile+1)), 0o600))
 	for path, why := range map[string]string{
-		secret:                       "is in none of the folders of env_file_dirs",
-		filepath.Join(vault, "link"): "is in none of the folders of env_file_dirs",
+		secret:                       "is outside the folders of env_file_dirs",
+		filepath.Join(vault, "link"): "is outside the folders of env_file_dirs",
 		filepath.Join(vault, "pipe"): "is not a regular file",
 		filepath.Join(vault, "long"): "is longer than",
 		vault:                        "is not a regular file",

@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// IsName tells by the words of a name, of a variable, a flag or a key of JSON,
-// whether its value is a secret. In doubt a value counts as a secret: hiding one
-// that is none does less harm than showing one that is.
+// IsName reports whether the name of a variable, a flag or a JSON key says that its value
+// is a secret. It decides by the words of the name. In doubt a value counts as a secret:
+// to hide a harmless value does less harm than to show a secret.
 func IsName(name string) bool {
 	words := wordsOf(name)
 	for n, word := range words {
@@ -19,7 +19,8 @@ func IsName(name string) bool {
 	return false
 }
 
-// secretWord tells of one word of a name, by what stands before and after it.
+// secretWord reports whether a word of a name says that the value is a secret. before and
+// after are the words beside it.
 func secretWord(word string, before, after []string) bool {
 	last, previous, next := len(after) == 0, end(before), start(after)
 	if slices.Contains(whereabouts, end(after)) {
@@ -50,18 +51,18 @@ func secretWord(word string, before, after []string) bool {
 	return false
 }
 
-// The words that tell.
+// The words by which IsName decides.
 var (
-	// always are parts of words that tell a secret.
+	// always are parts of words that mean a secret.
 	always = []string{
 		"secret", "password", "passwd", "passphrase", "credential", "apikey", "authkey", "accesskey", "privatekey", "secretkey", "authorization",
 	}
-	// alone are whole words that tell a secret.
+	// alone are whole words that mean a secret.
 	alone = []string{"pat", "bearer", "jwt", "cookie"}
 	// holders stand before tokens and keys that are secrets.
 	holders = []string{"api", "auth", "access", "bearer", "refresh", "session", "secret", "private", "signing", "encryption", "ssh", "service", "admin", "hf", "github"}
 
-	// Words that tell that a value is no secret.
+	// Words that mean that a value is no secret.
 	whereabouts = []string{"file", "path", "dir", "folder", "name", "names"}
 	beforeToken = []string{
 		"num", "n", "max", "min", "per", "cost", "time", "first", "next", "last", "begin", "start", "stop", "end", "eos", "bos", "pad", "unk", "sep", "cls", "mask",
@@ -83,8 +84,8 @@ var (
 	beforeAuth = []string{"enable", "disable", "use", "require", "skip", "no", "with", "without"}
 )
 
-// wordsOf splits a name into words of lower case: at characters that are neither
-// letters nor digits, and where a capital begins a word. Numbers are left out.
+// wordsOf splits a name into lower-case words, at characters that are neither letters nor
+// digits, and before a capital that begins a word. It leaves out numbers.
 func wordsOf(name string) []string {
 	var words []string
 	for _, part := range strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
@@ -101,8 +102,8 @@ func wordsOf(name string) []string {
 	return words
 }
 
-// beginsWord tells whether a capital begins a word: the K of apiKey and of
-// APIKey, and none of APIKEY.
+// beginsWord reports whether a capital begins a word: the K of apiKey and of APIKey does,
+// the K of APIKEY does not.
 func beginsWord(letters []rune, n int) bool {
 	if !unicode.IsUpper(letters[n]) {
 		return false

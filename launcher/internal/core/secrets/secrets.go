@@ -1,7 +1,7 @@
-// Package secrets finds the secrets of a create call and hides them in views and
-// logs of the instance: values of variables, flags and keys of JSON whose names say
-// so ([IsName]), values that come from a file, passwords in addresses, and the same
-// values in any other place.
+// Package secrets finds the secrets of a create call, and hides them in views and logs of
+// the instance. Secrets are values of variables, flags and JSON keys whose names say so
+// ([IsName]), values that come from a file, and passwords in addresses. The package hides
+// these values in any other place too.
 package secrets
 
 import (
@@ -20,14 +20,14 @@ import (
 // none. A Set belongs to one goroutine at a time.
 type Set struct{ values []string } // the longest first
 
-// Any tells from the redacted spec of an instance whether it was given secrets.
+// Any reports, by the redacted spec of an instance, whether it was given secrets.
 func Any(spec launcherapi.InstanceSpec) bool {
 	shown := marshal(spec)
 	return slices.ContainsFunc([]string{launcherapi.Redacted, `"from_file":`, "--config"}, func(trace string) bool { return strings.Contains(shown, trace) })
 }
 
-// add keeps a secret and, of one with several lines, each longer line: logs are
-// shown line by line.
+// add keeps a secret. If the secret has several lines, add also keeps each longer line,
+// because logs are shown line by line.
 func (x *Set) add(value string) {
 	x.keep(value)
 	if lines := strings.Split(value, "\n"); len(lines) > 1 {
@@ -52,9 +52,8 @@ func (x *Set) keep(value string) {
 	slices.SortStableFunc(x.values, func(a, b string) int { return len(b) - len(a) })
 }
 
-// hideable tells whether a secret is hidden everywhere. Short values, and words
-// such as true, would blot out half of every line; they are hidden under their
-// names only.
+// hideable reports whether a secret is hidden everywhere. Short values, and words such as
+// true, would blot out half of every line, so they are hidden only under their names.
 func hideable(value string) bool {
 	return len(value) >= 4 && !slices.Contains([]string{"true", "false", "none", "null", "auto", "empty", "default"}, strings.ToLower(value))
 }
@@ -65,9 +64,9 @@ func withinJSON(text string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// Find finds the secrets of a spec and of its --config file, whose content is
-// given as arguments. [Set.Redact] then hides a secret also where the secret
-// stands before its name.
+// Find finds the secrets of a spec and of its --config file, whose content the caller
+// gives as arguments. After that, [Set.Redact] hides a secret even if it stands before its
+// name.
 func (x *Set) Find(spec launcherapi.InstanceSpec, config []string) {
 	x.Redact(spec)
 	x.redactArgs(config)
@@ -166,8 +165,8 @@ func (x *Set) redactText(text string) string {
 	return x.Hide(text)
 }
 
-// redactTree hides the values in JSON that stand under names of secrets; under
-// tells that the whole tree does. found tells whether there was such a value.
+// redactTree hides the values in JSON that stand under names of secrets. If under is set,
+// the whole tree stands under such a name. found reports whether there was such a value.
 func (x *Set) redactTree(tree any, under bool) (shown any, found bool) {
 	switch v := tree.(type) {
 	case map[string]any:
@@ -209,7 +208,7 @@ func marshal(v any) string {
 // all secrets in other places.
 func (x *Set) redactArgs(args []string) []string {
 	shown := make([]string, len(args))
-	left := 0 // how many of the words that follow are values of such a flag
+	left := 0 // how many of the next words are values of a flag that is a secret
 	for n, arg := range args {
 		flag, isFlag := engine.ReadFlag(arg)
 		name, value, _ := strings.Cut(arg, "=")
@@ -238,9 +237,9 @@ func (x *Set) redactArgs(args []string) []string {
 	return shown
 }
 
-// redactOptions gives a string of shell words without its secrets. The words are
-// searched as the engine sees them: quotes could hide a flag, or break a value up.
-// A string without secrets stays as it was written.
+// redactOptions returns a string of shell words without its secrets. It searches the words
+// as the engine sees them, because quotes could hide a flag or break a value up. A string
+// without secrets stays as it was written.
 func (x *Set) redactOptions(options string) string {
 	words, err := launcherapi.SplitOptions(options)
 	if err != nil {
@@ -256,7 +255,7 @@ func (x *Set) redactOptions(options string) string {
 	return strings.Join(shown, " ")
 }
 
-// quoted quotes a word for options, where that needs it.
+// quoted quotes a word for options, if it needs quotes.
 func quoted(word string) string {
 	if words, err := launcherapi.SplitOptions(word); err == nil && len(words) == 1 && words[0] == word {
 		return word

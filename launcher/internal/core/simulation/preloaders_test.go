@@ -99,7 +99,7 @@ func valueIn(env []string) string {
 
 var (
 	errNotReady  = errors.New("the preloader is loading")
-	errNoneBegun = errors.New("no preloader is ready for its environment")
+	errNoneBegun = errors.New("no preloader is ready for the instance's environment")
 	errFailed    = errors.New("the preloader failed")
 )
 

@@ -169,12 +169,12 @@ func TestStartWaitsForThePreloaderAndIsForked(t *testing.T) {
 
 func TestStartWithoutPreloaderIsExecWithAReason(t *testing.T) {
 	waits(t, func(t *testing.T, r *rig, f *fakeForker) {
-		f.fork = errors.New("it did not load: ZeroDivisionError")
+		f.fork = errors.New("it could not load the engine: ZeroDivisionError")
 		close(f.wait)
 		view, err := r.AwaitState(t.Context(), "a", launcher.Awake)
 		require.NoError(t, err)
 		assert.Equal(t, launcherapi.StartExec, view.StartedBy)
-		assert.Equal(t, "started by exec: it did not load: ZeroDivisionError", view.Reason)
+		assert.Equal(t, "started by exec: it could not load the engine: ZeroDivisionError", view.Reason)
 	})
 }
 

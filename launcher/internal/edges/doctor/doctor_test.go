@@ -96,7 +96,7 @@ func TestVerdicts(t *testing.T) {
 		"and is a failure where forks are insisted on": {
 			judgePreloading(preloading{method: "fork", err: errors.New("no interpreter")}), Fail, "start_method is fork", "--preload-python"},
 		"what a launcher has tried in vain is told": {
-			judgePreloading(preloading{method: "auto", tried: "it refuses to serve: 1 more thread(s)"}), Warn, "1 more thread(s)", "launcher preloaders"},
+			judgePreloading(preloading{method: "auto", tried: "it refuses to fork engines: 1 more thread(s)"}), Warn, "1 more thread(s)", "launcher preloaders"},
 		"a limit below that of one preloader is warned of": {
 			judgePreloading(preloading{method: "auto", limit: 512 << 20, host: 24 << 30}), Warn, "512.0 MiB", "raise"},
 		"a limit above half of the memory is warned of": {
@@ -291,7 +291,7 @@ func TestWhetherEnginesCanBeForked(t *testing.T) {
 	for reason, o := range map[string]Options{
 		without + " has no module vllm":                         {Program: Program{Argv: []string{vllm}}, PreloadPython: without},
 		"/bin/sh is not a Python script":                        {Program: Program{Argv: []string{"/bin/sh"}}},
-		"has arguments of its own":                              {Program: Program{Argv: []string{python, "-m", "vllm"}}},
+		`it has the arguments ["-m" "vllm"]`:                    {Program: Program{Argv: []string{python, "-m", "vllm"}}},
 		"cannot find the interpreter":                           {Program: Program{Argv: []string{vllm}}, PreloadPython: dir + "/gone"},
 		"start_method is fork, but the launcher cannot fork en": {Program: Program{Argv: []string{"/bin/sh"}}, StartMethod: "fork"},
 	} {
@@ -301,12 +301,12 @@ func TestWhetherEnginesCanBeForked(t *testing.T) {
 
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "/v2/vllm/preloaders", r.URL.Path)
-		fmt.Fprint(w, `{"preloaders":[{"state":"waiting","variables":["A"],"reason":"uncommon"},{"state":"waiting","reason":"it refuses to serve: a thread"}]}`)
+		fmt.Fprint(w, `{"preloaders":[{"state":"waiting","variables":["A"],"reason":"uncommon"},{"state":"waiting","reason":"it refuses to fork engines: a thread"}]}`)
 	}))
 	defer s.Close()
 	r := look(Options{Program: Program{Argv: []string{vllm}}, Listen: s.Listener.Addr().String()})
 	require.Equal(t, Warn, r.Status)
-	require.Contains(t, r.Finding, "refuses to serve: a thread", "of the launcher that runs")
+	require.Contains(t, r.Finding, "refuses to fork engines: a thread", "of the launcher that runs")
 }
 
 func TestTheAddress(t *testing.T) {

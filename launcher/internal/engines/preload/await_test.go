@@ -85,7 +85,7 @@ func TestUncommonEnvironmentWaitsForItsOwnPreloader(t *testing.T) {
 	f.ready()
 	var heard reasons
 	require.NoError(t, f.outcome(f.startWait(t.Context(), &heard, "OMP_NUM_THREADS=2")))
-	assert.Regexp(t, `^waiting for a preloader of its own for OMP_NUM_THREADS, which began to load at \S+; the last load took [\d.]+ s$`, heard.all()[0])
+	assert.Regexp(t, `^waiting for a separate preloader for OMP_NUM_THREADS, which began to load at \S+; the last load took [\d.]+ s$`, heard.all()[0])
 	f.forkedFacts("a", "OMP_NUM_THREADS=2")
 }
 

@@ -26,7 +26,7 @@ func (p *Pool) pick(env variables) (*preloader, error) {
 	}
 	if p.isStale(l) {
 		p.reload(l)
-		return nil, p.notReady(l, "the installation of the engine has changed, and is being loaded again")
+		return nil, p.notReady(l, "the installation of the engine has changed, and the preloader loads it again")
 	}
 	return l, nil
 }
@@ -40,7 +40,7 @@ func (p *Pool) neverForks(env variables) error {
 		return notForked("the launcher is closing")
 	}
 	if env["PATH"] != p.common["PATH"] && p.opts.Python == "" && byPath(p.opts.Command) {
-		return notForked("its PATH is not the launcher's, and the engine's command takes its Python from there")
+		return notForked("the instance's PATH differs from the launcher's, and the engine's command finds its Python by PATH")
 	}
 	return nil
 }
@@ -54,13 +54,13 @@ func (p *Pool) look(env variables) error {
 	l, common := p.readyFor(env), p.withEnviron(p.common)
 	switch {
 	case l != nil && p.isStale(l):
-		return notForked("the installation of the engine has changed, and is not loaded again yet")
+		return notForked("the installation of the engine has changed, and the preloader has not loaded it again yet")
 	case l != nil:
 		return nil
 	case common != nil && common.state != Ready:
 		return notForked("%s", common.describe())
 	}
-	return notForked("no preloader is ready for its environment")
+	return notForked("no preloader is ready for the instance's environment")
 }
 
 // readyFor returns a preloader that is ready for an environment; nil: there is none.
@@ -101,7 +101,7 @@ func (p *Pool) findOrBegin(env variables) (*preloader, error) {
 	}
 	reason := l.describe()
 	if len(l.diff) > 0 {
-		reason += "; it is one of its own for " + strings.Join(l.diff, ", ")
+		reason += "; it is a separate preloader for " + strings.Join(l.diff, ", ")
 	}
 	return nil, p.notReady(l, reason)
 }
@@ -147,7 +147,7 @@ func (p *Pool) makeRoom(bytes uint64) error {
 			return nil
 		}
 		if oldest == nil {
-			return notForked("one more preloader would hold %s with the others, and their limit is %s (preload_memory_limit)",
+			return notForked("another preloader does not fit: with it, all preloaders would hold %s, and their limit is %s; raise preload_memory_limit",
 				launcher.BytesText(held), launcher.BytesText(p.opts.MemoryLimit))
 		}
 		p.drop(oldest)
@@ -167,7 +167,7 @@ const trialTime = 5 * time.Minute
 // drop removes a preloader from the pool and ends it.
 func (p *Pool) drop(l *preloader) {
 	p.all = slices.DeleteFunc(p.all, func(o *preloader) bool { return o == l })
-	l.state, l.reason = Waiting, "it is no longer kept"
+	l.state, l.reason = Waiting, "the launcher has dropped this preloader"
 	l.cancel()
 	p.wakeWaiters()
 }
@@ -202,7 +202,7 @@ const namePrefix = process.HelperPrefix + "preloader-"
 // title returns the words for a preloader in the reason of an instance that waits.
 func (l *preloader) title() string {
 	if len(l.diff) > 0 {
-		return "a preloader of its own for " + strings.Join(l.diff, ", ")
+		return "a separate preloader for " + strings.Join(l.diff, ", ")
 	}
 	return "the preloader"
 }

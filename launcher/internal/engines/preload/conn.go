@@ -69,14 +69,14 @@ func (c conn) receive(into any) error {
 	}
 	size := binary.BigEndian.Uint32(head[:])
 	if size > maxFrame {
-		return fmt.Errorf("the preloader announces %d bytes, and %d are allowed", size, maxFrame)
+		return fmt.Errorf("the preloader sends a message of %d bytes, more than the limit of %d", size, maxFrame)
 	}
 	body := make([]byte, size)
 	if _, err := io.ReadFull(c, body); err != nil {
 		return fmt.Errorf("cannot read from the preloader: %w", err)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("cannot understand the preloader: %w", err)
+		return fmt.Errorf("cannot decode the preloader's message: %w", err)
 	}
 	return nil
 }

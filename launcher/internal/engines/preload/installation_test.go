@@ -74,7 +74,7 @@ func TestChangedInterpreterCausesReloadWithIt(t *testing.T) {
 	require.NoError(t, os.WriteFile(f.command, []byte("#!/bin/sh\n"), 0o700))
 	assert.Contains(t, f.refusalReason(), "has changed")
 	f.eventually("the reason is told", func() bool {
-		return f.refusalReason() == "the preloader is waiting: it did not load: "+f.command+" is not a Python script: it is run by /bin/sh"
+		return f.refusalReason() == "the preloader is waiting: it could not load the engine: "+f.command+" is not a Python script: its first line names /bin/sh"
 	})
 	require.NoError(t, os.WriteFile(f.command, was, 0o700))
 	f.ready()
@@ -172,7 +172,7 @@ func TestOtherPathIsNotForkedWhenPathDecidesPython(t *testing.T) {
 	})
 	f.ready()
 	f.forkedFacts("a")
-	assert.Contains(t, f.refusalReason("PATH=/usr/bin:/bin"), "takes its Python from there")
+	assert.Contains(t, f.refusalReason("PATH=/usr/bin:/bin"), "finds its Python by PATH")
 }
 
 func TestOutputOfImportsIsInEachInstancesLog(t *testing.T) {

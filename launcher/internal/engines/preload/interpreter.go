@@ -23,7 +23,7 @@ var shPython = regexp.MustCompile(`^'''exec' "?([^"]+?)"? "\$0" "\$@"`)
 func PythonOf(command string, arguments []string, chosen string) ([]string, error) {
 	switch {
 	case len(arguments) > 0:
-		return nil, fmt.Errorf("the engine's command has arguments of its own: %q", arguments)
+		return nil, fmt.Errorf("the engine's command must be a script alone, but it has the arguments %q", arguments)
 	case chosen != "":
 		return find([]string{chosen})
 	}
@@ -52,7 +52,7 @@ func Interpreter(command string) ([]string, error) {
 		}
 	}
 	if len(argv) == 0 || !strings.HasPrefix(filepath.Base(argv[0]), "python") {
-		return nil, fmt.Errorf("%s is not a Python script: it is run by %s", command, run)
+		return nil, fmt.Errorf("%s is not a Python script: its first line names %s", command, run)
 	}
 	return find(argv)
 }

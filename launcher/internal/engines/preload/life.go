@@ -35,7 +35,7 @@ func (p *Pool) keepRunning(ctx context.Context, l *preloader) {
 		}
 		pause := p.recordFailure(l, served, lasted, err)
 		if never, ok := errors.AsType[*permanentError](err); ok {
-			p.opts.Logger.Warn("engines are started by exec until another one is installed", "preloader", l.name, "reason", err)
+			p.opts.Logger.Warn("a preloader can never fork this engine; engines are started by exec until another engine is installed", "preloader", l.name, "reason", err)
 			p.awaitChange(ctx, never)
 			continue
 		}
@@ -60,7 +60,7 @@ func (e *permanentError) Error() string { return e.reason }
 
 // refusedError makes the error for a preloader that refuses to serve.
 func refusedError(h hello, command string) error {
-	reason := "it refuses to serve: " + h.Refused
+	reason := "it refuses to fork engines: " + h.Refused
 	if h.Lasting {
 		return &permanentError{reason: reason, watch: h.Watch, stamp: stamp(h.Watch), command: command}
 	}
@@ -121,9 +121,9 @@ func (p *Pool) runOnce(ctx context.Context, l *preloader) (served bool, lasted t
 	cancel()
 	switch {
 	case late:
-		return false, 0, fmt.Errorf("it had not loaded after %s", p.opts.LoadTime)
+		return false, 0, fmt.Errorf("it did not load the engine within %s", p.opts.LoadTime)
 	case err != nil:
-		return false, 0, fmt.Errorf("it did not load: %w", err)
+		return false, 0, fmt.Errorf("it could not load the engine: %w", err)
 	case h.Refused != "":
 		return false, 0, refusedError(h, command)
 	}
@@ -135,9 +135,9 @@ func (p *Pool) runOnce(ctx context.Context, l *preloader) (served bool, lasted t
 	select {
 	case <-r.tree.Done():
 		if code := r.tree.Exit().Code; code != nil {
-			return true, time.Since(ready), fmt.Errorf("it ended with code %d", *code)
+			return true, time.Since(ready), fmt.Errorf("its process ended with code %d", *code)
 		}
-		return true, time.Since(ready), errors.New("it ended")
+		return true, time.Since(ready), errors.New("its process ended")
 	case reason := <-r.ended:
 		return true, time.Since(ready), errors.New(reason)
 	case <-ctx.Done():
@@ -198,7 +198,7 @@ func (p *Pool) endIdleAndStale() {
 		switch {
 		case l.state == Loading:
 		case p.opts.IdleTime > 0 && time.Since(l.lastUsed) > p.opts.IdleTime:
-			p.opts.Logger.Info("a preloader is ended: it was not used for long", "preloader", l.name)
+			p.opts.Logger.Info("ending a preloader that was not used for long", "preloader", l.name)
 			p.drop(l)
 		case l.state == Ready && p.isStale(l):
 			p.reload(l)

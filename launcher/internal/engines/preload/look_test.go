@@ -12,7 +12,7 @@ func TestLookAnswersLikeCheckWithoutSideEffects(t *testing.T) {
 	f.ready()
 	uncommon := append(f.environ(), "OMP_NUM_THREADS=2")
 	assert.NoError(t, f.pool.Look(f.environ()))
-	require.ErrorContains(t, f.pool.Look(uncommon), "no preloader is ready for its environment")
+	require.ErrorContains(t, f.pool.Look(uncommon), "no preloader is ready for the instance's environment")
 	require.Len(t, f.pool.List().Preloaders, 1, "none was begun for it")
 	f.ready("OMP_NUM_THREADS=2")
 	assert.NoError(t, f.pool.Look(uncommon))

@@ -119,7 +119,7 @@ func (p *Pool) prepare() (err error) {
 	}
 	if p.times.Last > 0 {
 		if err := p.times.write(filepath.Join(p.opts.Dir, timesName), "pool"); err != nil {
-			return fmt.Errorf("cannot write down how long preloaders took to load: %w", err)
+			return fmt.Errorf("cannot record how long preloaders took to load: %w", err)
 		}
 	}
 	p.program = filepath.Join(p.opts.Dir, programName)
@@ -191,7 +191,7 @@ func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	select {
 	case <-r.turn:
 	case <-patience.C:
-		return nil, notForked("the preloader is busy")
+		return nil, notForked("the preloader is busy with other forks")
 	}
 	defer func() { r.turn <- struct{}{} }()
 	if err := p.markUsed(l, r); err != nil {
@@ -220,7 +220,7 @@ func (p *Pool) markUsed(l *preloader, r *run) error {
 	case l.state != Ready:
 		return notForked("%s", l.describe())
 	case l.run != r:
-		return notForked("the preloader was replaced meanwhile")
+		return notForked("another preloader has replaced this one")
 	}
 	l.lastUsed = time.Now()
 	return nil

@@ -158,7 +158,7 @@ func TestOtherVariablesBelongToEachInstance(t *testing.T) {
 func TestTextThatIsNotUTF8IsNotForked(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	assert.Contains(t, f.refusalReason("NAME=J\xf6rg"), "is not UTF-8")
+	assert.Contains(t, f.refusalReason("NAME=J\xf6rg"), "is not valid UTF-8")
 	got := f.forkedFacts("a", "NAME=Jörg <&>\u2028")
 	assert.Equal(t, "Jörg <&>\u2028", got.Env["NAME"])
 }
@@ -185,7 +185,7 @@ func TestUnforkableInstallationGivesItsReason(t *testing.T) {
 			f.write("torch.py", "class cuda:\n    is_initialized = lambda: False\n    _is_in_bad_fork = lambda: True\n")
 			f.write("vllm/__init__.py", "import torch\nread = ''\n")
 			f.write("vllm/platforms.py", "class current_platform:\n    device_type = 'cuda'\n    is_cpu = lambda: False\n")
-		}, "refuses CUDA to a forked process"},
+		}, "refuses CUDA in a forked process"},
 		"an import that leaves a file open": {func(f *fixture) {
 			f.write("vllm/__init__.py", "audit = open(__file__ + '.log', 'a')\nread = ''\n")
 		}, "vllm/__init__.py.log open"},
@@ -209,7 +209,7 @@ func TestUnforkableInstallationGivesItsReason(t *testing.T) {
 		"an import that hangs": {func(f *fixture) {
 			f.write("vllm/__init__.py", "import signal\nsignal.pause()\n")
 			f.options.LoadTime = time.Second
-		}, "had not loaded after 1s"},
+		}, "did not load the engine within 1s"},
 		"more memory than is allowed": {func(f *fixture) { f.options.MemoryLimit = 1 }, "more than the limit of preloaders: 1 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -338,7 +338,7 @@ func TestInterpreterIsReadFromTheFirstLines(t *testing.T) {
 		assert.Equal(t, want, got)
 	}
 	for text, reason := range map[string]string{
-		"#!/bin/sh\nexec vllm\n": "is run by /bin/sh", "\x7fELF": "names no interpreter", "#!\n": "names no interpreter",
+		"#!/bin/sh\nexec vllm\n": "its first line names /bin/sh", "\x7fELF": "names no interpreter", "#!\n": "names no interpreter",
 		"#!/usr/bin/env python3 -s\n": "cannot find the interpreter", // env(1) looks for a program of that name
 		"#!/no/such/python3\n":        "cannot find the interpreter", "": "names no interpreter",
 	} {

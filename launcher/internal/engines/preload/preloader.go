@@ -164,7 +164,7 @@ func (p *Pool) lastLogLine(l *preloader) error {
 	}
 	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
 	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
-		return fmt.Errorf("its last line: %s", last)
+		return fmt.Errorf("the last line of its log: %s", last)
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (p *Pool) endProcess(l *preloader) error {
 	p.mu.Lock()
 	r := l.run
 	if l.state == Ready {
-		l.state, l.reason = Waiting, "it has ended"
+		l.state, l.reason = Waiting, "its process has ended"
 		p.wakeWaiters()
 	}
 	p.mu.Unlock()
@@ -200,19 +200,19 @@ func (p *Pool) endProcess(l *preloader) error {
 // killTime bounds the wait for the end of a killed process.
 const killTime = 10 * time.Second
 
-// fork asks the preloader of by to fork the command. broken says that the preloader's
-// process must not be used again.
+// fork asks the preloader process by to fork the command. broken means that this
+// preloader process must not be used again.
 func (p *Pool) fork(by *run, c process.Command) (tree *process.Process, broken bool, err error) {
 	gate, opener, err := os.Pipe()
 	if err != nil {
-		return nil, false, fmt.Errorf("cannot make a gate: %w", err)
+		return nil, false, fmt.Errorf("cannot make the pipe that holds the forked process: %w", err)
 	}
 	defer opener.Close() // a child that still waits at the gate ends then
 	defer gate.Close()
 	argv := slices.Concat(by.python, c.Args)
 	for _, text := range slices.Concat(argv, c.Env, []string{c.Dir}) {
 		if !utf8.ValidString(text) { // the request is JSON, which would change other text
-			return nil, false, errors.New("an argument, a variable or the working folder is not UTF-8")
+			return nil, false, errors.New("an argument, a variable or the working folder is not valid UTF-8")
 		}
 	}
 	tree, err = p.opts.Host.Fork(c, func(enter []*os.File, env []string) (process.ID, error) {
@@ -251,7 +251,7 @@ func (p *Pool) fork(by *run, c process.Command) (tree *process.Process, broken b
 func ownUmask() (int, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		return 0, fmt.Errorf("cannot tell the umask: %w", err)
+		return 0, fmt.Errorf("cannot read the umask: %w", err)
 	}
 	for line := range strings.Lines(string(status)) {
 		if value, ok := strings.CutPrefix(line, "Umask:"); ok {
@@ -259,5 +259,5 @@ func ownUmask() (int, error) {
 			return int(mask), err
 		}
 	}
-	return 0, errors.New("cannot tell the umask: the kernel does not say")
+	return 0, errors.New("cannot read the umask: /proc/self/status has no line Umask")
 }

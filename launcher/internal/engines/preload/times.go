@@ -34,7 +34,7 @@ func (p *Pool) recordLoadTime(l *preloader, took time.Duration) {
 	t := p.times
 	p.mu.Unlock()
 	if err := t.write(filepath.Join(p.opts.Dir, timesName), l.name); err != nil {
-		p.opts.Logger.Warn("cannot write down how long a preloader took to load", "error", err)
+		p.opts.Logger.Warn("cannot record how long a preloader took to load", "error", err)
 	}
 }
 

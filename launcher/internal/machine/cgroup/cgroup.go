@@ -1,9 +1,11 @@
-// Package cgroup gives each instance a control group of its own where the machine
-// lets us, so that the whole process tree of an instance can be listed and killed,
-// even processes that changed their session, parent or environment. Groups are kept
-// below the group that the launcher itself runs in. No controller is enabled, so that
-// the rule of cgroup v2 against processes in inner groups does not apply, but that of
-// memory, in the launcher's folder, where a group's memory is to be limited.
+// Package cgroup gives each instance its own control group, if the machine allows that.
+// Then the whole process tree of an instance can be listed and killed, even processes
+// that changed their session, parent or environment.
+//
+// The groups are below the group that the launcher itself runs in. The package enables
+// no controller there, so the rule of cgroup v2 against processes in inner groups does
+// not apply. The exception is the memory controller in the launcher's folder, if the
+// memory of a group is to be limited.
 package cgroup
 
 import (
@@ -35,7 +37,7 @@ const (
 )
 
 // ErrBusy is returned by Create when the group exists and holds processes.
-var ErrBusy = errors.New("the group holds processes already")
+var ErrBusy = errors.New("the group already has processes")
 
 // Options of a Manager.
 type Options struct {
@@ -47,7 +49,7 @@ type Options struct {
 	Parent string
 	// Name of the launcher's folder, one path element, for example hotseat-MARK.
 	Name string
-	// Logger is told which mode was chosen, and why better ones were not.
+	// Logger logs which mode was chosen, and why better modes were not.
 	Logger *slog.Logger
 }
 
@@ -71,8 +73,8 @@ type driver interface {
 	remove(ctx context.Context, path string) error
 	// dirs are the folders of a group, one in each hierarchy.
 	dirs(path string) []string
-	// limitMemory limits what the group's processes and files hold of main memory;
-	// ErrNoLimit: no controller can.
+	// limitMemory limits the main memory of the group's processes and files. The error is
+	// ErrNoLimit if there is no controller for that.
 	limitMemory(path string, bytes int64) error
 	// oomKills counts the group's processes that the kernel killed for want of
 	// memory; false: no controller counts.
@@ -87,7 +89,7 @@ type Manager struct {
 	oomFile string
 }
 
-// Open finds how groups can be kept by trying, and makes the launcher's folder.
+// Open tries which mode works, and makes the launcher's folder.
 func Open(opts Options) (*Manager, error) {
 	if !validName(opts.Name) {
 		return nil, fmt.Errorf("cannot open cgroups: invalid name %q", opts.Name)
@@ -103,20 +105,20 @@ func Open(opts Options) (*Manager, error) {
 				tried = append(tried, fmt.Errorf("cannot use cgroup mode %s below %s: %w", mode, d.base(), err))
 				continue
 			}
-			opts.Logger.Info("process groups", "mode", mode, "folder", d.base())
+			opts.Logger.Info("keeping a control group for each instance", "mode", mode, "folder", d.base())
 			if len(tried) > 0 {
-				opts.Logger.Info("other modes of process groups do not work here", "reason", errors.Join(tried...))
+				opts.Logger.Info("other cgroup modes do not work here", "reason", errors.Join(tried...))
 			}
 			return &Manager{driver: d, oomFile: mounts.oomFile()}, nil
 		}
 	}
-	tried = append(tried, fmt.Errorf("no cgroup hierarchy serves mode %q", opts.Mode))
+	tried = append(tried, fmt.Errorf("this machine has no cgroup hierarchy for mode %q", opts.Mode))
 	return nil, errors.Join(tried...)
 }
 
-// probe makes a group and forks a process into the group that ends at once: its
-// program cannot exist. Every obstacle (a read-only mount, missing permissions, a
-// threaded parent, a filter of system calls) shows here.
+// probe makes a group and forks a process into it. The process ends at once, because its
+// program cannot exist. probe fails on every obstacle: a read-only mount, missing
+// permissions, a threaded parent or a filter of system calls.
 func probe(d driver) error {
 	group := path.Join(d.base(), fmt.Sprintf("probe-%d", os.Getpid()))
 	if _, err := d.create(group); err != nil {
@@ -150,8 +152,8 @@ func validName(name string) bool {
 // folderPrefix keeps the folder of a group apart from the kernel's own files.
 const folderPrefix = "i-"
 
-// Create makes the group of an instance. A group that exists and is empty is
-// taken over; one that holds processes gives ErrBusy.
+// Create makes the group of an instance, or takes over an existing empty group. The error
+// is ErrBusy if the group has processes.
 func (m *Manager) Create(name string) (*Group, error) {
 	if !validName(name) {
 		return nil, fmt.Errorf("cannot create group: invalid name %q", name)
@@ -207,15 +209,15 @@ func (m *Manager) List() ([]string, error) {
 	return names, nil
 }
 
-// OOMKills counts the processes that the kernel killed for want of memory in
-// the group that this process itself is in, and below: in a container, the
-// container's. ok is false where no memory controller tells.
+// OOMKills counts the processes that the kernel killed for want of memory in this
+// process's own group and below it. In a container, that is the container's group. ok is
+// false if no memory controller counts them.
 func (m *Manager) OOMKills() (n uint64, ok bool) {
 	return readKey(m.oomFile, "oom_kill")
 }
 
-// Close removes those of the launcher's folders that are empty. Groups with
-// processes stay, for the next launcher to find.
+// Close removes the launcher's empty folders. Groups with processes stay, and the next
+// launcher finds them.
 func (m *Manager) Close() error {
 	names, err := m.List()
 	if err != nil {
@@ -258,10 +260,10 @@ func (g *Group) Procs() ([]int, error) {
 	return pids, nil
 }
 
-// Kill sends SIGKILL to every process in the group and below it. In mode V2 on
-// Linux 5.14 and later that is one step that no fork escapes
-// (https://docs.kernel.org/admin-guide/cgroup-v2.html, cgroup.kill); elsewhere
-// call it until Procs is empty. A group that is gone is no error.
+// Kill sends SIGKILL to every process in the group and below it. In mode V2 on Linux 5.14
+// and later that is one step, and no fork escapes it
+// (https://docs.kernel.org/admin-guide/cgroup-v2.html, cgroup.kill). Elsewhere, call Kill
+// until Procs is empty. A group that is gone is no error.
 func (g *Group) Kill() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -271,19 +273,19 @@ func (g *Group) Kill() error {
 	return nil
 }
 
-// Start calls fork, once, with the attributes by which the forked process is born
-// in the group. In mode V1, where no attribute does that, fork runs on an OS thread
-// that is inside the group meanwhile: it must fork on the goroutine it is called
-// on. The error of fork is returned as it is.
+// Start calls fork once, with the attributes by which the forked process is born in the
+// group. Mode V1 has no such attribute: there, fork runs on an OS thread that is inside
+// the group meanwhile, so it must fork on the goroutine that calls it. Start returns the
+// error of fork unchanged.
 func (g *Group) Start(fork func(*syscall.SysProcAttr) error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.driver.fork(g.path, fork)
 }
 
-// Doors opens the files by which a process enters the group: writing "0" to each
-// moves the writer, whose later children are born in the group. There are none in
-// mode None. The caller closes them.
+// Doors opens the files by which a process enters the group. A process that writes "0" to
+// each file moves into the group, and its later children are born there. In mode None
+// there are no files. The caller closes them.
 func (g *Group) Doors() ([]*os.File, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -301,15 +303,14 @@ func (g *Group) Doors() ([]*os.File, error) {
 	return doors, nil
 }
 
-// OOMKills counts the processes of this group that the kernel killed for want
-// of memory. ok is false where no memory controller counts for the group alone.
+// OOMKills counts the processes of this group that the kernel killed for want of memory.
+// ok is false if no memory controller counts for this group alone.
 func (g *Group) OOMKills() (n uint64, ok bool) {
 	return g.driver.oomKills(g.path)
 }
 
-// Remove waits until the group is empty, and removes it. It returns the
-// context's error when processes are still there when ctx ends. A group that
-// is gone is no error.
+// Remove waits until the group is empty, and removes it. If ctx ends before that, Remove
+// returns the context's error. A group that is gone is no error.
 func (g *Group) Remove(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

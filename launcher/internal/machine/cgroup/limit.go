@@ -13,16 +13,18 @@ import (
 	"github.com/containerd/cgroups/v3/cgroup1"
 )
 
-// ErrNoLimit says that the memory of a group cannot be limited: no memory controller
-// can be had for it.
-var ErrNoLimit = errors.New("no memory controller for the group can be had here")
+// ErrNoLimit says that the memory of a group cannot be limited, because there is no
+// memory controller for it.
+var ErrNoLimit = errors.New("no memory controller is available for the launcher's groups")
 
-// LimitMemory has the kernel keep the group to so many bytes, with the files that it
-// has read and written as far as they are in main memory: those are dropped first,
-// writers wait for that, and only what cannot be dropped gets a process killed. The
-// error is ErrNoLimit where there is no memory controller for groups of ours: in mode
-// None, on a hierarchy of cgroup v2 whose controllers nobody has given to the
-// launcher's own group, or without a memory hierarchy of cgroup v1.
+// LimitMemory limits the main memory of the group, including the files that it has read
+// and written and that are still in main memory. At the limit, the kernel drops pages of
+// files first, and writers wait for that. It kills a process only if no more pages can be
+// dropped.
+//
+// The error is ErrNoLimit if the launcher has no memory controller for its groups: in
+// mode None, in cgroup v2 if the controller was not delegated to the launcher's own
+// group, and in cgroup v1 without a memory hierarchy.
 func (g *Group) LimitMemory(bytes int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -34,8 +36,8 @@ func (g *Group) LimitMemory(bytes int64) error {
 
 func (none) limitMemory(string, int64) error { return ErrNoLimit }
 
-// limitMemory asks for the controller in the launcher's own folder, which has groups
-// and no processes in it, and in no other.
+// limitMemory enables the controller in the launcher's own folder and in no other folder.
+// That folder has groups in it, but no processes.
 func (d *v2) limitMemory(group string, bytes int64) error {
 	above := d.dir(path.Dir(group))
 	offered, err := os.ReadFile(filepath.Join(above, "cgroup.controllers"))
@@ -59,7 +61,7 @@ func (d *v1) limitMemory(group string, bytes int64) error {
 	return write(filepath.Join(dir, "memory.limit_in_bytes"), strconv.FormatInt(bytes, 10))
 }
 
-// write writes one of the kernel's files, which is there.
+// write writes to an existing file of the kernel.
 func write(file, text string) error {
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {

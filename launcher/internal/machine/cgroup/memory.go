@@ -11,11 +11,11 @@ import (
 	"strconv"
 )
 
-// Memory is what a group with a limit has of main memory, in bytes.
+// Memory is the main memory of a group with a limit, in bytes.
 type Memory struct {
 	Limit, Used int64
-	// InactiveFile is what the kernel gives up first: pages of files that were read
-	// once. MappedFile is what processes have mapped of files.
+	// InactiveFile are pages of files that were read once, which the kernel drops first.
+	// MappedFile are pages of files that processes have mapped.
 	InactiveFile, MappedFile int64
 }
 
@@ -29,8 +29,8 @@ var (
 	memoryOfV1 = memoryFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_mapped_file"}
 )
 
-// LimitedMemory gives the memory of each group with a limit that this process is in, as
-// far as the mounts show them.
+// LimitedMemory returns the memory of each group with a limit that this process is in. It
+// sees only groups that the mounts show.
 func LimitedMemory() ([]Memory, error) {
 	mounts, err := readMounts()
 	if err != nil {
@@ -97,8 +97,8 @@ func readMemory(dir string, names memoryFiles) (m Memory, limited bool, err erro
 	return m, true, nil
 }
 
-// noLimit is what is no limit: v1 writes the greatest number of pages that a counter
-// takes, in bytes.
+// noLimit is the least value that means no limit: v1 then writes the greatest number of
+// pages that a counter can hold, in bytes.
 const noLimit = math.MaxInt64 / 2
 
 func readBytes(file string) (int64, error) {

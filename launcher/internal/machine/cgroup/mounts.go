@@ -29,9 +29,9 @@ type hierarchy struct {
 
 func (h hierarchy) dir(group string) string { return filepath.Join(h.mount, group) }
 
-// fromMount turns a path as in /proc/PID/cgroup into one from the mount point. A
-// group that is not below the mounted one, as in containers that share the host's
-// view of cgroup v1, becomes the mount point itself.
+// fromMount turns a path as in /proc/PID/cgroup into a path from the mount point. A group
+// that is not below the mounted group becomes the mount point itself. That happens in
+// containers that share the host's view of cgroup v1.
 func (h hierarchy) fromMount(group string) string {
 	if h.root == "/" {
 		return group
@@ -55,8 +55,8 @@ func readMounts() (mounts, error) {
 	return hierarchies(table, own1, own2), nil
 }
 
-// hierarchies reads the hierarchies out of a table of mounts. own1, by controller,
-// and own2, of cgroup v2, are the groups that this process is in.
+// hierarchies finds the hierarchies in a table of mounts. This process is in the groups
+// own1 of cgroup v1, by controller, and in the group own2 of cgroup v2.
 func hierarchies(table []*mountinfo.Info, own1 map[string]string, own2 string) mounts {
 	m := mounts{v1: map[string]hierarchy{}}
 	for _, mount := range table {

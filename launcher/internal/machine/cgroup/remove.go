@@ -13,7 +13,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/fswatch"
 )
 
-// within says whether a group is the other or below it.
+// within reports whether a group is the other one, or below it.
 func within(group, other string) bool {
 	return strings.HasPrefix(group+"/", strings.TrimSuffix(other, "/")+"/")
 }
@@ -52,8 +52,8 @@ func removeFolders(dir string) error {
 	return removeFolders(dir)
 }
 
-// waitUnpopulated returns when no process is left in a group of cgroup v2 and
-// below it. The kernel tells by a modify event on cgroup.events
+// waitUnpopulated returns when no process is left in a group of cgroup v2 and below it.
+// The kernel then sends a modify event for cgroup.events
 // (https://docs.kernel.org/admin-guide/cgroup-v2.html, un-populated notification).
 func waitUnpopulated(ctx context.Context, dir string) error {
 	events := filepath.Join(dir, "cgroup.events")
@@ -67,8 +67,8 @@ func waitUnpopulated(ctx context.Context, dir string) error {
 	return err
 }
 
-// waitBriefly is for cgroup v1, which has no event for a group that became empty. A
-// process that is seen to have ended has left its group, or is about to.
+// waitBriefly waits a millisecond. cgroup v1 has no event for a group that became empty,
+// but a process leaves its group as soon as it has ended.
 func waitBriefly(ctx context.Context, _ string) error {
 	select {
 	case <-ctx.Done():

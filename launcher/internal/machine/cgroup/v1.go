@@ -62,8 +62,8 @@ func (d *v1) subsystems() ([]cgroup1.Subsystem, error) {
 	return all, nil
 }
 
-// in is the path of a group in one of the hierarchies: the launcher's folder
-// may stand at different places in them.
+// in returns the path of a group in one of the hierarchies. The launcher's folder may have
+// a different path in each.
 func (d *v1) in(name cgroup1.Name, group string) string {
 	if !within(group, d.base()) {
 		return group
@@ -105,9 +105,9 @@ func (d *v1) kill(group string) error {
 	return killFrozen(filepath.Join(d.first().dir(group), "freezer.state"), "FROZEN", "THAWED", kill)
 }
 
-// fork moves the calling thread into the group and back, as a child of cgroup v1 is
-// born where the thread is that forks it. A thread that could not be moved back is
-// not used again: its goroutine ends while locked to the thread.
+// fork moves a thread into the group, forks there, and moves the thread back: in cgroup
+// v1, a child is born in the group of the thread that forks it. If the thread cannot be
+// moved back, its goroutine ends while locked to it, so that it is not used again.
 func (d *v1) fork(group string, start func(*syscall.SysProcAttr) error) error {
 	inside, err := d.load(d.paths(group))
 	if err != nil {

@@ -77,7 +77,7 @@ func (d *v2) kill(group string) error {
 		return nil
 	}
 	if err := write(filepath.Join(dir, "cgroup.kill"), "1"); err != nil {
-		return d.killFrozen(group) // which is for a group that is gone meanwhile, too
+		return d.killFrozen(group) // it also handles a group that is gone by now
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (d *v2) groupOf(pid int) (string, error) {
 	return d.fromMount(group), nil
 }
 
-// gone says whether an error is that of a group that was removed meanwhile.
+// gone reports whether an error means that the group was removed meanwhile.
 func gone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }

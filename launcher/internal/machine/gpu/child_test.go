@@ -107,7 +107,7 @@ func TestAnOldDriverIsAskedOnlyWhatItKnows(t *testing.T) {
 		TotalBytes: 40*gib + gib/2, UsedBytes: 7*gib + gib/2, FreeBytes: 33 * gib,
 		Processes: []gpu.Process{{PID: os.Getpid(), Bytes: 7 * gib}}, ProcessesKnown: true,
 	}, b.Memory)
-	require.Contains(t, b.Health.Reason, "retired only by a reset")
+	require.Contains(t, b.Health.Reason, "only a reset retires")
 	require.True(t, all[3].Health.OK)
 }
 

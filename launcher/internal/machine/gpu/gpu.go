@@ -1,6 +1,6 @@
-// Package gpu is the inventory of the machine's GPUs: it lists them, and tells how
-// much of their memory is used, by which processes, and whether they are well. It
-// asks NVIDIA's driver, or reads a folder of simulated GPUs where there is none.
+// Package gpu is the inventory of the machine's GPUs. It lists them, and reports how much
+// of their memory is used, by which processes, and whether they are healthy. It asks
+// NVIDIA's driver, or reads a folder of simulated GPUs.
 package gpu
 
 import (
@@ -16,14 +16,15 @@ import (
 	"hotseat.dev/hotseat/spec/simgpu"
 )
 
-// EnvNVMLLibrary names the environment variable that gives NVML's path where
+// EnvNVMLLibrary is the environment variable with the path of NVML, for machines on which
 // the dynamic linker does not find it.
 const EnvNVMLLibrary = "HOTSEAT_NVML_LIBRARY"
 
 const (
 	// fallbackCount is how many GPUs "auto" simulates where there are none.
 	fallbackCount = 2
-	// maxSimulated keeps a slip of the keyboard from making a million folders.
+	// maxSimulated bounds N of simulated:N, so that a typing error does not make a
+	// million folders.
 	maxSimulated = 128
 	// simulatedBytes and simulatedProduct describe the GPUs of simulated:N.
 	simulatedBytes   = 80 << 30
@@ -33,10 +34,9 @@ const (
 // Device is a GPU that an instance can be given, or a MIG device.
 type Device struct {
 	UUID string
-	// Index is the position in PCI bus order among the GPUs that can be used, which
-	// is what CUDA_VISIBLE_DEVICES means with CUDA_DEVICE_ORDER=PCI_BUS_ID. MIG
-	// devices have the index of their GPU, which all of them share: they are
-	// addressed by UUID.
+	// Index is the position in PCI bus order among the usable GPUs. That is the meaning
+	// of CUDA_VISIBLE_DEVICES with CUDA_DEVICE_ORDER=PCI_BUS_ID. All MIG devices of a
+	// GPU share its index, so they are addressed by UUID.
 	Index   int
 	Product string
 	// MemoryTotalBytes is the memory that all processes together can hold; see
@@ -45,9 +45,9 @@ type Device struct {
 	MIG              bool
 }
 
-// Memory is the memory of a GPU at one moment. Memory that the driver keeps for
-// itself is left out, as CUDA leaves it out, so that UsedBytes and FreeBytes make
-// TotalBytes; the total of nvidia-smi includes it.
+// Memory is the memory of a GPU at one moment: TotalBytes is the sum of UsedBytes and
+// FreeBytes. Like CUDA, and unlike nvidia-smi, it leaves out memory that the driver keeps
+// for itself.
 type Memory struct {
 	TotalBytes, UsedBytes, FreeBytes uint64
 	// Processes are the processes that hold memory, in the order of their ids; nil
@@ -65,7 +65,7 @@ type Process struct {
 	Bytes uint64
 }
 
-// Health is the health of a GPU, as far as it can be told cheaply.
+// Health is the health of a GPU, as far as cheap checks show it.
 type Health struct {
 	OK bool
 	// Reason says what is wrong and what to do; empty when OK.
@@ -76,9 +76,9 @@ type Health struct {
 const (
 	reasonLost    = "the GPU is lost (fallen off the bus): reset it or restart the machine"
 	reasonReset   = "the GPU must be reset before it can be used: nvidia-smi --gpu-reset"
-	reasonRemap   = "the GPU has no spare memory rows left for bad ones: have it replaced"
-	reasonPending = "bad memory of the GPU is retired only by a reset: nvidia-smi --gpu-reset"
-	reasonECC     = "the GPU has had uncorrectable memory errors since the driver was loaded: reset it, and have it replaced if they come back"
+	reasonRemap   = "the GPU has no spare memory rows left to replace bad ones: replace the GPU"
+	reasonPending = "the GPU has bad memory, which only a reset retires: nvidia-smi --gpu-reset"
+	reasonECC     = "the GPU has had uncorrectable memory errors since the driver was loaded: reset it, and replace the GPU if they come back"
 )
 
 // Provider answers for the GPUs of the machine. Its methods may be called from
@@ -111,7 +111,7 @@ type Options struct {
 	// libnvidia-ml.so.1 where the dynamic linker finds it. A process keeps the
 	// first library that it opened.
 	NVMLLibrary string
-	// Logger is told which GPUs are found; nil: nobody is.
+	// Logger logs which GPUs are found; nil: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -124,8 +124,8 @@ func sourceErrorf(format string, args ...any) error {
 	return &SourceError{fmt.Sprintf(format, args...)}
 }
 
-// Open finds the GPUs. An error says what would be right; it is a *SourceError
-// where Source itself is wrong.
+// Open finds the GPUs. An error says how to fix it; it is a *SourceError if Source itself
+// is wrong.
 func Open(opts Options) (Provider, error) {
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	opts.SimDir = cmp.Or(opts.SimDir, os.Getenv(simgpu.EnvDir))
@@ -151,9 +151,9 @@ func openAuto(opts Options) (Provider, error) {
 		return driver, nil
 	}
 	if !errors.Is(err, errNoDevices) {
-		opts.Logger.Warn("NVML cannot be used", "error", err)
+		opts.Logger.Warn("cannot use NVML", "error", err)
 	}
-	opts.Logger.Warn("NO GPU FOUND: SIMULATING GPUs. Say --gpus nvml where there must be one",
+	opts.Logger.Warn("NO GPU FOUND: SIMULATING GPUs. Use --gpus nvml to refuse to start without a GPU",
 		"gpus", fallbackCount)
 	return provider(openSimulated(opts, fallbackCount))
 }
@@ -170,7 +170,7 @@ func openSimulated(opts Options, count int) (*simulated, error) {
 	path := opts.SimDir
 	if path == "" {
 		if opts.StateDir == "" {
-			return nil, fmt.Errorf("cannot simulate GPUs: give a state folder, or a folder for them in %s", simgpu.EnvDir)
+			return nil, fmt.Errorf("cannot simulate GPUs without a folder: set a state folder, or name a folder in %s", simgpu.EnvDir)
 		}
 		path = filepath.Join(opts.StateDir, "simgpu")
 	}

@@ -15,7 +15,7 @@ import (
 const nvmlLibraryName = "libnvidia-ml.so.1"
 
 var (
-	errNoDevices = errors.New("NVML finds no GPU: is one there, and is this process (or its container) allowed to use it? Use --gpus simulated:2 to go without")
+	errNoDevices = errors.New("NVML finds no GPU: check that the machine has one, and that this process (or its container) may use it; or use --gpus simulated:2 to go without a GPU")
 	errClosed    = errors.New("NVML is closed")
 )
 
@@ -29,15 +29,14 @@ type nvml struct {
 	handles map[string]handle // by UUID; nil after Close
 }
 
-// handle has the devices to ask NVML about: the device itself for its memory, and
-// for its health the board, which is a different device when the first is a MIG
-// device.
+// handle has the devices to ask NVML about: device for the memory, and board for the
+// health. The two differ if device is a MIG device.
 type handle struct {
 	device, board nv.Device
 }
 
-// board is a GPU as NVML lists it, with the devices of it that can be used: the GPU
-// itself, or its MIG devices.
+// board is a GPU as NVML lists it, with its usable devices: the GPU itself, or its MIG
+// devices.
 type board struct {
 	domain, bus, slot uint32
 	parts             []part
@@ -64,8 +63,8 @@ func openNVML(opts Options) (*nvml, error) {
 	return n, nil
 }
 
-// probe loads the library once to see that it is NVML: calling a function that is
-// missing would end the process.
+// probe loads the library once to check that it is NVML. A later call of a missing
+// function would end the process.
 func probe(path string) error {
 	const remedy = "install NVIDIA's driver, name its library in " + EnvNVMLLibrary + ", or use --gpus simulated:2 to go without a GPU"
 	lib := dl.New(path, dl.RTLD_LAZY)
@@ -113,7 +112,7 @@ func (n *nvml) find(logger *slog.Logger) error {
 		return cmp.Or(errors.Join(broken...), errNoDevices)
 	}
 	for _, err := range broken {
-		logger.Warn("a GPU is left out", "error", err)
+		logger.Warn("ignoring a GPU that cannot be used", "error", err)
 	}
 	return nil
 }
@@ -141,8 +140,8 @@ func (n *nvml) board(index int) (board, error) {
 	return b, err
 }
 
-// sliced says whether the GPU is in MIG mode, so that only its MIG devices can
-// be used.
+// sliced reports whether the GPU is in MIG mode, in which only its MIG devices can be
+// used.
 func (n *nvml) sliced(device nv.Device) (bool, error) {
 	if !n.has("nvmlDeviceGetMigMode") {
 		return false, nil
@@ -179,7 +178,7 @@ func (n *nvml) migDevices(device nv.Device) ([]part, error) {
 		parts = append(parts, p)
 	}
 	if len(parts) == 0 {
-		return nil, errors.New("it is in MIG mode and has no MIG devices: make some with nvidia-smi mig, or turn the mode off")
+		return nil, errors.New("the GPU is in MIG mode and has no MIG devices: create some with nvidia-smi mig, or turn MIG mode off")
 	}
 	return parts, nil
 }
@@ -203,8 +202,8 @@ func (n *nvml) part(device, board nv.Device) (part, error) {
 	}, nil
 }
 
-// has says whether the library has the function, which that of an old driver may
-// lack.
+// has reports whether the library has the function. The library of an old driver may lack
+// it.
 func (n *nvml) has(function string) bool {
 	return n.lib.Extensions().LookupSymbol(function) == nil
 }
@@ -248,10 +247,10 @@ func (n *nvml) with(uuid string, f func(handle) error) error {
 // result stays in the chain.
 func failed(function string, ret nv.Return) error {
 	remedies := map[nv.Return]string{
-		nv.ERROR_DRIVER_NOT_LOADED:         "load NVIDIA's kernel module; nvidia-smi says whether it is there",
-		nv.ERROR_LIBRARY_NOT_FOUND:         "the driver is not whole: install it again",
+		nv.ERROR_DRIVER_NOT_LOADED:         "load NVIDIA's kernel module; nvidia-smi shows whether it is loaded",
+		nv.ERROR_LIBRARY_NOT_FOUND:         "the driver is incomplete: install it again",
 		nv.ERROR_LIB_RM_VERSION_MISMATCH:   "library and kernel module are of different releases: load the module again or restart the machine",
-		nv.ERROR_NO_PERMISSION:             "run as a user who may open /dev/nvidia*, and in a container ask for the GPU",
+		nv.ERROR_NO_PERMISSION:             "run as a user who may open /dev/nvidia*; in a container, request the GPU",
 		nv.ERROR_INSUFFICIENT_POWER:        "connect the GPU's power cables",
 		nv.ERROR_IRQ_ISSUE:                 "the machine's interrupts are misconfigured: see the kernel log",
 		nv.ERROR_GPU_IS_LOST:               reasonLost,

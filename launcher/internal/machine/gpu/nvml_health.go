@@ -13,8 +13,8 @@ type check struct {
 	ask      func(board nv.Device) (reason string, ret nv.Return)
 }
 
-// checks are in the order of gravity. The first works on every GPU, so that a lost
-// GPU is found where the others are not supported.
+// checks are sorted by severity. The first works on every GPU, so it finds a lost GPU even
+// where the others are not supported.
 var checks = []check{
 	{"nvmlDeviceGetMemoryInfo", func(board nv.Device) (string, nv.Return) {
 		_, ret := board.GetMemoryInfo()

@@ -9,8 +9,8 @@ import (
 	nv "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// notForThisDevice are the answers to a call that driver or device does not
-// support.
+// notForThisDevice are the answers of NVML to a call that the driver or the device does
+// not support.
 var notForThisDevice = []nv.Return{
 	nv.ERROR_NOT_SUPPORTED,
 	nv.ERROR_FUNCTION_NOT_FOUND,
@@ -32,9 +32,9 @@ func (n *nvml) Memory(uuid string) (m Memory, err error) {
 	return m, nil
 }
 
-// memory calls version 2 of the function where the driver has it: only that tells
-// apart the memory reserved for the driver (nvmlMemory_v2_t: total = reserved +
-// used + free), which version 1 counts as used.
+// memory calls version 2 of the function if the driver has it. Only version 2 reports the
+// memory reserved for the driver (nvmlMemory_v2_t: total = reserved + used + free);
+// version 1 counts that memory as used.
 func (n *nvml) memory(device nv.Device) (Memory, error) {
 	if n.has("nvmlDeviceGetMemoryInfo_v2") {
 		info, ret := device.GetMemoryInfo_v2()

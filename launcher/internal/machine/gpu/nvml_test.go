@@ -115,7 +115,7 @@ func TestEachFaultMakesItsGPUIllAndIsToldAlikeByBoth(t *testing.T) {
 	for fault, reason := range map[simgpu.Fault]string{
 		simgpu.FaultLost:    "fallen off the bus",
 		simgpu.FaultRemap:   "no spare memory rows",
-		simgpu.FaultPending: "retired only by a reset",
+		simgpu.FaultPending: "only a reset retires",
 		simgpu.FaultECC:     "uncorrectable memory errors",
 	} {
 		t.Run(string(fault), func(t *testing.T) {

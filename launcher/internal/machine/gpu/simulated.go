@@ -18,8 +18,8 @@ type simulated struct {
 	devices []Device
 }
 
-// newSimulated uses the folder at path as it is when gpus.json there lists count
-// GPUs, and makes that file when there is none.
+// newSimulated uses the folder at path. It makes gpus.json there if that is missing, and
+// fails if an existing one does not list count GPUs.
 func newSimulated(path string, count int) (*simulated, error) {
 	dir, err := simgpu.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,7 +29,7 @@ func newSimulated(path string, count int) (*simulated, error) {
 		return nil, err
 	}
 	if found := len(dir.GPUs()); found != count {
-		return nil, fmt.Errorf("cannot simulate %d GPUs: %s lists %d; ask for as many, or remove the folder",
+		return nil, fmt.Errorf("cannot simulate %d GPUs: %s lists %d; use that number, or remove the folder",
 			count, filepath.Join(path, "gpus.json"), found)
 	}
 	return ofFolder("simulated", dir)
@@ -48,8 +48,8 @@ func simulatedGPUs(count int) []simgpu.GPU {
 	return gpus
 }
 
-// openFile reads a list of GPUs, and uses its folder for the accounts. Engines look
-// for gpus.json there: a list of another name is copied to that.
+// openFile reads a list of GPUs, and uses the folder of the list for the accounts. Engines
+// look for gpus.json there, so openFile copies a list of another name to that file.
 func openFile(path string) (*simulated, error) {
 	gpus, err := simgpu.ReadFile(path)
 	if err != nil {
@@ -68,9 +68,9 @@ func openFile(path string) (*simulated, error) {
 func ofFolder(kind string, dir *simgpu.Dir) (*simulated, error) {
 	path, err := filepath.Abs(dir.Path())
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell children where %s is: %w", dir.Path(), err)
+		return nil, fmt.Errorf("cannot find the absolute path of %s: %w", dir.Path(), err)
 	}
-	_ = dir.Follow() // on error looks take longer, and are as true
+	_ = dir.Follow() // after an error, look-ups take longer but give the same results
 	s := &simulated{kind: kind, dir: dir, path: path}
 	for _, g := range dir.GPUs() {
 		s.devices = append(s.devices, Device{

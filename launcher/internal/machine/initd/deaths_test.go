@@ -63,7 +63,7 @@ func TestAServeThatWasReadyIsStartedAgainWithoutAPauseHoweverOftenItDies(t *test
 	_ = r.Wait()
 	deaths := 0
 	for line := range strings.Lines(r.log.String()) {
-		if strings.Contains(line, "serve died") {
+		if strings.Contains(line, "serve ended unexpectedly") {
 			require.Contains(t, line, "pause=0s")
 			deaths++
 		}

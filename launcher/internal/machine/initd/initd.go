@@ -1,7 +1,7 @@
-// Package initd is the code behind `launcher init -- serve …`: the first process of
-// a container, or the parent of the launcher elsewhere. It keeps serve running, and
-// reaps the processes that become its children. It does nothing else, so that
-// nothing else can end it.
+// Package initd is the code behind `launcher init -- serve …`: the first process of a
+// container, or the parent of the launcher elsewhere. It keeps serve running, and reaps
+// the processes that become its children. It does nothing else, so there is little that
+// could end it.
 package initd
 
 import (
@@ -32,7 +32,7 @@ type Options struct {
 	Args []string
 	// ExitDir is the folder where the exits of all children are recorded, see package exits.
 	ExitDir string
-	// Logger is told of every end and start of serve.
+	// Logger logs every start and end of serve.
 	Logger *slog.Logger
 	// Misconfigured is the exit code for a wrong configuration.
 	Misconfigured int
@@ -42,12 +42,12 @@ type Options struct {
 
 // Run runs serve, and runs it again whenever it dies:
 //
-//	serve has said Misconfigured        Run returns the code for that
+//	serve has called Misconfigured      Run returns Options.Misconfigured
 //	serve exits with 0, or ends after   Run returns its code, 128+N for signal N
 //	SIGTERM or SIGINT was forwarded,
 //	or ctx has ended
-//	serve ends in any other way,        it is started again: at once when it had said
-//	whatever its exit code              Ready, else after a pause of at most a second
+//	serve ends in any other way,        it is started again: at once if it had called
+//	with any exit code                  Ready, else after a pause of at most a second
 //	SIGHUP, SIGUSR1                     forwarded
 //	SIGTERM, SIGINT, ctx ends           forwarded (ctx as SIGTERM); Run returns 0 when serve does not run
 //	another child ends                  reaped, its exit recorded in ExitDir
@@ -179,7 +179,7 @@ func (k *keeper) onChildren() (exitCode int, over bool) {
 			}
 		})
 		if err != nil {
-			k.opts.Logger.Error("cannot reap", "error", err)
+			k.opts.Logger.Error("cannot reap children", "error", err)
 		}
 	}
 	return exitCode, over
@@ -220,7 +220,7 @@ func (k *keeper) hear() heard {
 func (k *keeper) pause(reason string) {
 	d := delay(k.unready)
 	k.restart = time.After(d)
-	k.opts.Logger.Error("serve died; restarting it", "reason", reason, "pause", d)
+	k.opts.Logger.Error("serve ended unexpectedly; restarting it", "reason", reason, "pause", d)
 }
 
 // onSignal forwards a signal to serve. A process that was not reaped keeps its id,
@@ -245,9 +245,9 @@ func (k *keeper) onRestart() {
 	}
 }
 
-// delay is the pause before serve is started again, by how often in a row it died
-// before it was ready: 100 ms, doubled each time up to a second; none where it was
-// ready.
+// delay returns the pause before serve is started again. unready is how often in a row
+// serve has ended before it was ready: 100 ms, doubled each time, up to a second. There is
+// no pause if serve was ready.
 func delay(unready int) time.Duration {
 	const first, most = 100 * time.Millisecond, time.Second
 	if unready == 0 {

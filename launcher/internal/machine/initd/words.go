@@ -18,8 +18,8 @@ const (
 	wordsFD  = 3
 )
 
-// The words that serve says to init, a line each. Exit codes could not replace
-// them: the Go runtime ends a process that panics, or gets SIGQUIT, with 2.
+// The words that serve writes to init, a line each. Exit codes could not replace them: the
+// Go runtime exits with 2 if a process panics or gets SIGQUIT.
 const (
 	readyWord         = "ready"
 	misconfiguredWord = "misconfigured"
@@ -29,8 +29,8 @@ const (
 // *Init do nothing.
 type Init struct{ pipe *os.File }
 
-// Parent gives the init that runs this process; nil where none does. Children of
-// this process inherit neither variable nor descriptor.
+// Parent returns the init that runs this process; nil: no init does. Children of this
+// process inherit neither the variable nor the descriptor.
 func Parent() *Init {
 	fd, err := strconv.Atoi(os.Getenv(wordsEnv))
 	if err != nil {
@@ -45,12 +45,11 @@ func Parent() *Init {
 	return &Init{pipe: os.NewFile(uintptr(fd), "init")}
 }
 
-// Ready says that serve is ready: when serve dies it is to be started again at
-// once.
+// Ready tells init that serve is ready. If serve ends later, init starts it again at once.
 func (i *Init) Ready() { i.say(readyWord) }
 
-// Misconfigured says that the configuration is wrong, so that starting serve again
-// is of no use.
+// Misconfigured tells init that the configuration is wrong, so that init does not start
+// serve again.
 func (i *Init) Misconfigured() { i.say(misconfiguredWord) }
 
 func (i *Init) say(word string) {
@@ -59,7 +58,7 @@ func (i *Init) say(word string) {
 	}
 }
 
-// heard is what a serve that has ended said in its life.
+// heard is what an ended serve has written to init.
 type heard struct{ ready, misconfigured bool }
 
 // hear reads the words out of the pipe, which is non-blocking: serve is dead, and

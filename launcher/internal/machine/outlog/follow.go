@@ -14,13 +14,13 @@ const followChunk = 32 << 10
 // Follow hands the bytes of a log to write, in order, beginning at the offset from,
 // and goes on as the log grows. Follow ends
 //
-//   - with nil when over is closed and all that the log then held was handed on;
+//   - with nil when over is closed and the whole log was handed on;
 //   - with the error of ctx when ctx ends, at once;
 //   - with the error of write when there is one;
 //   - with ErrClosed when the Store is closed.
 //
-// over says that nobody writes to the log any more; nil is never. write must
-// not keep the slice.
+// The caller closes over when no process writes to the log any more; nil: never. write
+// must not keep the slice.
 func (s *Store) Follow(ctx context.Context, name string, from int64, over <-chan struct{}, write func([]byte) error) (err error) {
 	log := &followed{at: from}
 	if log.file, err = s.open(name); err != nil {
@@ -61,8 +61,8 @@ func (s *Store) Follow(ctx context.Context, name string, from int64, over <-chan
 	}
 }
 
-// successor opens the file that now has the name of the file of; nil where of still
-// has the name, or no file has.
+// successor opens the file that has the name now. It returns nil if that is still the file
+// of, or if no file has the name.
 func (s *Store) successor(of *os.File, name string) *os.File {
 	before, err := of.Stat()
 	if err != nil {
@@ -128,9 +128,9 @@ func deliver(ctx context.Context, f *os.File, from int64, write func([]byte) err
 	}
 }
 
-// Watch gives a channel that is sent to when the log has grown; several wake-ups
-// that are not received yet become one. The second result ends the watch; call it
-// once or more. The channel is never closed.
+// Watch returns a channel that receives a value when the log has grown. Several wake-ups
+// that are not received yet become one. The channel is never closed. The second result
+// ends the watch; it may be called more than once.
 func (s *Store) Watch(name string) (<-chan struct{}, func(), error) {
 	f, err := s.open(name)
 	if err != nil {

@@ -34,7 +34,7 @@ type Options struct {
 	MaxAge time.Duration
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
-	// Logger is told of errors in the background; nil: nobody is.
+	// Logger logs errors in the background; nil: they are not logged.
 	Logger *slog.Logger
 }
 
@@ -113,8 +113,8 @@ func (s *Store) Create(id string) (*os.File, string, error) {
 	}
 }
 
-// TooMany is a channel that is sent to when a new log makes the files more than
-// MaxFiles: Prune is due.
+// TooMany returns a channel that receives a value when a new log exceeds MaxFiles. Prune is
+// due then.
 func (s *Store) TooMany() <-chan struct{} { return s.tooMany }
 
 // Latest gives the name of the newest log of the instance id. It knows the

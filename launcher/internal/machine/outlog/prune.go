@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// pruneGrace is how long a file is safe after its last write from the limits of
-// age and size, so that a log can be read after its instance is gone.
+// pruneGrace is how long after its last write a file is exempt from the limits of age and
+// size, so that a log can be read after its instance is gone.
 const pruneGrace = time.Minute
 
 type logFile struct {
@@ -21,12 +21,12 @@ type logFile struct {
 	changed time.Time
 }
 
-// Prune removes the logs that are older than MaxAge, then the oldest ones until all
-// together hold at most MaxTotalBytes and are at most MaxFiles. Logs that inUse
-// names count towards both and are never removed; inUse, which may be nil, is
-// called after the files are listed, so that it names all of them that are in use.
-// Prune returns the names of the logs that it removed, also with an error: after a
-// file that cannot be removed it goes on with the others.
+// Prune removes the logs that are older than MaxAge. Then it removes the oldest ones until
+// at most MaxFiles are left and all together hold at most MaxTotalBytes. Logs that inUse
+// names count towards both limits and are never removed. inUse may be nil; Prune calls it
+// after it has listed the files, so that no listed file in use is missed. Prune returns
+// the names of the logs that it removed, also with an error: if it cannot remove a file,
+// it continues with the others.
 func (s *Store) Prune(inUse func() map[string]bool) (removed []string, err error) {
 	files, err := s.list()
 	if err != nil {

@@ -20,11 +20,11 @@ type part struct {
 // Close gives the file back.
 func (p part) Close() error { return p.file.Close() }
 
-// Read opens the part of a log that a range asks for; the caller closes it. The part
-// ends at the latest where the log ended when Read was called, and has at most
-// MaxOpenEnded bytes if the range has no end. The error is a *[launcher.LogRangeError]
-// when the log has no byte at the range's start (so an empty log has no readable range
-// at all), and has fs.ErrNotExist in its chain when there is no such log.
+// Read opens the part of a log that a range asks for; the caller closes it. The part ends
+// at the latest where the log ended when Read was called. If the range has no end, the
+// part has at most MaxOpenEnded bytes. The error is a *[launcher.LogRangeError] if the log
+// has no byte at the range's start, which includes every range of an empty log. The error
+// has fs.ErrNotExist in its chain if there is no such log.
 func (s *Store) Read(name string, r launcher.LogRange) (*launcher.LogPart, error) {
 	f, err := s.open(name)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 // maxLineBytes bounds a line of a tail, without the ellipsis.
 const maxLineBytes = 2048
 
-// Tail gives the last lines of a log, the oldest first: at most so many lines, out
-// of its last maxBytes bytes. The lines are made for a report: without line ends,
-// valid UTF-8, over-long ones cut, and of a line that rewrites itself by carriage
-// returns, as progress bars do, only the last text.
+// Tail returns the last lines of a log, the oldest first: at most so many lines, out of its
+// last maxBytes bytes. The lines are made for a report: without line ends, in valid UTF-8,
+// with long lines cut. If a line rewrites itself by carriage returns, as progress bars do,
+// Tail returns only its last text.
 func (s *Store) Tail(name string, lines, maxBytes int) ([]string, error) {
 	f, err := s.open(name)
 	if err != nil {
@@ -35,8 +35,8 @@ func (s *Store) Tail(name string, lines, maxBytes int) ([]string, error) {
 	return tailLines(buf[:n], lines, start > 0), nil
 }
 
-// tailLines gives the last lines of data. cut says that data begins somewhere
-// inside the log: its first line is then left out, unless it is the only one.
+// tailLines returns the last lines of data. If cut is set, data begins somewhere inside the
+// log, and its first line is left out unless it is the only one.
 func tailLines(data []byte, lines int, cut bool) []string {
 	data = bytes.TrimSuffix(data, []byte("\n"))
 	if len(data) == 0 || lines < 1 {

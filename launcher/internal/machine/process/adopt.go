@@ -10,8 +10,8 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 )
 
-// GoneError says that the process to be adopted has ended, and how, as far as that
-// was recorded.
+// GoneError says that the process to be adopted has ended. Exit says how, if that was
+// recorded.
 type GoneError struct {
 	Name string
 	ID   ID
@@ -22,12 +22,12 @@ func (e *GoneError) Error() string {
 	return fmt.Sprintf("cannot adopt %q: process %d is gone", e.Name, e.ID.PID)
 }
 
-// Adopt takes over a process that an earlier launcher started, or one that was
-// forked on our behalf and became our child. The error is a *GoneError when that
-// process has ended, also when another process has its id now; Clear then ends the
-// processes that it left behind. After any other error the process may live, and
-// the call may be repeated. The exit code will be known when this process is the
-// parent, or when the parent records exits in Options.ExitDir.
+// Adopt takes over a process that an earlier launcher started, or that another process
+// forked for us and that became our child. The error is a *GoneError when the process
+// has ended, even if another process has its id now. Clear then ends the processes
+// that it left behind. After any other error the process may live, and the caller may
+// try again. The exit code will be known if this process is the parent, or if the
+// parent records exits in Options.ExitDir.
 func (h *Host) Adopt(name string, id ID) (*Process, error) {
 	if err := h.reserve(name); err != nil {
 		return nil, fmt.Errorf("cannot adopt %q: %w", name, err)
@@ -50,7 +50,8 @@ func (h *Host) Adopt(name string, id ID) (*Process, error) {
 	return nil, fmt.Errorf("cannot adopt %q: %w", name, err)
 }
 
-// find gets hold of the process that the id names; os.ErrProcessDone when it has ended.
+// find opens the process that the id names. It returns os.ErrProcessDone if the process
+// has ended.
 func (p *Process) find() (pid int, err error) {
 	if p.id.BootID != p.host.bootID {
 		return 0, os.ErrProcessDone
@@ -58,8 +59,8 @@ func (p *Process) find() (pid int, err error) {
 	if p.handle, err = openHandle(p.id.PID); err != nil {
 		return 0, err
 	}
-	// The pidfd holds the process now: if its start time is right, it is the one we
-	// look for.
+	// The pidfd refers to one process from now on. If the start time is right, it is the
+	// process that the id names.
 	stat, err := procfs.Read(p.id.PID)
 	if err == nil && stat.StartTime == p.id.StartTime {
 		return p.id.PID, nil

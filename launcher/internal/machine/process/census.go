@@ -15,17 +15,16 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 )
 
-// census says which instance each living process of the machine belongs to: one at
-// most. The links count in this order, so that a process that one instance forked
-// for another belongs to the other: control group, session, parent, and last the
-// marks in the environment.
+// census assigns each living process of the machine to at most one instance. The links
+// count in this order: control group, session, parent, and last the marks in the
+// environment. So a process that one instance forked for another belongs to the other.
 type census struct {
 	living   map[int]procfs.Stat // without this process and its ancestors
 	owner    map[int]string      // instance by process
 	sessions map[int]string      // instance by session
-	// blurred says that a process ended between being listed and being read: that
-	// process may have belonged to a tree, and have forked another that was not
-	// listed.
+	// blurred is true if a process ended after it was listed and before it was read.
+	// That process may have belonged to a tree, and may have forked another process
+	// that was not listed.
 	blurred bool
 	err     error // why a part could not be read; processes may be missing then
 }
@@ -60,7 +59,7 @@ func (h *Host) census(since uint64) *census {
 	return c
 }
 
-// of are the processes of one instance, the oldest first.
+// of returns the processes of one instance, the oldest first.
 func (c *census) of(name string) []procfs.Stat {
 	var found []procfs.Stat
 	for pid, owner := range c.owner {
@@ -85,8 +84,8 @@ func (c *census) own(pid int, name string) {
 	}
 }
 
-// outside says whether a session cannot be that of a tree, since it is this
-// process's own: a child is in it for the first moments of its life.
+// outside reports whether a session cannot be that of a tree. This process's own
+// session cannot: each child is in it for the first moments of its life.
 func (c *census) outside(session int) bool {
 	own, err := unix.Getsid(0)
 	return err != nil || session == own || session == 0
@@ -109,7 +108,7 @@ func (h *Host) byGroup(c *census) error {
 	return nil
 }
 
-// groups are the control groups of the processes we know, and those in the
+// groups returns the control groups of the known processes, and those in the
 // launcher's folder.
 func (h *Host) groups() (map[string]*cgroup.Group, error) {
 	names, err := h.opts.Cgroups.List()
@@ -130,9 +129,10 @@ func (h *Host) groups() (map[string]*cgroup.Group, error) {
 	return groups, nil
 }
 
-// byRoot assigns the sessions of the roots we know, and the processes that were in
-// their trees when their stop began. A root whose id is another process's by now
-// has no session left: the kernel gives no id away that still names a session.
+// byRoot assigns the sessions of the known roots, and the processes that were in their
+// trees when their stop began. If another process has the id of a root now, no process
+// of the root's session is left: the kernel does not reuse an id that still names a
+// session.
 func (h *Host) byRoot(c *census) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,8 +202,8 @@ func (c *census) spread() {
 	}
 }
 
-// Owners gives, by pid, the name of the tree that a living process of the machine
-// belongs to; processes of no tree are left out.
+// Owners returns the name of the tree that each living process of the machine belongs
+// to, by pid. It leaves out processes of no tree.
 func (h *Host) Owners() (map[int]string, error) {
 	c := h.census(0)
 	return c.owner, c.err
@@ -216,10 +216,10 @@ type Found struct {
 	PIDs []int
 }
 
-// Find returns every process tree that carries this launcher's mark, in its
-// environment or by its control group, in the order of their names. The root
-// is the oldest leader of a session whose parent is not of the tree; a tree
-// with processes of a session that has lost its leader has lost its root.
+// Find returns every process tree that carries this launcher's mark, in its environment
+// or by its control group, sorted by name. The root of a tree is its oldest session
+// leader whose parent is not in the tree. If the leader of a session in the tree has
+// ended, the tree has lost its root.
 func (h *Host) Find() ([]Found, error) {
 	c := h.census(0)
 	if c.err != nil {

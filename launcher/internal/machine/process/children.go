@@ -11,12 +11,12 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process/reaper"
 )
 
-// children knows which children of this process have an owner that reaps them. It
-// is one for all Hosts, as children belong to the process.
+// children records which children of this process have an owner that reaps them. All
+// Hosts share it, because children belong to the process.
 var children = &family{owned: map[int]bool{}}
 
 type family struct {
-	births sync.RWMutex // held for writing while strays are reaped, so that each child is registered before it could be reaped
+	births sync.RWMutex // held for writing while strays are reaped, so that no child is reaped before it is registered
 	mu     sync.Mutex
 	owned  map[int]bool
 }
@@ -56,7 +56,7 @@ func (f *family) reapStrays(tell func(procfs.Stat, syscall.WaitStatus)) error {
 	defer f.births.Unlock()
 	session, err := unix.Getsid(0)
 	if err != nil {
-		return fmt.Errorf("cannot tell the session: %w", err)
+		return fmt.Errorf("cannot find out the session of this process: %w", err)
 	}
 	_, err = reaper.Reap(func(stat procfs.Stat) bool {
 		return f.owns(stat.PID) || stat.Session == session

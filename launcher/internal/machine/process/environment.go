@@ -11,9 +11,9 @@ const (
 	launcherMark = "HOTSEAT_LAUNCHER="
 )
 
-// environment is the whole environment of a command's process: the command's
-// variables, the marks, and the variable that names the scratch folder where there
-// is one; the latter replace the command's own of the same names.
+// environment returns the whole environment of a command's process: the command's
+// variables, the marks, and the variable that names the scratch folder, if there is
+// one. The marks and that variable replace the command's variables of the same names.
 func (h *Host) environment(c Command, scratch string) []string {
 	own := []string{instanceMark + c.Name, launcherMark + h.opts.Mark}
 	if scratch != "" {

@@ -7,13 +7,14 @@ import (
 	"os"
 )
 
-// Fork starts a command by having another process fork it, as Start does by exec:
-// with its own session, group, marks and supervision. spawn asks that process to
-// fork. spawn is given the files of the control group, by writing "0" to each of
-// which a process enters the group, and the environment with the marks. It returns
-// the id of a child that leads a session of its own, whose parent has ended (so
-// that the child is this process's), and that waits to be told to run: the caller
-// tells the child when Fork has returned. Errors of spawn are wrapped.
+// Fork starts a command by having another process fork it. As after Start, the command
+// has its own session, group, marks and supervision.
+//
+// spawn asks the other process to fork. Its arguments are the files of the control
+// group and the environment with the marks: a process enters the group by writing "0"
+// to each file. spawn returns the id of a child that leads its own session. The
+// child's parent must have ended, so that the child is this process's. The child must
+// wait: the caller lets it run once Fork has returned. Errors of spawn are wrapped.
 func (h *Host) Fork(c Command, spawn func(enter []*os.File, env []string) (ID, error)) (*Process, error) {
 	if err := h.reserve(c.Name); err != nil {
 		return nil, fmt.Errorf("cannot fork %q: %w", c.Name, err)

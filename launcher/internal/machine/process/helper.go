@@ -11,25 +11,26 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 )
 
-// Helper is a program that the launcher runs beside its engines for a while, and waits
-// for itself. End each.
+// Helper is a program that the launcher runs beside its engines for a while. The
+// launcher itself waits for the command, and then calls End.
 type Helper struct {
 	host  *Host
 	name  string
 	cmd   *exec.Cmd
 	group *cgroup.Group
 	oom   uint64
-	// Unlimited is why its memory is not limited; nil: it is, or need not be.
+	// Unlimited says why the helper's memory is not limited. It is nil if the memory is
+	// limited, or if no limit was asked for.
 	Unlimited error
 }
 
 // StartHelper starts a command in a session and a control group of its own, and with
 // the marks by which the next launcher finds and ends it. The name begins with
-// HelperPrefix. With memory above 0 the group is kept to so many bytes, as
-// cgroup.Group.LimitMemory says, where the machine lets us.
+// HelperPrefix. If memory is above 0, StartHelper limits the group to so many bytes, as
+// cgroup.Group.LimitMemory does. If that fails, Helper.Unlimited says why.
 func (h *Host) StartHelper(name string, memory int64, cmd *exec.Cmd) (*Helper, error) {
 	if !strings.HasPrefix(name, HelperPrefix) {
-		return nil, fmt.Errorf("cannot start a helper by the name %q, which has to begin with %s", name, HelperPrefix)
+		return nil, fmt.Errorf("cannot start the helper %q: its name must begin with %s", name, HelperPrefix)
 	}
 	if err := h.reserve(name); err != nil {
 		return nil, fmt.Errorf("cannot start %q: %w", name, err)
@@ -73,29 +74,29 @@ func (p *Helper) start(memory int64) (err error) {
 	return nil
 }
 
-// OOMKilled says whether the kernel has killed a process of the helper for want of
-// memory, as far as its group tells.
+// OOMKilled reports whether the kernel has killed a process of the helper for want of
+// memory. It is false if the helper's group does not count that.
 func (p *Helper) OOMKilled() bool {
 	n, ok := p.group.OOMKills()
 	return ok && n > p.oom
 }
 
-// End kills what the helper has left behind, removes its group and frees its name. Call
-// it once the command has been waited for. What does not end within two seconds is
-// logged, and left to the next launcher.
+// End kills the processes that the helper has left behind, removes its group and frees
+// its name. Call it once the command has been waited for. If processes do not end
+// within two seconds, End logs that and leaves them to the next launcher.
 func (p *Helper) End() {
 	children.release(p.cmd.Process.Pid)
 	ctx, cancel := context.WithTimeout(context.Background(), lastWait)
 	defer cancel()
 	noRoot := func(context.Context) error { return nil }
 	if err := p.host.end(ctx, p.name, p.group, 0, noRoot); err != nil {
-		p.host.opts.Logger.Warn("cannot end what a helper has left behind", "helper", p.name, "error", err)
+		p.host.opts.Logger.Warn("cannot end processes that a helper left behind", "helper", p.name, "error", err)
 	}
 	p.host.free(p.name)
 }
 
-// dropHelperGroups removes the groups of helpers that ended with, or soon after, an
-// earlier launcher. One that has processes stays, for Find.
+// dropHelperGroups removes the empty groups of an earlier launcher's helpers. A group
+// that has processes stays, for Find.
 func (h *Host) dropHelperGroups() error {
 	names, err := h.opts.Cgroups.List()
 	over, cancel := context.WithCancel(context.Background())

@@ -62,7 +62,7 @@ func TestAHelperThatCannotBeStartedLeavesNothing(t *testing.T) {
 				require.Empty(t, take(t, h).groups)
 			}
 			_, err := h.StartHelper("fetch", 0, exec.Command("/bin/true"))
-			require.ErrorContains(t, err, "has to begin with @")
+			require.ErrorContains(t, err, "must begin with @")
 		})
 	}
 }

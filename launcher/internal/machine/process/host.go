@@ -23,7 +23,7 @@ import (
 
 // ErrNameTaken is returned for a name whose tree has not been ended by Stop or
 // Kill.
-var ErrNameTaken = errors.New("the name has a process already")
+var ErrNameTaken = errors.New("a process of this name exists already")
 
 // ErrClosed is returned by calls on a Host that is closed.
 var ErrClosed = errors.New("the process host is closed")
@@ -37,16 +37,15 @@ type Options struct {
 	// ExitDir is the folder where `launcher init` records exits, and where the
 	// exits of orphans that this process reaps are recorded. Empty: none.
 	ExitDir string
-	// RecordWait bounds the wait for another process to record in ExitDir an exit
-	// that it reaps. 0: only this process records exits; then the end of an adopted
-	// process that is no child is told at once, without its exit code.
+	// RecordWait bounds the wait until another process has recorded an exit in ExitDir.
+	// 0: only this process records exits. Then the end of an adopted process that is no
+	// child is reported at once, without its exit code.
 	RecordWait time.Duration
-	// ScratchDir holds the folders that commands are given with Command.Scratch.
-	// Empty, or a path that is too long for the addresses of sockets: commands are
-	// given none.
+	// ScratchDir holds the folders that commands get with Command.Scratch. If it is
+	// empty, or its path is too long for the addresses of sockets, commands get none.
 	ScratchDir string
-	// Logger is told of failures in the background: strays that cannot be reaped,
-	// and folders of ended trees that cannot be removed.
+	// Logger logs failures in the background: strays that cannot be reaped, and folders
+	// of ended trees that cannot be removed.
 	Logger *slog.Logger
 }
 
@@ -67,10 +66,9 @@ type Host struct {
 }
 
 // NewHost makes this process the reaper of its orphaned descendants
-// (PR_SET_CHILD_SUBREAPER) for good. Orphans that ended are reaped at once;
-// children that other code of this process started with os/exec, in the launcher's
-// own session, are left to that code. Descriptors that this process inherited
-// beyond the first three are not passed on to children.
+// (PR_SET_CHILD_SUBREAPER) for good. The Host reaps orphans as soon as they end. It does
+// not reap children that other code started with os/exec in the launcher's own session.
+// Children inherit no descriptors beyond the first three.
 func NewHost(opts Options) (*Host, error) {
 	if !validName(opts.Mark) {
 		return nil, fmt.Errorf("cannot make a process host: invalid mark %q", opts.Mark)
@@ -86,13 +84,13 @@ func NewHost(opts Options) (*Host, error) {
 		}
 	}
 	if opts.ScratchDir != "" && h.scratch("") == "" {
-		opts.Logger.Info("engines leave their sockets in the temporary folder: this path is too long for sockets", "folder", opts.ScratchDir)
+		opts.Logger.Info("the path of the scratch folder is too long for sockets; engines use the temporary folder instead", "folder", opts.ScratchDir)
 	}
 	if h.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("cannot make a process host: %w", err)
 	}
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		opts.Logger.Warn("children may inherit descriptors", "error", err) // Linux before 5.11
+		opts.Logger.Warn("cannot keep children from inheriting descriptors", "error", err) // Linux before 5.11
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		h.null.Close()
@@ -108,7 +106,7 @@ func NewHost(opts Options) (*Host, error) {
 	return h, nil
 }
 
-// reapOnSignal reaps strays whenever the kernel tells of an ended child.
+// reapOnSignal reaps strays whenever the kernel reports that a child has ended.
 func (h *Host) reapOnSignal() {
 	defer h.watchers.Done()
 	ended := make(chan os.Signal, 1)
@@ -201,7 +199,7 @@ func (h *Host) free(name string) {
 	delete(h.processes, name)
 }
 
-// keep files a process under its reserved name, and watches it.
+// keep stores a process under its reserved name, and watches it.
 func (h *Host) keep(p *Process) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,8 +221,8 @@ func (h *Host) forget(p *Process) {
 	}
 }
 
-// oomRose says whether more processes died for want of memory in the launcher's own
-// group since the last call.
+// oomRose reports whether processes of the launcher's own group have died for want of
+// memory since the last call.
 func (h *Host) oomRose() bool {
 	n, _ := h.opts.Cgroups.OOMKills()
 	h.mu.Lock()

@@ -1,13 +1,15 @@
 // Package process runs the process trees of instances: it starts and adopts
 // them, sees their end at once, and stops the whole of a tree.
 //
-// The tree of an instance has the processes that are in its control group or in the
-// session of its root, descend from one of those, or carry the instance's marks in
-// the environment they were started with, now or when the stop of the tree began.
-// Each process of the machine belongs to one instance at most. Without control
-// groups (cgroup.None) a process that left the session, cleared its environment and
-// lost its parent before the stop has no link to the tree and cannot be found; with
-// control groups it is.
+// A process belongs to the tree of an instance if it is in the instance's control group
+// or in the session of the root, if it descends from such a process, or if it was
+// started with the instance's marks in its environment. It also belongs to the tree if
+// that was so when the stop of the tree began. Each process of the machine belongs to
+// one instance at most.
+//
+// Without control groups (cgroup.None), a process has no link to its tree once it has
+// left the session, cleared its environment and lost its parent. Then the stop of the
+// tree does not find it. With control groups it does.
 package process
 
 import (
@@ -42,9 +44,9 @@ type ID struct {
 
 // Exit says how the root of a tree ended.
 type Exit struct {
-	Code      *int           // exit code, −N for signal N; nil when nobody could tell
+	Code      *int           // exit code, −N for signal N; nil if it is unknown
 	Signal    syscall.Signal // that ended the root; 0: none did
-	OOMKilled bool           // the kernel killed a process of this tree for want of memory, as far as can be told
+	OOMKilled bool           // the kernel killed a process of this tree for want of memory, as far as that is known
 	At        time.Time
 }
 
@@ -59,7 +61,7 @@ type Process struct {
 	handle *handle
 	seen   []procfs.Stat // the tree when its stop began; guarded by the host's lock
 	oom    uint64        // deaths for want of memory in the group before the process began
-	killed atomic.Bool   // Kill was called, so that a death by SIGKILL tells nothing about memory
+	killed atomic.Bool   // Kill was called, so a death by SIGKILL says nothing about memory
 	done   chan struct{}
 	exit   Exit // written before done is closed
 }
@@ -138,9 +140,10 @@ func (p *Process) reap() (code int, ok bool) {
 	return entry.Code, ok
 }
 
-// oomKilled uses the group's own count where there is one. Where deaths are counted
-// for the whole launcher only, a rise since the last exit is put down to a root
-// that died of a SIGKILL that we did not send.
+// oomKilled uses the group's own count of deaths for want of memory, if there is one.
+// Otherwise only the launcher's whole group has a count. If that has risen since the
+// last exit, oomKilled attributes the rise to a root that died of a SIGKILL from
+// another sender.
 func (p *Process) oomKilled() bool {
 	if n, ok := p.group.OOMKills(); ok {
 		return n > p.oom
@@ -149,8 +152,8 @@ func (p *Process) oomKilled() bool {
 	return rose && p.exit.Signal == syscall.SIGKILL && !p.killed.Load()
 }
 
-// handle is a pidfd (pidfd_open(2)) in the runtime's poller: waiting on it
-// costs no thread, and it never comes to mean another process.
+// handle is a pidfd (pidfd_open(2)) in the runtime's poller. A wait on it blocks no
+// thread, and it never refers to another process later.
 type handle struct {
 	pid  int
 	file *os.File
@@ -221,9 +224,9 @@ func (h *handle) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// reap takes the status of an exited child; ECHILD when the process is not our
-// child. The first look, by descriptor, makes sure that it is; from then on its id
-// is safe to use, as only the owner reaps the process.
+// reap returns the status of an exited child; ECHILD when the process is not our child.
+// It first checks that by the descriptor. After that its id is safe to use, because only
+// the owner reaps the process.
 func (h *handle) reap() (status syscall.WaitStatus, err error) {
 	control := h.conn.Control(func(fd uintptr) {
 		for {

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// longestScratch bounds the path of a scratch folder, in bytes, so that a socket in
-// it that is named by a UUID fits into an address (108 bytes with the zero at its
-// end, unix(7)).
+// longestScratch bounds the path of a scratch folder, in bytes. A socket in the folder
+// may have a UUID as its name, and its path must fit into a socket address (108 bytes
+// with the final zero, unix(7)).
 const longestScratch = 107 - len("/") - 36
 
 // scratch is the path of a tree's folder. It depends on the tree's name alone, so
@@ -33,11 +33,11 @@ func (h *Host) makeScratch(c Command) (dir string, err error) {
 	if c.Scratch == "" || dir == "" {
 		return "", nil
 	}
-	if err = os.RemoveAll(dir); err == nil { // left by a tree that went while no launcher ran
+	if err = os.RemoveAll(dir); err == nil { // left by a tree that ended while no launcher ran
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot make its folder: %w", err)
+		return "", fmt.Errorf("cannot make the scratch folder: %w", err)
 	}
 	return dir, nil
 }

@@ -18,8 +18,8 @@ const shmFolder = "/dev/shm/"
 // part follows. Its resource tracker removes them, unless it is killed as well.
 var shmPrefixes = []string{"psm_", "sem.mp-"}
 
-// sharedMemory lists the files of shared memory that processes have mapped, and
-// that nobody removes once these processes are killed.
+// sharedMemory lists the files of shared memory that processes have mapped. Once these
+// processes are killed, no process removes the files.
 func sharedMemory(processes []procfs.Stat) []string {
 	seen := map[string]bool{}
 	for _, p := range processes {

@@ -77,7 +77,7 @@ func (h *Host) prepare(c Command) (*Process, Command, error) {
 	return p, c, nil
 }
 
-// fork makes the child, which is owned, and held by a pidfd, from birth.
+// fork makes the child. From its birth, this Process owns the child and holds its pidfd.
 func (p *Process) fork(c Command) error {
 	output := c.Output
 	if output == nil {
@@ -129,7 +129,7 @@ func (p *Process) born(pid, pidfd int, failed error) (err error) {
 	return nil
 }
 
-// abandon kills and reaps a child that could not be taken on.
+// abandon kills and reaps a child after a failed start.
 func (p *Process) abandon() error {
 	defer p.handle.close()
 	defer children.release(p.id.PID)

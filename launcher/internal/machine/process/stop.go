@@ -12,8 +12,8 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 )
 
-// linger is the time that processes which outlived the root get to end by
-// themselves: Python's resource tracker, for example, removes shared memory then.
+// linger is how long processes that outlive the root may take to end by themselves.
+// Python's resource tracker, for example, removes shared memory then.
 const linger = 200 * time.Millisecond
 
 // lastWait is how long a kill waits for the end of the tree when its context
@@ -43,10 +43,9 @@ func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	return p.Kill(ctx)
 }
 
-// lookAround remembers the processes of the tree while their parents live: a
-// process that left the session and cleared its environment is linked to the tree
-// by its parent alone. Processes that an earlier call has remembered are found
-// again.
+// lookAround records the processes of the tree while their parents live. If a process
+// has left the session and cleared its environment, only its parent links it to the
+// tree. Processes that an earlier call recorded are found again.
 func (p *Process) lookAround() error {
 	c := p.host.census(p.id.StartTime)
 	if c.err != nil {
@@ -97,7 +96,7 @@ func (p *Process) awaitExit(ctx context.Context) error {
 	case <-p.host.open.Done():
 		return ErrClosed
 	case <-ctx.Done():
-		return fmt.Errorf("process %d has not been seen to end: %w", p.id.PID, ctx.Err())
+		return fmt.Errorf("process %d has not ended: %w", p.id.PID, ctx.Err())
 	}
 }
 
@@ -120,8 +119,8 @@ func (h *Host) Clear(ctx context.Context, name string) error {
 	return nil
 }
 
-// slipAway is how long a group may take to become empty before it is looked
-// into again.
+// slipAway is how long a group may take to become empty before end looks for processes
+// again.
 const slipAway = 50 * time.Millisecond
 
 // end kills a tree, waits for the exit of its root, and removes its group.
@@ -152,13 +151,13 @@ func (h *Host) end(
 			return err
 		}
 		if err := errors.Join(err, h.removeScratch(name)); err != nil {
-			h.opts.Logger.Warn("cannot remove the folders of a tree that is gone", "name", name, "error", err)
+			h.opts.Logger.Warn("cannot remove the folders of a process tree that has ended", "name", name, "error", err)
 		}
 		return nil
 	}
 }
 
-// empty says whether a group is known to hold no process.
+// empty reports whether a group is known to hold no process.
 func empty(group *cgroup.Group) bool {
 	pids, err := group.Procs()
 	return err == nil && len(pids) == 0
@@ -173,11 +172,11 @@ func killing(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lastWait)
 }
 
-// killTree kills until no process of the tree is left. The group is killed in one
-// step where it can be; processes outside of it are killed one by one, parents
-// before their children. A process with a pending SIGKILL forks no more, and its
-// earlier children are found by the next look. A blurred look that finds no process
-// is followed by another. c is the first look, of just now.
+// killTree kills until no process of the tree is left. It kills the group in one step
+// if the kernel can, and processes outside of it one by one, parents before their
+// children. A process with a pending SIGKILL forks no more, and the next census finds
+// its earlier children. After a blurred census that finds no process, killTree takes
+// another. c is the first census, which the caller has just taken.
 func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, since uint64, c *census) error {
 	for looks := 0; looks < 2; c = h.census(since) {
 		if err := group.Kill(); err != nil {
@@ -208,14 +207,14 @@ func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, s
 			return err
 		}
 		if left != nil {
-			return fmt.Errorf("processes %v do not end: %w", left, ctx.Err())
+			return fmt.Errorf("processes %v have not ended after SIGKILL: %w", left, ctx.Err())
 		}
 	}
 	return nil
 }
 
-// hold opens the pidfds of the processes that are still those that were seen. The
-// others have ended, and may have left children.
+// hold opens the pidfds of the seen processes that still live. The others have ended,
+// and may have left children.
 func hold(seen []procfs.Stat) (held []*handle, err error) {
 	var errs []error
 	for _, stat := range seen {

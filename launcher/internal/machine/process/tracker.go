@@ -11,10 +11,10 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 )
 
-// resourceTracker is in the command line of the process that removes the shared
-// memory and semaphores of Python's multiprocessing when all that used them have
-// ended (Lib/multiprocessing/resource_tracker.py). It alone knows of shared memory
-// that no living process has mapped.
+// resourceTracker is in the command line of Python's resource tracker. That process
+// removes the shared memory and semaphores of multiprocessing when all their users have
+// ended (Lib/multiprocessing/resource_tracker.py). It alone knows of shared memory that
+// no living process has mapped.
 const resourceTracker = "multiprocessing.resource_tracker"
 
 // tidyTime is the time that a resource tracker gets for that.

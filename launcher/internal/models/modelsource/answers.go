@@ -16,21 +16,21 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// call is one of a provider's library, which may ask servers several times. What the
-// servers answer is noted here: each library's errors say it in another way, and some
-// not at all.
+// call is one call of a provider's library, which may ask servers several times. It
+// records the servers' answers: each library's errors report them in another way, and
+// some not at all.
 type call struct {
 	remedy  string // where the provider's credential is taken from
 	bounded bool   // the answers are a list or a manifest, and not a file
 
 	mu       sync.Mutex
 	answered answer // the last one
-	broken   error  // what broke a body off: from then on nothing is asked
+	broken   error  // why a body broke off; after that, nothing is asked
 	came     int    // bytes of answers that are no file
 }
 
-// maxListing bounds what is read of the answers to one call that are no file, which
-// libraries keep in memory: more than two KiB for each of fetchapi.MaxFiles.
+// maxListing bounds the bytes of all answers to one call that are no file. Libraries keep
+// them in memory. The bound is more than two KiB for each of fetchapi.MaxFiles.
 const maxListing = 256 << 20
 
 type answer struct {
@@ -63,7 +63,7 @@ func (c *call) take(n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.came += n; c.came > maxListing {
-		return invalid("the source answers with more than %d bytes that are not of a file", maxListing)
+		return invalid("the source answers a list or a manifest with more than the limit of %d bytes", maxListing)
 	}
 	return nil
 }
@@ -80,28 +80,28 @@ func (c *call) brokenOff() error {
 	return c.broken
 }
 
-// error is what a failed call means.
+// error returns the error to report for a failed call.
 func (c *call) error(ctx context.Context, err error) error {
 	if broken := c.brokenOff(); broken != nil {
 		return netError(ctx, broken)
 	}
-	if e, ok := errors.AsType[*TemporaryError](err); ok { // there was no answer
+	if e, ok := errors.AsType[*TemporaryError](err); ok { // the source did not answer
 		return e
 	}
-	if e, ok := errors.AsType[*fetchapi.Error](err); ok { // nobody was asked
+	if e, ok := errors.AsType[*fetchapi.Error](err); ok { // the source was not asked
 		return e
 	}
 	if a := c.last(); a.status >= 300 {
 		return c.refusal(a, wordOf(err))
 	}
 	if noCredential(err) {
-		return reasonf(fetchapi.ReasonAccessDenied, "there is no credential for the source that is taken: %v; %s", innermost(err), c.remedy)
+		return reasonf(fetchapi.ReasonAccessDenied, "there is no usable credential for the source: %v; %s", innermost(err), c.remedy)
 	}
 	return netError(ctx, err)
 }
 
-// refusal is what an answer means that is not what was asked for. word is the
-// provider's own for it; it may be empty.
+// refusal returns the error for an answer with an unexpected status. word is the
+// provider's own word for what is wrong; it may be empty.
 func (c *call) refusal(a answer, word string) error {
 	said := ""
 	if word != "" {
@@ -112,11 +112,11 @@ func (c *call) refusal(a answer, word string) error {
 	switch told, _ := errors.AsType[*fetchapi.Error](e); {
 	case region != "" && (a.status < 400 || a.status == http.StatusBadRequest):
 		return reasonf(told.Reason, "%s%s; the bucket is in the region %s: set AWS_REGION", told.Detail, said, region)
-	case word == "ResourceNotFound": // so Azure answers whoever may not know whether it is there
-		return reasonf(told.Reason, "%s%s, or it may not be seen; %s", told.Detail, said, c.remedy)
+	case word == "ResourceNotFound": // Azure answers so to clients that may not know whether it exists
+		return reasonf(told.Reason, "%s%s, or the credential may not see it; %s", told.Detail, said, c.remedy)
 	case told.Reason == fetchapi.ReasonAccessDenied || refusing[word]:
 		return reasonf(fetchapi.ReasonAccessDenied, "the source refuses access: %s answers %d %s%s; %s", a.asked.Host, a.status, http.StatusText(a.status), said, c.remedy)
-	case a.status == http.StatusBadRequest: // some say so of what is signed in another way, or not at all
+	case a.status == http.StatusBadRequest: // some servers answer so to a request with a wrong signature, or without any
 		return reasonf(told.Reason, "%s%s; %s", told.Detail, said, c.remedy)
 	case told.Reason == fetchapi.ReasonInvalid:
 		return reasonf(told.Reason, "%s%s", told.Detail, said)
@@ -124,11 +124,11 @@ func (c *call) refusal(a answer, word string) error {
 	return e
 }
 
-// refusing are the words of S3 and Azure for a credential that is refused, or is
-// missing, with another status than that.
+// refusing are the words of S3 and Azure for a missing or refused credential that come
+// with another status than 401 or 403.
 var refusing = map[string]bool{"ExpiredToken": true, "InvalidToken": true, "TokenRefreshRequired": true, "PublicAccessNotPermitted": true}
 
-// wordOf is the provider's own word for what is wrong, such as NoSuchBucket.
+// wordOf returns the provider's own word for what is wrong, such as NoSuchBucket.
 func wordOf(err error) string {
 	if e, ok := errors.AsType[smithy.APIError](err); ok && e.ErrorCode() != "UnknownError" {
 		return e.ErrorCode()
@@ -139,8 +139,8 @@ func wordOf(err error) string {
 	return ""
 }
 
-// noCredential says whether the library has not come so far as to ask the source,
-// since whoever gives the credentials refuses them.
+// noCredential reports whether the library did not get a credential, and so did not ask
+// the source.
 func noCredential(err error) bool {
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return e.Response != nil && e.Response.StatusCode < 500
@@ -152,7 +152,8 @@ func noCredential(err error) bool {
 	return ok
 }
 
-// innermost leaves out what the libraries put around it, such as addresses.
+// innermost returns the innermost error, without what libraries put around it, such as
+// addresses.
 func innermost(err error) error {
 	for {
 		next := errors.Unwrap(err)
@@ -163,15 +164,15 @@ func innermost(err error) error {
 	}
 }
 
-// noting asks servers, notes for each call how they answer, and cuts answers off of
-// which next to nothing comes for too long. Nothing is asked again for a call whose
-// body broke off: modelfetch itself waits between two tries, and counts them.
+// noting asks servers and records their answers for each call. It cuts an answer off if
+// next to nothing comes for too long. After a body broke off, it asks nothing more for
+// that call: modelfetch itself counts the tries, and waits between them.
 type noting struct {
 	base  func(*http.Request) (*http.Response, error)
 	stall time.Duration
 }
 
-// newNoting makes one that reaches servers as the existing sources do.
+// newNoting returns a noting that reaches servers as the other sources do.
 func newNoting(stall time.Duration) *noting {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true // sizes and hashes are of what is sent
@@ -228,8 +229,8 @@ func (b *notedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reading is a body as a library gives it, which tells by what it was broken off as
-// any source does.
+// reading is a body that a library returns. If it breaks off, the error is that of any
+// other source.
 type reading struct {
 	io.ReadCloser
 	ctx  context.Context //nolint:containedctx // that of the request whose answer this is
@@ -247,7 +248,7 @@ func (r reading) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the body. What broke it off has been told.
+// Close closes the body. If the body broke off, Read has returned the error already.
 func (r reading) Close() error {
 	if err := r.ReadCloser.Close(); r.call.brokenOff() == nil {
 		return err

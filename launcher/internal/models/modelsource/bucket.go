@@ -21,9 +21,9 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// bucket is a folder of a bucket, or one object, at a provider of object storage.
-// Whom the provider lets read is what its own programs go by: environment and files
-// of this machine's user; unless credentials are given, which count instead.
+// bucket is a folder of a bucket, or one object, at a provider of object storage. It uses
+// the credentials that are given. Without any, it uses those that the provider's own
+// programs find in the environment and the files of this machine's user.
 type bucket struct {
 	address *url.URL
 	prefix  string // of the objects' keys; ends with a slash unless it is empty
@@ -38,7 +38,7 @@ type bucket struct {
 // object is one that is a file of the model.
 type object struct {
 	key  string
-	tag  string // by which the provider tells one content from another; may be empty
+	tag  string // differs for different contents of the object; may be empty
 	time time.Time
 	file fetchapi.File
 }
@@ -48,17 +48,17 @@ type provider struct {
 	remedy string // where its library takes a credential from
 	open   func(ctx context.Context, name string, via *noting, given fetchapi.Credentials) (*blob.Bucket, error)
 	tag    func(o *blob.ListObject) string
-	header string // in which an answer has the tag of what it sends
-	// exactly has a read fail where the object has another tag by now.
+	header string // the header of an answer that has the object's tag
+	// exactly makes a read fail if the object has another tag by now.
 	exactly func(as func(any) bool, tag string)
 }
 
 func newBucket(u *url.URL, o Options, store provider) (Source, error) {
 	if u.Host == "" {
-		return nil, invalid("the address %q names no bucket; it is as %s://bucket/folder", u, u.Scheme)
+		return nil, invalid("the address %q names no bucket; write it as %s://bucket/folder", u, u.Scheme)
 	}
 	if o.Token != "" {
-		return nil, invalid("a token is for https and the hub: %s", store.remedy)
+		return nil, invalid("a token can be used only for https and the hub; %s", store.remedy)
 	}
 	prefix := strings.Trim(u.Path, "/")
 	if prefix != "" {
@@ -100,7 +100,7 @@ func (s *bucket) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	}
 	address := url.URL{Scheme: s.address.Scheme, Host: s.address.Host, Path: path.Join("/", s.prefix)}
 	if len(s.objects) == 0 {
-		return nil, reasonf(fetchapi.ReasonNotFound, "there is no object below %s, and none of that name", &address)
+		return nil, reasonf(fetchapi.ReasonNotFound, "there is no object named %s, and none below it", &address)
 	}
 	h := sha256.New()
 	var files []fetchapi.File
@@ -111,8 +111,8 @@ func (s *bucket) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	return &fetchapi.Manifest{URI: strings.TrimSuffix(address.String(), "/"), Revision: hex.EncodeToString(h.Sum(nil)), Files: files}, nil
 }
 
-// dropFolders leaves out objects without bytes that stand for a folder below which
-// others are, as Azure lists those of an account with a hierarchical namespace.
+// dropFolders leaves out empty objects that stand for a folder with other objects below
+// it. Azure lists them for an account with a hierarchical namespace.
 func (s *bucket) dropFolders() {
 	folders := map[string]bool{}
 	for _, o := range s.objects {
@@ -123,8 +123,8 @@ func (s *bucket) dropFolders() {
 	s.objects = slices.DeleteFunc(s.objects, func(o object) bool { return o.file.Size == 0 && folders[o.file.Path] })
 }
 
-// list notes the objects below a folder, whose name ends with a slash, or the one of
-// exactly that name.
+// list adds the objects below a folder to s.objects. If the name does not end with a
+// slash, list adds the object of exactly that name.
 func (s *bucket) list(ctx context.Context, prefix string) error {
 	folder := prefix == "" || strings.HasSuffix(prefix, "/")
 	ctx, call := newCall(ctx, s.store.remedy)
@@ -141,7 +141,7 @@ func (s *bucket) list(ctx context.Context, prefix string) error {
 		if listed++; listed > fetchapi.MaxFiles {
 			return invalid("%s has more than %d objects", s.address, fetchapi.MaxFiles)
 		}
-		if !folder && o.Key != prefix { // a neighbour; the one that is looked for would come before it
+		if !folder && o.Key != prefix { // another object; the one that is looked for would come before it
 			return nil
 		}
 		if strings.HasSuffix(o.Key, "/") && o.Size == 0 { // it stands for a folder
@@ -158,12 +158,12 @@ func (s *bucket) list(ctx context.Context, prefix string) error {
 	}
 }
 
-// trusting calls a library that trusts servers to leave nothing out of their answers,
-// and panics where one does.
+// trusting calls a library that panics if a server leaves a field out of its answer, and
+// turns the panic into an error.
 func trusting[T any](call func() (T, error)) (given T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = invalid("the source does not answer as a bucket: %v", p)
+			err = invalid("the source does not answer like a bucket: %v", p)
 		}
 	}()
 	return call()
@@ -195,11 +195,11 @@ func (s *bucket) Open(ctx context.Context, n int, offset int64) (*Stream, error)
 	first, _, _ := contentRange(answer.header.Get("Content-Range"))
 	partial := answer.status == http.StatusPartialContent
 	switch {
-	case sent != "" && o.tag != "" && sent != bare(o.tag): // the server does not heed which one is asked for
+	case sent != "" && o.tag != "" && sent != bare(o.tag): // the server ignores which version was asked for
 		return nil, errors.Join(ErrChanged, stream.Close())
 	case partial && first != offset:
-		return nil, errors.Join(invalid("the source was asked for the bytes from %d on and answers with %q", offset, answer.header.Get("Content-Range")), stream.Close())
-	case offset > 0 && !partial: // the server knows no parts, and the library no size
+		return nil, errors.Join(invalid("the source was asked for the bytes from %d on, but answers with %q", offset, answer.header.Get("Content-Range")), stream.Close())
+	case offset > 0 && !partial: // the server cannot send parts, and the library does not know the size
 		stream.Offset, stream.Size = 0, -1
 	case stream.Size != o.file.Size:
 		return nil, errors.Join(ErrChanged, stream.Close())

@@ -27,32 +27,32 @@ import (
 // as they stay in it.
 type folder struct {
 	uri   string
-	claim string // where the claim is mounted that path stays in; empty: it is no claim's
+	claim string // the folder where the claim is mounted, which path must not leave; empty: no claim
 	path  string
-	dir   string // that is read; the folder of path where that is a file
+	dir   string // the folder that is read: path, or the folder of path if that is a file
 	files []fetchapi.File
 	times []time.Time
 }
 
 func newFolder(u *url.URL) (Source, error) {
 	if u.Host != "" && u.Host != "localhost" || !filepath.IsAbs(u.Path) {
-		return nil, invalid("the address %q is not that of a folder or file of this machine; it is as file:///folder", u)
+		return nil, invalid("the address %q names no folder or file of this machine; write it as file:///folder", u)
 	}
 	address := url.URL{Scheme: "file", Path: filepath.Clean(u.Path)}
 	return &folder{uri: address.String(), path: filepath.Clean(u.Path)}, nil
 }
 
-// newClaim is the folder of a claim where that is mounted.
+// newClaim returns the source for a folder of a mounted claim.
 func newClaim(u *url.URL, o Options) (Source, error) {
 	dir, ok := o.Claims[u.Host]
 	if !ok {
-		return nil, invalid("the claim %q of %s is not mounted here, %s: say by --claim where it is", u.Host, u, mounted(o.Claims))
+		return nil, invalid("the claim %q of %s is not mounted here (%s); name its folder by --claim", u.Host, u, mounted(o.Claims))
 	}
 	address := url.URL{Scheme: "pvc", Host: u.Host, Path: strings.TrimRight(path.Clean("/"+u.Path), "/")}
 	return &folder{uri: address.String(), claim: filepath.Clean(dir), path: filepath.Join(dir, filepath.FromSlash(address.Path))}, nil
 }
 
-// open opens a folder: one of a claim within that, wherever links lead.
+// open opens a folder. In a claim, it does not follow links that lead out of the claim.
 func (s *folder) open(dir string) (*os.Root, error) {
 	if s.claim == "" {
 		return os.OpenRoot(dir)
@@ -71,9 +71,9 @@ func (s *folder) open(dir string) (*os.Root, error) {
 
 func mounted(claims map[string]string) string {
 	if len(claims) == 0 {
-		return "where none is"
+		return "mounted: none"
 	}
-	return "where " + strings.Join(slices.Sorted(maps.Keys(claims)), ", ") + " are"
+	return "mounted: " + strings.Join(slices.Sorted(maps.Keys(claims)), ", ")
 }
 
 func (s *folder) Resolve(context.Context) (*fetchapi.Manifest, error) {
@@ -114,7 +114,7 @@ func (s *folder) Resolve(context.Context) (*fetchapi.Manifest, error) {
 func (s *folder) add(root *os.Root, name string) error {
 	info, err := root.Stat(name)
 	if err != nil {
-		return fmt.Errorf("%s cannot be read within its folder: %w", name, err)
+		return fmt.Errorf("cannot read %s without leaving its folder: %w", name, err)
 	}
 	if !info.Mode().IsRegular() {
 		return invalid("%s is not a file", filepath.Join(s.dir, name))
@@ -133,7 +133,7 @@ func (s *folder) Open(_ context.Context, n int, offset int64) (*Stream, error) {
 		return nil, fileError(err)
 	}
 	defer root.Close()
-	f, err := root.OpenFile(s.files[n].Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe in its place would be waited for
+	f, err := root.OpenFile(s.files[n].Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // without it, open would wait for a pipe's writer
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrChanged
 	}
@@ -151,8 +151,8 @@ func (s *folder) Open(_ context.Context, n int, offset int64) (*Stream, error) {
 	return &Stream{ReadCloser: steady, Offset: offset, Size: steady.size}, nil
 }
 
-// steady is a file that has to be what Resolve saw to its end: whoever writes to it while
-// it is read would have parts of two versions taken for one.
+// steady is a file that must stay as Resolve saw it until it is read to its end. Otherwise
+// parts of two versions would be taken for one.
 type steady struct {
 	*os.File
 	size int64

@@ -73,7 +73,7 @@ func TestGivenCredentialsAreShownAndNoneOfTheMachinesOwn(t *testing.T) {
 		_, err = s.Resolve(t.Context())
 		require.Error(t, err, name)
 		assert.Equal(t, fetchapi.ReasonAccessDenied, reasonOf(t, err), "%s: %v", name, err)
-		assert.Contains(t, err.Error(), "credentials that were given", name)
+		assert.Contains(t, err.Error(), "the given credentials may not read it", name)
 		shown := told.seen()
 		for _, text := range c.shows {
 			assert.Contains(t, shown, text, name)

@@ -20,13 +20,13 @@ import (
 type caller struct {
 	client *http.Client
 	stall  time.Duration
-	remedy string // where the credential is taken from
+	remedy string // what to do if the source refuses access
 }
 
-// newCaller makes one whose credential goes to the origin of address, and to nobody
-// else, wherever that may redirect to.
+// newCaller returns a caller that sends its credential only to the origin of address, also
+// after a redirect.
 func newCaller(address *url.URL, o Options) *caller {
-	transport := &http.Transport{ // HTTP/1.1: HTTP/2 has all streams on one connection, and takes more of the processor
+	transport := &http.Transport{ // HTTP/1.1: HTTP/2 puts all streams on one connection, and needs more processor time
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: o.Stall}).DialContext,
 		TLSHandshakeTimeout:   o.Stall,
@@ -35,23 +35,23 @@ func newCaller(address *url.URL, o Options) *caller {
 		MaxIdleConnsPerHost:   16,
 		DisableCompression:    true, // sizes and hashes are of what is sent
 	}
-	return &caller{stall: o.Stall, remedy: o.remedy("a token that may read it is named by --token-file or, of the hub, is in HF_TOKEN"), client: &http.Client{
+	return &caller{stall: o.Stall, remedy: o.remedy("give a token that may read it by --token-file or, for the hub, by HF_TOKEN"), client: &http.Client{
 		Transport:     &credential{base: transport, origin: origin(address), token: o.Token},
 		CheckRedirect: redirected,
 	}}
 }
 
-// redirected lets a client go where a server sends it, but never from what is
-// encrypted to what is not, and to another origin without the request's credential.
+// redirected allows a redirect, but not from an encrypted address to one that is not
+// encrypted. On a redirect to another origin, it removes the credential.
 func redirected(req *http.Request, via []*http.Request) error {
 	if req.URL.Scheme != "https" && req.URL.Scheme != "http" {
-		return invalid("%s redirects to an address that begins with %q, which is not of the web", via[0].URL.Host, req.URL.Scheme)
+		return invalid("%s redirects to an address of the scheme %q; only http and https are allowed", via[0].URL.Host, req.URL.Scheme)
 	}
 	if req.URL.Scheme != "https" && via[0].URL.Scheme == "https" {
 		return invalid("%s redirects to %s, which is not encrypted", via[0].URL.Host, req.URL.Host)
 	}
 	if len(via) > 10 {
-		return invalid("%s redirects again and again", via[0].URL.Host)
+		return invalid("%s redirects more than 10 times", via[0].URL.Host)
 	}
 	if origin(req.URL) != origin(via[0].URL) {
 		req.Header.Del("Authorization")
@@ -76,24 +76,24 @@ func (c *credential) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func origin(u *url.URL) string { return strings.ToLower(u.Scheme + "://" + u.Host) }
 
-// encrypted wants https of every host but this machine.
+// encrypted refuses an address that is not https, unless the host is this machine.
 func encrypted(u *url.URL) error {
 	ip := net.ParseIP(u.Hostname())
 	if u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) {
 		return nil
 	}
-	return invalid("the address %s://%s is not encrypted; it is as https://%s", u.Scheme, u.Host, u.Host)
+	return invalid("the address %s://%s is not encrypted; use https://%s", u.Scheme, u.Host, u.Host)
 }
 
-// do asks, and gives the answer when its status is one of the wanted. The body has to
-// be closed.
+// do sends a request, and returns the answer if its status is a wanted one. The caller
+// closes the body.
 func (c *caller) do(ctx context.Context, address string, header http.Header, wanted ...int) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watch := time.AfterFunc(c.stall, func() { cancel(errSilent) })
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		cancel(nil)
-		return nil, invalid("cannot ask %s: %v", address, err)
+		return nil, invalid("cannot send a request to %s: %v", address, err)
 	}
 	for name, values := range header {
 		req.Header[name] = values
@@ -117,10 +117,10 @@ func (c *caller) do(ctx context.Context, address string, header http.Header, wan
 	return nil, statusError(resp.StatusCode, resp.Header, req.URL, c.remedy)
 }
 
-var errSilent = errors.New("nothing came for too long")
+var errSilent = errors.New("the source sent nothing for too long")
 
-// netError is one of the connection. Another try may do without it, unless what is
-// wrong is the certificate.
+// netError returns the error for a failed connection. Another try may succeed, unless the
+// certificate is wrong.
 func netError(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*TemporaryError](err); ok {
 		return e
@@ -137,12 +137,12 @@ func netError(ctx context.Context, err error) error {
 		err = cause
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return reasonf(fetchapi.ReasonUnavailable, "the source is not who it should be: %v", err)
+		return reasonf(fetchapi.ReasonUnavailable, "cannot verify the certificate of the source: %v", err)
 	}
 	return &TemporaryError{Cause: reasonf(fetchapi.ReasonUnavailable, "the source does not answer: %v", err)}
 }
 
-// watched is a body that is cut when next to nothing comes for too long.
+// watched is a body that is cut off if next to nothing comes for too long.
 type watched struct {
 	io.ReadCloser
 	ctx    context.Context //nolint:containedctx // that of the request whose answer this is
@@ -194,11 +194,11 @@ func statusError(code int, header http.Header, asked *url.URL, remedy string) er
 		return reasonf(fetchapi.ReasonNotFound, "the source does not have this: %s", what)
 	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:
 		return &TemporaryError{
-			Cause: reasonf(fetchapi.ReasonUnavailable, "the source did not answer as it should: %s", what),
+			Cause: reasonf(fetchapi.ReasonUnavailable, "the source gave an unexpected answer: %s", what),
 			After: retryAfter(header.Get("Retry-After"), time.Now()),
 		}
 	}
-	return reasonf(fetchapi.ReasonInvalid, "the source did not answer as it should: %s", what)
+	return reasonf(fetchapi.ReasonInvalid, "the source gave an unexpected answer: %s", what)
 }
 
 // retryAfter reads seconds or a time.
@@ -212,8 +212,8 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// open reads a file from offset on. tag, when there is one, is how the server names
-// what was seen before: ErrChanged when the server names it otherwise now.
+// open reads a file from offset on. If tag is not empty, it is the tag that the server gave
+// for the file before; the error is ErrChanged if the server gives another one now.
 func (c *caller) open(ctx context.Context, address string, offset int64, tag string) (*Stream, error) {
 	header := http.Header{}
 	if offset > 0 {
@@ -226,7 +226,7 @@ func (c *caller) open(ctx context.Context, address string, offset int64, tag str
 	if err != nil {
 		return nil, err
 	}
-	// A part that was asked for by If-Range is of what was seen, and need not say so.
+	// A partial answer to If-Range has the same tag, and need not repeat it.
 	if now := tagOf(resp.Header); tag != "" && now != tag && (now != "" || resp.StatusCode == http.StatusOK) {
 		return nil, errors.Join(ErrChanged, resp.Body.Close())
 	}
@@ -236,7 +236,7 @@ func (c *caller) open(ctx context.Context, address string, offset int64, tag str
 	first, size, ok := contentRange(resp.Header.Get("Content-Range"))
 	if !ok || first != offset {
 		_ = resp.Body.Close()
-		return nil, reasonf(fetchapi.ReasonInvalid, "the source was asked for the bytes from %d on and answers with %q", offset, resp.Header.Get("Content-Range"))
+		return nil, reasonf(fetchapi.ReasonInvalid, "the source was asked for the bytes from %d on, but answers with %q", offset, resp.Header.Get("Content-Range"))
 	}
 	return &Stream{ReadCloser: resp.Body, Offset: first, Size: size}, nil
 }
@@ -253,8 +253,7 @@ func contentRange(text string) (first, size int64, ok bool) {
 	return first, size, ok && dash && err == nil
 }
 
-// tagOf is how a server names what it sends, as If-Range takes it: never by a weak
-// ETag.
+// tagOf returns the tag of an answer that If-Range takes: a strong ETag, or Last-Modified.
 func tagOf(h http.Header) string {
 	if tag := h.Get("ETag"); strings.HasPrefix(tag, `"`) {
 		return tag
@@ -262,7 +261,7 @@ func tagOf(h http.Header) string {
 	return h.Get("Last-Modified")
 }
 
-// maxAnswer bounds what is read of a list of files.
+// maxAnswer bounds the bytes of a list of files.
 const maxAnswer = 64 << 20
 
 // text reads a short answer whole.

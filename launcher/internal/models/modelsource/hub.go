@@ -32,21 +32,20 @@ var (
 	hubCommit = regexp.MustCompile(`^[0-9a-f]{40}$`)
 )
 
-// maxHubName is how long a name may be, in bytes, so that one folder can be named by it,
-// as the hub's own client does.
+// maxHubName bounds the bytes of a name: the hub's own client uses the name for a folder.
 const maxHubName = 200
 
 func newHub(uri string, o Options) (Source, error) {
 	name, revision, named := strings.Cut(strings.TrimPrefix(uri, modelref.HubScheme), "@")
 	if !hubName.MatchString(name) || len(name) > maxHubName || strings.Contains(name, "--") || strings.Contains(name, "..") || named && fetchapi.CheckPath(revision) != nil {
-		return nil, invalid("the address %q is not that of a model of the hub; it is as hf://org/name or hf://org/name@revision", uri)
+		return nil, invalid("the address %q names no model of the hub; write it as hf://org/name or hf://org/name@revision", uri)
 	}
 	endpoint, err := url.Parse(strings.TrimSuffix(cmp.Or(o.HubEndpoint, publicHub), "/"))
 	if err != nil || endpoint.Host == "" {
-		return nil, invalid("cannot read %q as the address of a hub; HF_ENDPOINT is as %s", o.HubEndpoint, publicHub)
+		return nil, invalid("cannot read HF_ENDPOINT %q as the address of a hub; write it as %s", o.HubEndpoint, publicHub)
 	}
 	if encrypted(endpoint) != nil {
-		return nil, invalid("the hub %s://%s, which HF_ENDPOINT names, is not encrypted; it is as https://%s", endpoint.Scheme, endpoint.Host, endpoint.Host)
+		return nil, invalid("the hub %s://%s of HF_ENDPOINT is not encrypted; use https://%s", endpoint.Scheme, endpoint.Host, endpoint.Host)
 	}
 	if o.Credentials != nil {
 		o.Token = o.Credentials["HF_TOKEN"]
@@ -54,7 +53,7 @@ func newHub(uri string, o Options) (Source, error) {
 	return &hub{caller: newCaller(endpoint, o), endpoint: endpoint, name: name, asked: cmp.Or(revision, modelref.MainBranch)}, nil
 }
 
-// hubInfo is what the hub says of a model.
+// hubInfo is the hub's answer for a model.
 type hubInfo struct {
 	SHA      string `json:"sha"`
 	Siblings []struct {
@@ -77,13 +76,13 @@ func (s *hub) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	}
 	var info hubInfo
 	if !utf8.Valid(text) {
-		return nil, invalid("what the hub says of %s is not UTF-8", s.name)
+		return nil, invalid("the hub's answer for %s is not valid UTF-8", s.name)
 	}
 	if err := json.Unmarshal(text, &info); err != nil {
-		return nil, invalid("cannot read what the hub says of %s: %v", s.name, err)
+		return nil, invalid("cannot decode the hub's answer for %s: %v", s.name, err)
 	}
 	if !hubCommit.MatchString(info.SHA) {
-		return nil, invalid("the hub says that %s is at %q, which is no commit", s.name, info.SHA)
+		return nil, invalid("the hub names %[2]q as the commit of %[1]s, but that is no commit hash", s.name, info.SHA)
 	}
 	s.commit, s.files = info.SHA, nil
 	for _, one := range info.Siblings {
@@ -94,7 +93,7 @@ func (s *hub) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		case one.Size != nil:
 			file.Size = *one.Size
 		default:
-			return nil, invalid("the hub does not say how large %s of %s is", one.Name, s.name)
+			return nil, invalid("the hub gives no size for the file %s of %s", one.Name, s.name)
 		}
 		s.files = append(s.files, file)
 	}

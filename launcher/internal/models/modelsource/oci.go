@@ -22,9 +22,9 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// artifact is a model at an OCI registry: an artifact each of whose layers is a file,
-// named by an annotation. Whom the registry lets read is what docker login has noted, or
-// the credentials that are given.
+// artifact is a model at an OCI registry. Each layer of the artifact is a file, and an
+// annotation has its name. It uses the credentials that are given. Without any, it uses
+// those that docker login has stored.
 type artifact struct {
 	uri    string
 	repo   *remote.Repository
@@ -33,7 +33,7 @@ type artifact struct {
 	files  []fetchapi.File
 }
 
-// What names the file that a layer is: ORAS and most others
+// The annotations with the file name of a layer: ORAS and most others
 // (https://github.com/opencontainers/image-spec/blob/v1.1.1/annotations.md), and ModelPack
 // (https://github.com/modelpack/model-spec/blob/main/docs/annotations.md).
 const (
@@ -42,7 +42,7 @@ const (
 )
 
 func newArtifact(uri string, o Options) (Source, error) {
-	const wrong = "the address %q is not that of an artifact; it is as oci://registry/repository:tag or oci://registry/repository@sha256:digest"
+	const wrong = "the address %q names no artifact; write it as oci://registry/repository:tag or oci://registry/repository@sha256:digest"
 	reference, err := registry.ParseReference(strings.TrimPrefix(uri, "oci://"))
 	if err != nil || reference.Repository == "" {
 		return nil, invalid(wrong, uri)
@@ -63,7 +63,7 @@ func newArtifact(uri string, o Options) (Source, error) {
 	repo.PlainHTTP = host == "localhost" || ip != nil && ip.IsLoopback()
 	via := newNoting(o.Stall)
 	reach := via.base
-	via.base = func(req *http.Request) (*http.Response, error) { // the registry's token service, too
+	via.base = func(req *http.Request) (*http.Response, error) { // the check holds for the registry's token service too
 		if err := encrypted(req.URL); err != nil {
 			return nil, err
 		}
@@ -77,12 +77,13 @@ func newArtifact(uri string, o Options) (Source, error) {
 	}
 	repo.Client = &auth.Client{Client: &http.Client{Transport: via, CheckRedirect: redirected}, Cache: auth.NewCache(), Credential: credentials.Credential(logins)}
 	if o.Token != "" {
-		return nil, invalid("a token is for https and the hub: %s", s.remedy)
+		return nil, invalid("a token can be used only for https and the hub; %s", s.remedy)
 	}
 	return s, nil
 }
 
-// logins are what docker login has noted, or what was given in its form.
+// logins returns the logins that docker login has stored, or those that are given in the
+// same form.
 func (s *artifact) logins(given fetchapi.Credentials) (credentials.Store, error) {
 	if given == nil {
 		logins, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
@@ -92,13 +93,14 @@ func (s *artifact) logins(given fetchapi.Credentials) (credentials.Store, error)
 		return logins, nil
 	}
 	logins, err := credentials.NewMemoryStoreFromDockerConfig([]byte(given["DOCKER_AUTH_CONFIG"]))
-	if err != nil { // whose text may have a part of it
+	if err != nil { // the text of the error may have a part of the credential
 		return nil, reasonf(fetchapi.ReasonAccessDenied, "DOCKER_AUTH_CONFIG is not the JSON that docker login writes into config.json")
 	}
 	ctx, host := context.Background(), s.repo.Reference.Registry
-	address := credentials.ServerAddressFromRegistry(host) // by which the login of this registry is asked for
+	address := credentials.ServerAddressFromRegistry(host) // the key of this registry's login
 	if address != host {
-		// That of Docker's own is an address with a path, while logins are kept by hosts.
+		// The key for Docker's own registry is an address with a path, but logins are stored
+		// by host.
 		var kept auth.Credential
 		var errs []error
 		for _, name := range fetchapi.DockerHosts {
@@ -117,7 +119,7 @@ func (s *artifact) logins(given fetchapi.Credentials) (credentials.Store, error)
 	return logins, nil
 }
 
-// maxManifest bounds what is read of a manifest; registries take 4 MiB
+// maxManifest bounds the bytes of a manifest; registries accept 4 MiB
 // (https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md#pushing-manifests).
 const maxManifest = 4 << 20
 
@@ -130,9 +132,9 @@ func (s *artifact) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	}
 	defer body.Close()
 	if is.Size > maxManifest {
-		return nil, invalid("the manifest of %s has %d bytes; at most %d are taken", s.uri, is.Size, maxManifest)
+		return nil, invalid("the manifest of %s has %d bytes, more than the limit of %d", s.uri, is.Size, maxManifest)
 	}
-	text, err := content.ReadAll(body, is) // which compares its digest
+	text, err := content.ReadAll(body, is) // it checks the digest
 	if broken := call.brokenOff(); broken != nil {
 		return nil, call.error(ctx, broken)
 	}
@@ -143,7 +145,7 @@ func (s *artifact) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		return nil, invalid("the manifest of %s is not UTF-8", s.uri)
 	}
 	if is.MediaType == ocispec.MediaTypeImageIndex {
-		return nil, invalid("%s is an index of several artifacts; name one of them by its digest", s.uri)
+		return nil, invalid("%s is an index of several artifacts; address one of them by its digest", s.uri)
 	}
 	var manifest ocispec.Manifest
 	if err := json.Unmarshal(text, &manifest); err != nil {
@@ -158,11 +160,11 @@ func (s *artifact) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		hash, known := strings.CutPrefix(layer.Digest.String(), "sha256:")
 		switch {
 		case name == "":
-			return nil, invalid("a layer of %s has no name in %s or %s: it is no artifact whose layers are files", s.uri, titleAnnotation, modelPackPath)
+			return nil, invalid("a layer of %s has no file name in the annotations %s or %s: the layers of this artifact are not files", s.uri, titleAnnotation, modelPackPath)
 		case layer.Annotations[unpack] == "true" || archive.MatchString(layer.MediaType):
-			return nil, invalid("%s of %s is an archive, which is not unpacked here: push the files themselves", name, s.uri)
+			return nil, invalid("%s of %s is an archive, which modelfetch does not unpack: push the files themselves", name, s.uri)
 		case !known:
-			return nil, invalid("%s of %s has the digest %s, and only sha256 is known here", name, s.uri, layer.Digest)
+			return nil, invalid("%s of %s has the digest %s, but modelfetch knows only sha256", name, s.uri, layer.Digest)
 		}
 		s.layers = append(s.layers, layer)
 		s.files = append(s.files, fetchapi.File{Path: name, Size: layer.Size, SHA256: hash})
@@ -177,8 +179,8 @@ var archive = regexp.MustCompile(`[./+-]tar([.+]|$)`)
 // unpack is how ORAS marks a layer that is a folder, as an archive.
 const unpack = "io.deis.oras.content.unpack"
 
-// Open asks for the layer by itself: oras-go would have it sent from the beginning, to
-// ask for the rest only then.
+// Open sends the request for the layer itself: oras-go would first request the layer from
+// the beginning, and only then the rest.
 func (s *artifact) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	ctx, call := newCall(ctx, s.remedy)
 	at, layer := s.repo.Reference, s.layers[n]
@@ -207,7 +209,7 @@ func (s *artifact) Open(ctx context.Context, n int, offset int64) (*Stream, erro
 			return &Stream{ReadCloser: body, Offset: first, Size: size}, nil
 		}
 		_ = resp.Body.Close()
-		return nil, invalid("the source was asked for the bytes from %d on and answers with %q", offset, resp.Header.Get("Content-Range"))
+		return nil, invalid("the source was asked for the bytes from %d on, but answers with %q", offset, resp.Header.Get("Content-Range"))
 	}
 	_ = resp.Body.Close()
 	return nil, call.error(ctx, errors.New(resp.Status))

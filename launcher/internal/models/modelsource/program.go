@@ -14,8 +14,8 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// program is a model for whose scheme somebody has named a program; see the head of
-// spec/fetchapi/program.go. What it says is not believed where it can be checked.
+// program is a model whose scheme has a program as its source; see the head of
+// spec/fetchapi/program.go. Its output is checked as far as possible.
 type program struct {
 	Options
 	path, scheme, uri string
@@ -25,13 +25,13 @@ type program struct {
 
 func newProgram(uri, scheme, path string, o Options) (Source, error) {
 	if o.Token != "" {
-		return nil, invalid("the source of %s:// is a program, which takes no token: what it needs it finds in its environment", scheme)
+		return nil, invalid("the source of %s:// is a program, which takes no token; give it credentials by its environment", scheme)
 	}
 	return &program{Options: o, path: path, scheme: scheme, uri: uri}, nil
 }
 
-// Resolve leaves everything but revision and files to us: no program can give out what
-// it has for a model of another address.
+// Resolve takes only the revision and the files from the program. So no program can
+// present its files as a model of another address.
 func (s *program) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	q, err := s.ask(ctx, nil, fetchapi.AskResolve, s.uri)
 	if err != nil {
@@ -43,16 +43,16 @@ func (s *program) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	m := q.heard.manifest
 	switch {
 	case m == nil:
-		return nil, s.wrong("was asked to resolve the model, and ended without a manifest")
+		return nil, s.wrong("was asked to resolve the model, but ended without a manifest")
 	case m.Revision == "":
-		return nil, s.wrong("gives a manifest without a revision, so that nobody could tell when the model has changed")
+		return nil, s.wrong("wrote a manifest without a revision; a later change of the model could not be noticed")
 	}
 	s.revision, s.files = m.Revision, m.Files
 	return &fetchapi.Manifest{URI: s.uri, Revision: m.Revision, Files: m.Files}, nil
 }
 
-// Open waits until the program has said from where its content is: so one that does not
-// heed the offset is not taken to go on where another has ended.
+// Open waits until the program has written from which byte on it sends the content. So the
+// content of a program that ignores the offset is not appended at the wrong place.
 func (s *program) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	in, theirs, err := os.Pipe()
 	if err != nil {
@@ -72,10 +72,10 @@ func (s *program) Open(ctx context.Context, n int, offset int64) (*Stream, error
 	said, ok := q.heard.from()
 	if err = nil; !ok {
 		if err = q.wait(); err == nil {
-			err = s.wrong("was asked to open a file, and ended without having said that it is opened")
+			err = s.wrong("was asked to open a file, but ended before it wrote the line opened")
 		}
 	} else if said != 0 && said != offset {
-		err = s.wrong("was asked to open a file at byte %d, and opens it at %d; it may begin there or at 0", offset, said)
+		err = s.wrong("was asked to open a file at byte %d, but opens it at %d; it must begin there or at 0", offset, said)
 	}
 	if err != nil {
 		_ = w.Close() // err says more
@@ -97,7 +97,7 @@ func (w *written) Read(b []byte) (n int, err error) {
 		return 0, w.over
 	}
 	defer context.AfterFunc(w.ctx, w.cut)()
-	late := time.AfterFunc(w.source.Stall, w.cut) // it is the program that is waited for now, and not we
+	late := time.AfterFunc(w.source.Stall, w.cut) // now we wait for the program, and the program does not wait for us
 	n, err = w.in.Read(b)
 	if !late.Stop() && errors.Is(err, os.ErrDeadlineExceeded) {
 		w.cancel(errMute)
@@ -109,10 +109,10 @@ func (w *written) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// cut ends a Read, whoever has the other end open.
+// cut ends a Read, even while another process has the other end open.
 func (w *written) cut() { _ = w.in.SetReadDeadline(time.Unix(1, 0)) }
 
-// end says why there is no more to read.
+// end returns why there is no more to read.
 func (w *written) end(err error) error {
 	w.patience.set(true) // it may take a while to end
 	switch told := w.wait(); {
@@ -126,10 +126,10 @@ func (w *written) end(err error) error {
 	return w.source.mute()
 }
 
-// Close ends the program, of which no more is needed.
+// Close ends the program, which is no longer needed.
 func (w *written) Close() error {
 	w.cancel(errEnough)
-	_ = w.wait() // what it says of its end is of no use
+	_ = w.wait() // how it ended does not matter
 	return w.in.Close()
 }
 
@@ -142,11 +142,11 @@ type question struct {
 	cancel   context.CancelCauseFunc // ends the program
 	patience patience
 
-	done chan struct{} // closed once it has ended
-	err  error         // then: what was wrong
+	done chan struct{} // closed once the program has ended
+	err  error         // what was wrong; valid after done is closed
 }
 
-// patience is how long a program may say nothing while it is waited for.
+// patience bounds how long a program may write nothing while we wait for it.
 type patience struct {
 	stall time.Duration
 	mu    sync.Mutex
@@ -164,7 +164,7 @@ func (p *patience) set(waits bool) {
 	}
 }
 
-// alive: the program has said something.
+// alive records that the program has written something.
 func (p *patience) alive() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,10 +175,10 @@ func (p *patience) alive() {
 
 var (
 	errMute   = errors.New("the program is silent")
-	errEnough = errors.New("no more of it is needed")
+	errEnough = errors.New("the program is no longer needed")
 )
 
-// lingering is how long what a program has started may hold its outputs open when the
+// lingering is how long the children of a program may hold its outputs open after the
 // program has ended.
 const lingering = time.Second
 
@@ -204,7 +204,7 @@ func (s *program) ask(ctx context.Context, content *os.File, args ...string) (*q
 	if err != nil {
 		q.patience.set(false)
 		cancel(err)
-		return nil, invalid("cannot run the source of %s://: %v; see --model-source", s.scheme, err)
+		return nil, invalid("cannot run the source of %s://: %v; check --model-source", s.scheme, err)
 	}
 	go func() {
 		defer close(q.done)
@@ -217,7 +217,7 @@ func (s *program) ask(ctx context.Context, content *os.File, args ...string) (*q
 	return q, nil
 }
 
-// wait waits for the end of the program, and says what was wrong.
+// wait waits for the end of the program, and returns what was wrong.
 func (q *question) wait() error {
 	<-q.done
 	q.patience.set(false)
@@ -235,13 +235,13 @@ func (q *question) judge(err, cause error) error {
 	case cause != nil:
 		return cause
 	case err != nil:
-		return q.source.unavailable("has failed: %v%s", err, q.stderr.said())
+		return q.source.unavailable("failed: %v%s", err, q.stderr.said())
 	}
 	return nil
 }
 
 func (s *program) mute() error {
-	return s.unavailable("has said and written nothing for %s", s.Stall)
+	return s.unavailable("has written nothing for %s", s.Stall)
 }
 
 func (s *program) wrong(format string, args ...any) error {
@@ -252,9 +252,9 @@ func (s *program) unavailable(format string, args ...any) error {
 	return &TemporaryError{Cause: reasonf(fetchapi.ReasonUnavailable, "the source of %s://, %s, "+format, append([]any{s.scheme, s.path}, args...)...)}
 }
 
-// refused is the error that the program has told.
+// refused returns the error for an error line of the program.
 func (s *program) refused(e *fetchapi.Error) error {
-	told := reasonf(e.Reason, "the source of %s:// says: %s", s.scheme, e.Detail)
+	told := reasonf(e.Reason, "the source of %s:// reports: %s", s.scheme, e.Detail)
 	switch e.Reason {
 	case fetchapi.ReasonChanged:
 		return ErrChanged
@@ -263,5 +263,5 @@ func (s *program) refused(e *fetchapi.Error) error {
 	case fetchapi.ReasonInvalid, fetchapi.ReasonNotFound, fetchapi.ReasonAccessDenied, fetchapi.ReasonInternal:
 		return told
 	}
-	return s.wrong("gives the unknown reason %q for an error: %s", e.Reason, e.Detail)
+	return s.wrong("reports an error with the unknown reason %q: %s", e.Reason, e.Detail)
 }

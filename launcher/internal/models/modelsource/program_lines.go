@@ -10,36 +10,36 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// heard takes the lines that a program says.
+// heard reads the lines that a program writes.
 type heard struct {
 	note  func(text string)
 	alive func()
 	stop  func() // ends the program
 
-	opened chan struct{} // closed when it has said from where the content is
-	offset int64         // then: that
+	opened chan struct{} // closed when the line opened has come
+	offset int64         // where the content begins; valid after opened is closed
 
 	manifest *fetchapi.Manifest
-	refusal  *fetchapi.Error // what the program says is wrong
-	wrong    error           // with what the program says
+	refusal  *fetchapi.Error // the error that the program reports
+	wrong    error           // what is wrong with the program's lines
 	partial  []byte          // of a line that is not whole yet
 }
 
-// Bounds of what a program says. A manifest of the most files that are taken, with the
-// longest names, is no longer than the first.
+// Bounds of a program's lines. The longest valid manifest fits into maxLine: the most files,
+// with the longest names.
 const (
 	maxLine = 160 << 20
-	maxText = 1000 // of a note and of what is shown of others
+	maxText = 1000 // of a note, and of excerpts in messages
 )
 
-// Write takes some of the program's output. A line that is none ends the program.
+// Write takes some of the program's output. An invalid line ends the program.
 func (h *heard) Write(b []byte) (int, error) {
 	h.alive()
 	for rest := b; len(rest) > 0; {
 		line, more, whole := bytes.Cut(rest, []byte("\n"))
 		h.partial = append(h.partial, line...)
 		if len(h.partial) > maxLine {
-			h.wrong = fmt.Errorf("says a line of more than %d bytes", maxLine)
+			h.wrong = fmt.Errorf("wrote a line of more than %d bytes", maxLine)
 		}
 		if rest = more; whole && h.wrong == nil {
 			h.wrong = h.take(h.partial)
@@ -59,17 +59,17 @@ func (h *heard) take(text []byte) error {
 		return nil
 	}
 	if err := json.Unmarshal(text, &line); err != nil {
-		return fmt.Errorf("says a line that is no JSON: %q", short(string(text)))
+		return fmt.Errorf("wrote a line that is not JSON: %q", short(string(text)))
 	}
 	switch line.Type {
 	case fetchapi.TypeManifest:
 		if line.Manifest == nil {
-			return errors.New("says that a manifest comes, and none does")
+			return errors.New("wrote a line manifest that has no manifest")
 		}
 		h.manifest = line.Manifest
 	case fetchapi.TypeOpened:
 		if _, twice := h.from(); twice {
-			return errors.New("says twice that a file is opened")
+			return errors.New("wrote the line opened twice")
 		}
 		h.offset = line.Offset
 		close(h.opened)
@@ -77,16 +77,16 @@ func (h *heard) take(text []byte) error {
 		h.note(short(line.Text))
 	case fetchapi.TypeError:
 		if line.Error == nil || line.Error.Detail == "" {
-			return errors.New("says that there is an error, and not which")
+			return errors.New("wrote a line error that has no error or no detail")
 		}
 		h.refusal = &fetchapi.Error{Reason: line.Error.Reason, Detail: short(line.Error.Detail)}
 	default:
-		return fmt.Errorf("says a line of the type %q; it may be manifest, opened, note or error", line.Type)
+		return fmt.Errorf("wrote a line of the unknown type %q; the type must be manifest, opened, note or error", line.Type)
 	}
 	return nil
 }
 
-// from is where the content begins, once that was said.
+// from returns where the content begins, once the line opened has come.
 func (h *heard) from() (offset int64, said bool) {
 	select {
 	case <-h.opened:

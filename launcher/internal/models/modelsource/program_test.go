@@ -75,18 +75,18 @@ func TestWhatAProgramDoesWrongIsToldByItsReason(t *testing.T) {
 		script, reason, says string
 		again                bool // another try may help
 	}{
-		"it does not know the model":   {script: fmt.Sprintf(refusal, "NotFound"), reason: fetchapi.ReasonNotFound, says: "the source of mine:// says: no such thing"},
+		"it does not know the model":   {script: fmt.Sprintf(refusal, "NotFound"), reason: fetchapi.ReasonNotFound, says: "the source of mine:// reports: no such thing"},
 		"it may not read the model":    {script: fmt.Sprintf(refusal, "AccessDenied"), reason: fetchapi.ReasonAccessDenied, says: "no such thing"},
 		"it cannot reach the model":    {script: fmt.Sprintf(refusal, "Unavailable"), reason: fetchapi.ReasonUnavailable, says: "no such thing", again: true},
-		"a reason of its own":          {script: fmt.Sprintf(refusal, "Bored"), reason: fetchapi.ReasonInvalid, says: `the unknown reason "Bored" for an error: no such thing`},
-		"an error that says nothing":   {script: `echo '{"type": "error"}'`, reason: fetchapi.ReasonInvalid, says: "says that there is an error, and not which"},
-		"it dies":                      {script: "echo lost my way >&2; exit 3", reason: fetchapi.ReasonUnavailable, says: "has failed: exit status 3: lost my way", again: true},
-		"it is killed":                 {script: "kill -9 $$", reason: fetchapi.ReasonUnavailable, says: "has failed: signal: killed", again: true},
+		"a reason of its own":          {script: fmt.Sprintf(refusal, "Bored"), reason: fetchapi.ReasonInvalid, says: `an error with the unknown reason "Bored": no such thing`},
+		"an error that says nothing":   {script: `echo '{"type": "error"}'`, reason: fetchapi.ReasonInvalid, says: "wrote a line error that has no error or no detail"},
+		"it dies":                      {script: "echo lost my way >&2; exit 3", reason: fetchapi.ReasonUnavailable, says: "failed: exit status 3: lost my way", again: true},
+		"it is killed":                 {script: "kill -9 $$", reason: fetchapi.ReasonUnavailable, says: "failed: signal: killed", again: true},
 		"it says nothing":              {script: "exit 0", reason: fetchapi.ReasonInvalid, says: "ended without a manifest"},
-		"it prints text":               {script: "echo hello; sleep 300", reason: fetchapi.ReasonInvalid, says: `says a line that is no JSON: "hello"`},
-		"it prints another type":       {script: `echo '{"type": "go"}'; sleep 300`, reason: fetchapi.ReasonInvalid, says: `says a line of the type "go"`},
-		"it prints content":            {script: `head -c 3000000 /dev/zero; echo`, reason: fetchapi.ReasonInvalid, says: "says a line that is no JSON"},
-		"a manifest that is none":      {script: `echo '{"type": "manifest"}'`, reason: fetchapi.ReasonInvalid, says: "says that a manifest comes, and none does"},
+		"it prints text":               {script: "echo hello; sleep 300", reason: fetchapi.ReasonInvalid, says: `wrote a line that is not JSON: "hello"`},
+		"it prints another type":       {script: `echo '{"type": "go"}'; sleep 300`, reason: fetchapi.ReasonInvalid, says: `wrote a line of the unknown type "go"`},
+		"it prints content":            {script: `head -c 3000000 /dev/zero; echo`, reason: fetchapi.ReasonInvalid, says: "wrote a line that is not JSON"},
+		"a manifest that is none":      {script: `echo '{"type": "manifest"}'`, reason: fetchapi.ReasonInvalid, says: "wrote a line manifest that has no manifest"},
 		"a manifest without revision":  {script: `echo '{"type": "manifest", "manifest": {"files": [{"path": "w"}]}}'`, reason: fetchapi.ReasonInvalid, says: "a manifest without a revision"},
 		"a manifest, and then it dies": {script: manifestLine + "; exit 3", reason: fetchapi.ReasonUnavailable, says: "exit status 3", again: true},
 	} {
@@ -120,9 +120,9 @@ func TestAProgramSaysFromWhereItsContentIs(t *testing.T) {
 	}{
 		"where it was asked to":     {opens + "printf 456789 >&3", 4, ""},
 		"from the beginning":        {`echo '{"type": "opened"}'; printf 0123456789 >&3`, 0, ""},
-		"from elsewhere":            {`echo '{"type": "opened", "offset": 3}'; printf 3456789 >&3`, 0, "was asked to open a file at byte 4, and opens it at 3"},
-		"it does not say":           {"printf 0123456789 >&3", 0, "ended without having said that it is opened"},
-		"it says it twice":          {opens + opens + "sleep 300", 4, "says twice that a file is opened"},
+		"from elsewhere":            {`echo '{"type": "opened", "offset": 3}'; printf 3456789 >&3`, 0, "was asked to open a file at byte 4, but opens it at 3"},
+		"it does not say":           {"printf 0123456789 >&3", 0, "ended before it wrote the line opened"},
+		"it says it twice":          {opens + opens + "sleep 300", 4, "wrote the line opened twice"},
 		"after the content, and so": {"printf 456789 >&3;" + opens, 4, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestAProgramThatIsMissingOrCannotBeRunIsNamed(t *testing.T) {
 	require.Equal(t, fetchapi.ReasonInvalid, reasonOf(t, err))
 	require.ErrorContains(t, err, "cannot run the source of mine://: fork/exec /nonexistent/program: no such file")
 	_, err = New("other://m", o)
-	require.ErrorContains(t, err, "the scheme of \"other://m\" is not known")
+	require.ErrorContains(t, err, "unknown scheme of the address \"other://m\"")
 	o.Token = "secret"
 	_, err = New("mine://m", o)
 	require.ErrorContains(t, err, "takes no token")
@@ -203,12 +203,12 @@ func TestAProgramThatHangsIsEndedAndOneThatIsReadSlowlyIsNot(t *testing.T) {
 		"while it resolves": {func(s Source, ctx context.Context, _ func()) error {
 			_, err := s.Resolve(ctx)
 			return err
-		}, "has said and written nothing for 200ms"},
+		}, "has written nothing for 200ms"},
 		"before the first byte": {func(s Source, ctx context.Context, _ func()) error {
 			s.(*program).files = []fetchapi.File{{Path: "w"}}
 			_, err := s.Open(ctx, 0, 0)
 			return err
-		}, "has said and written nothing for 200ms"},
+		}, "has written nothing for 200ms"},
 		"when nobody waits any more": {func(s Source, ctx context.Context, cancel func()) error {
 			s.(*program).Stall = time.Minute
 			time.AfterFunc(200*time.Millisecond, cancel)

@@ -37,11 +37,11 @@ import (
 )
 
 // providers are those of object storage, by their schemes. Each library is told not to
-// try again by itself: modelfetch does, waits as long as it is asked to, and says so.
+// retry: modelfetch retries itself, waits as long as the source asks, and reports that.
 var providers = map[string]provider{"azblob": azure, "gs": gcs, "s3": s3Storage}
 
-// s3Storage is Amazon S3 and what speaks as it does: AWS_ENDPOINT_URL says where that
-// is. Without any credential it is asked as anybody may ask.
+// s3Storage is Amazon S3, or a compatible server at AWS_ENDPOINT_URL. Without a credential,
+// requests are anonymous.
 var s3Storage = provider{
 	remedy: "a credential is taken from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from ~/.aws, where AWS_PROFILE names the profile",
 	open: func(ctx context.Context, name string, via *noting, given fetchapi.Credentials) (*blob.Bucket, error) {
@@ -52,9 +52,9 @@ var s3Storage = provider{
 			return nil, err
 		}
 		if _, err := settings.Credentials.Retrieve(ctx); err != nil {
-			// Where nothing names a credential, it is the machine's own that is looked for.
+			// If nothing names a credential, the library looks for the machine's own.
 			if !aws.IsCredentialsProvider(settings.Credentials, (*ec2rolecreds.Provider)(nil)) {
-				return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot get the credential that AWS_… or ~/.aws names: %v", innermost(err))
+				return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot get the credential that the AWS_… variables or ~/.aws name: %v", innermost(err))
 			}
 			settings.Credentials = aws.AnonymousCredentials{}
 		}
@@ -63,10 +63,10 @@ var s3Storage = provider{
 				reach = built
 			}
 			transport := reach.GetTransport()
-			transport.ResponseHeaderTimeout = 0 // noting looks to that, and says so
+			transport.ResponseHeaderTimeout = 0 // noting has a time limit of its own, with a better error
 			o.HTTPClient = &noting{(&http.Client{Transport: transport, CheckRedirect: redirected}).Do, via.stall}
 			o.DisableLogOutputChecksumValidationSkipped = true // the store hashes everything itself
-			o.UsePathStyle = o.BaseEndpoint != nil             // no name server knows the buckets of one's own server
+			o.UsePathStyle = o.BaseEndpoint != nil             // DNS does not know the buckets of a private server
 		}), name, nil)
 	},
 	tag: func(o *blob.ListObject) string {
@@ -85,12 +85,12 @@ var s3Storage = provider{
 	},
 }
 
-// awsOf has the library take the credentials that are given, and no file of the user.
+// awsOf makes the library use the given credentials, and no file of the user.
 func awsOf(given fetchapi.Credentials) []func(*config.LoadOptions) error {
 	if given == nil {
 		return nil
 	}
-	_ = os.Unsetenv("AWS_PROFILE") // which would have to be in a file; the process is for one fetch
+	_ = os.Unsetenv("AWS_PROFILE") // a profile would have to be in a file; this process does one fetch only
 	return []func(*config.LoadOptions) error{
 		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}), config.WithRegion(given["AWS_REGION"]),
 		config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], given["AWS_SESSION_TOKEN"])),
@@ -136,11 +136,11 @@ var gcs = provider{
 	},
 }
 
-// gcsCalls is a client with the credential that there is, if any.
+// gcsCalls returns a client with the credential, if there is one.
 func gcsCalls(ctx context.Context, via *noting, given fetchapi.Credentials) (*http.Client, error) {
 	anonymous := &gcp.NewAnonymousHTTPClient(via).Client
 	anonymous.CheckRedirect = redirected
-	if os.Getenv("STORAGE_EMULATOR_HOST") != "" { // which is to see no credential
+	if os.Getenv("STORAGE_EMULATOR_HOST") != "" { // an emulator gets no credential
 		return anonymous, nil
 	}
 	credentials, err := googleCredentials(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Timeout: via.stall}), given)
@@ -154,18 +154,18 @@ func gcsCalls(ctx context.Context, via *noting, given fetchapi.Credentials) (*ht
 	if err != nil {
 		return nil, err
 	}
-	// The credential is put into each request, wherever that goes: it follows nobody.
+	// The client puts the credential into each request, so it must follow no redirect.
 	identified.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &identified.Client, nil
 }
 
-// googleCredentials are those that are given, or those of this machine; nil: it has
+// googleCredentials returns the given credentials, or those of this machine; nil: it has
 // none.
 func googleCredentials(ctx context.Context, given fetchapi.Credentials) (*google.Credentials, error) {
 	const scope = "https://www.googleapis.com/auth/devstorage.read_only"
 	if given != nil {
 		text := []byte(given["GOOGLE_APPLICATION_CREDENTIALS_JSON"])
-		// Other types name servers and programs that are to be asked.
+		// A key of another type could name servers or programs for the library to ask.
 		for _, kind := range []google.CredentialsType{google.ServiceAccount, google.AuthorizedUser} {
 			if credentials, err := google.CredentialsFromJSONWithType(ctx, text, kind, scope); err == nil {
 				return credentials, nil
@@ -175,12 +175,12 @@ func googleCredentials(ctx context.Context, given fetchapi.Credentials) (*google
 	}
 	credentials, err := gcp.DefaultCredentials(ctx)
 	if err != nil && os.Getenv("GOOGLE_APPLICATION_CREDENTIALS") != "" {
-		return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; GOOGLE_APPLICATION_CREDENTIALS names its file", err)
+		return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential file of GOOGLE_APPLICATION_CREDENTIALS: %v", err)
 	}
 	return credentials, nil
 }
 
-// azure is Azure Blob Storage. Without any credential it is asked as anybody may ask.
+// azure is Azure Blob Storage. Without a credential, requests are anonymous.
 var azure = provider{
 	remedy: "AZURE_STORAGE_ACCOUNT names the account, and a credential is taken from AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_STORAGE_CONNECTION_STRING or `az login`",
 	open: func(ctx context.Context, name string, via *noting, given fetchapi.Credentials) (*blob.Bucket, error) {
@@ -194,7 +194,7 @@ var azure = provider{
 		}
 		address, err := url.JoinPath(string(service), name)
 		if err != nil {
-			return nil, errors.New("its address cannot be read") // which may have a credential in it
+			return nil, errors.New("cannot read the address of the service") // the error may have a credential in it
 		}
 		options := container.ClientOptions{ClientOptions: policy.ClientOptions{Transport: via, Retry: policy.RetryOptions{MaxRetries: -1}}}
 		var calls *container.Client
@@ -225,7 +225,7 @@ var azure = provider{
 	},
 }
 
-// quoted makes an ETag as If-Match takes it; lists of Azure have it without quotes.
+// quoted adds the quotes that If-Match needs; Azure lists ETags without quotes.
 func quoted(tag string) string {
 	if strings.HasPrefix(tag, `"`) {
 		return tag
@@ -233,9 +233,9 @@ func quoted(tag string) string {
 	return `"` + tag + `"`
 }
 
-// azureClient is one with the credential that the environment names, by the variables
-// that gocloud.dev/blob/azureblob documents; that package's own cannot be told how it
-// reaches servers.
+// azureClient returns a client with the credential of the environment. It reads the
+// variables that gocloud.dev/blob/azureblob documents. The client of that package cannot
+// be given a transport.
 func azureClient(ctx context.Context, patience time.Duration, address, name string, where *azureblob.ServiceURLOptions, o container.ClientOptions) (*container.Client, error) {
 	if key := os.Getenv("AZURE_STORAGE_KEY"); key != "" {
 		return azureByKey(address, where.AccountName, key, o)
@@ -246,7 +246,7 @@ func azureClient(ctx context.Context, patience time.Duration, address, name stri
 	if connection := cmp.Or(os.Getenv("AZURE_STORAGE_CONNECTION_STRING"), os.Getenv("AZURE_STORAGEBLOB_CONNECTIONSTRING")); connection != "" {
 		client, err := container.NewClientFromConnectionString(connection, name, &o)
 		if err != nil {
-			return nil, errors.New("AZURE_STORAGE_CONNECTION_STRING cannot be read") // it is a credential
+			return nil, errors.New("cannot read AZURE_STORAGE_CONNECTION_STRING") // it is a credential
 		}
 		return client, nil
 	}
@@ -260,14 +260,14 @@ func azureClient(ctx context.Context, patience time.Duration, address, name stri
 	defer cancel()
 	if _, err := identity.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}}); err != nil {
 		if refused, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok {
-			return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot get the credential that AZURE_… names: %v", refused)
+			return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot get the credential that the AZURE_… variables name: %v", refused)
 		}
 		return container.NewClientWithNoCredential(address, &o)
 	}
 	return container.NewClient(address, identity, &o)
 }
 
-// azureGiven is one with the credentials that are given, and none of this machine's.
+// azureGiven returns a client with the given credentials, and none of this machine's.
 func azureGiven(patience time.Duration, address string, where *azureblob.ServiceURLOptions, given fetchapi.Credentials, o container.ClientOptions) (*container.Client, error) {
 	if key := given["AZURE_STORAGE_KEY"]; key != "" {
 		return azureByKey(address, where.AccountName, key, o)
@@ -279,7 +279,7 @@ func azureGiven(patience time.Duration, address string, where *azureblob.Service
 		ClientOptions: policy.ClientOptions{Transport: &http.Client{Timeout: patience}},
 	})
 	if err != nil {
-		return nil, errors.New("AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET are not those of an application")
+		return nil, errors.New("AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET are not valid for an application")
 	}
 	return container.NewClient(address, identity, &o)
 }
@@ -287,7 +287,7 @@ func azureGiven(patience time.Duration, address string, where *azureblob.Service
 func azureByKey(address, account, key string, o container.ClientOptions) (*container.Client, error) {
 	shared, err := container.NewSharedKeyCredential(account, key)
 	if err != nil {
-		return nil, errors.New("AZURE_STORAGE_KEY is not the key of an account, in base64")
+		return nil, errors.New("AZURE_STORAGE_KEY is not an account key in base64")
 	}
 	return container.NewClientWithSharedKeyCredential(address, shared, &o)
 }

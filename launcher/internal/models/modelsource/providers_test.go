@@ -96,7 +96,7 @@ func TestAProviderThatIsNotThereOrSilentIsToldInWords(t *testing.T) {
 	})
 	for uri := range theirs(t, hangs.URL) {
 		_, err := source(t, uri, Options{Stall: 300 * time.Millisecond}).Resolve(t.Context())
-		require.ErrorContains(t, err, "nothing came for too long", uri)
+		require.ErrorContains(t, err, "sent nothing for too long", uri)
 		assert.NotContains(t, err.Error(), "hidden", uri)
 	}
 }
@@ -110,7 +110,7 @@ func TestABucketsAddressIsAFoldersName(t *testing.T) {
 	require.ErrorContains(t, err, "names no bucket")
 	for uri, remedy := range theirs(t, "http://127.0.0.1:1") {
 		_, err := New(uri, Options{Stall: options.Stall, Token: "secret"})
-		require.ErrorContains(t, err, "a token is for https and the hub")
+		require.ErrorContains(t, err, "a token can be used only for https and the hub")
 		require.ErrorContains(t, err, remedy)
 	}
 }
@@ -300,7 +300,7 @@ func TestAListThatDoesNotEndIsLeft(t *testing.T) {
 	n, err := io.Copy(io.Discard, resp.Body)
 	assert.LessOrEqual(t, n, int64(maxListing))
 	err = call.error(ctx, err)
-	require.ErrorContains(t, err, "not of a file")
+	require.ErrorContains(t, err, "more than the limit of")
 	assert.Equal(t, fetchapi.ReasonInvalid, reasonOf(t, err))
 }
 
@@ -469,12 +469,12 @@ func TestAManifestOfARegistryThatIsNoModelIsRefused(t *testing.T) {
 	}
 	const titled = `"org.opencontainers.image.title": "model"`
 	for name, c := range map[string]struct{ kind, layers, says string }{
-		"an image":                  {"", layer("application/vnd.oci.image.layer.v1.tar+gzip", ""), "it is no artifact whose layers are files"},
+		"an image":                  {"", layer("application/vnd.oci.image.layer.v1.tar+gzip", ""), "the layers of this artifact are not files"},
 		"an archive":                {"", layer("application/vnd.cncf.model.weight.v1.tar", titled), "is an archive"},
 		"a folder of ORAS":          {"", layer("application/x", titled+`, "io.deis.oras.content.unpack": "true"`), "is an archive"},
 		"an index":                  {ocispec.MediaTypeImageIndex, "", "an index of several artifacts"},
 		"a name that is not UTF-8":  {"", layer("application/x", "\"org.opencontainers.image.title\": \"a\xff\""), "not UTF-8"},
-		"another hash":              {"", `{"digest": "sha512:` + strings.Repeat("a", 128) + `", "annotations": {` + titled + `}}`, "only sha256"},
+		"another hash":              {"", `{"digest": "sha512:` + strings.Repeat("a", 128) + `", "annotations": {` + titled + `}}`, "knows only sha256"},
 		"a type that is no archive": {"", layer("application/x.start", titled), ""},
 		"ModelPack":                 {"", layer("application/vnd.cncf.model.weight.v1.raw", `"org.cncf.model.filepath": "model"`), ""},
 	} {

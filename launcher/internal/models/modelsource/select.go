@@ -8,16 +8,16 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// selected is a source of which some of the files are meant.
+// selected is a source with a selection of its files.
 type selected struct {
 	Source
 	modelref.Selection
 	note func(text string)
-	at   []int // of each file that is meant: which of the source's it is
+	at   []int // the index of each selected file among the source's files
 }
 
-// Select gives the files of a source that a clean selection takes. note is told of
-// patterns that exclude nothing.
+// Select returns a source with only the files that a clean selection takes. It calls note
+// for each pattern that excludes nothing.
 func Select(s Source, selection modelref.Selection, note func(text string)) Source {
 	if selection.All() {
 		return s
@@ -45,7 +45,7 @@ func (s *selected) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		}
 	}
 	if len(m.Files) == 0 {
-		return nil, invalid("no file of %s is left by %s; it has %s", m.URI, s.Selection, names(all))
+		return nil, invalid("the selection %[2]s takes no file of %[1]s; it has %[3]s", m.URI, s.Selection, names(all))
 	}
 	for _, pattern := range s.Exclude {
 		if !matchesAny(pattern, all) {

@@ -44,8 +44,8 @@ func TestSomeOfTheFilesOfASourceAreGiven(t *testing.T) {
 
 	for says, c := range map[string]struct{ include, exclude []string }{
 		"matches --include *.gguf; it has config.json, model.bin, model.safetensors, original/params.json": {[]string{"*.json", "*.gguf"}, nil},
-		"is left by --exclude *; it has":                {nil, []string{"*"}},
-		"is left by --include *.bin --exclude model*; ": {[]string{"*.bin"}, []string{"model*"}},
+		"the selection --exclude * takes no file of":                                                       {nil, []string{"*"}},
+		"the selection --include *.bin --exclude model* takes no file of":                                  {[]string{"*.bin"}, []string{"model*"}},
 	} {
 		s, _ := selected(c.include, c.exclude)
 		_, err := s.Resolve(t.Context())

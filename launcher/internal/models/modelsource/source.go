@@ -14,24 +14,24 @@ import (
 
 // Source is a model where it comes from.
 type Source interface {
-	// Resolve says what the model consists of now.
+	// Resolve returns the manifest of the model as it is now.
 	Resolve(ctx context.Context) (*fetchapi.Manifest, error)
-	// Open reads the n-th file of the manifest that Resolve gave last, from offset on.
-	// The error is ErrChanged when the file is another since.
+	// Open reads the n-th file of the manifest that Resolve returned last, from offset on.
+	// The error is ErrChanged if the file has changed since.
 	Open(ctx context.Context, n int, offset int64) (*Stream, error)
 }
 
 // Stream is a file that is being read.
 type Stream struct {
 	io.ReadCloser
-	Offset int64 // where it begins: as asked for, or 0 where the source cannot do that
+	Offset int64 // where it begins: as asked for, or 0 if the source cannot begin there
 	Size   int64 // of the whole file, as the source says now; -1: it does not say
 }
 
-// ErrChanged says that the source is not what Resolve saw any more.
+// ErrChanged says that the source has changed since Resolve.
 var ErrChanged = errors.New("the source has changed since the fetch began")
 
-// TemporaryError is one that another try may not meet.
+// TemporaryError is an error after which another try may succeed.
 type TemporaryError struct {
 	Cause error
 	After time.Duration // how long the source asks to wait; 0: it does not say
@@ -50,20 +50,20 @@ type Options struct {
 	Claims      map[string]string // where claims are mounted, by their names
 	HubEndpoint string            // address of the hub; "" means https://huggingface.co
 	Stall       time.Duration     // how long a source may be silent
-	Programs    map[string]string // by scheme, those that are sources for schemes which are not here
-	Note        func(text string) // told what such a program says to people
+	Programs    map[string]string // the programs that are sources for other schemes, by scheme
+	Note        func(text string) // called with the notes of such a program for people
 }
 
-// remedy is what helps whom a source refuses: own, where the credentials are the
+// remedy returns what to do if the source refuses access: own, if the credentials are the
 // process's own.
 func (o Options) remedy(own string) string {
 	if o.Credentials != nil {
-		return "the credentials that were given may not read it: have them given the right, or give others"
+		return "the given credentials may not read it: give them the right to read it, or give other credentials"
 	}
 	return own
 }
 
-// New gives the source of an address. It asks nobody yet.
+// New returns the source of an address. It sends no request yet.
 func New(uri string, o Options) (Source, error) {
 	u, err := fetchapi.ParseAddress(uri)
 	if err != nil {
@@ -87,7 +87,7 @@ func New(uri string, o Options) (Source, error) {
 	if path, ok := o.Programs[u.Scheme]; ok {
 		return newProgram(uri, u.Scheme, path, o)
 	}
-	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path, file:///folder, pvc://claim/folder, s3://bucket/folder, gs://bucket/folder, azblob://container/folder or oci://registry/repository:tag, or of a scheme that a program is the source of (--model-source)", uri)
+	return nil, invalid("unknown scheme of the address %q; write the address as hf://org/name@revision, https://host/path, file:///folder, pvc://claim/folder, s3://bucket/folder, gs://bucket/folder, azblob://container/folder or oci://registry/repository:tag, or use a scheme that has a program as its source (--model-source)", uri)
 }
 
 func reasonf(reason, format string, args ...any) error {

@@ -16,7 +16,7 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// web is one file at a server; or, where the address ends with a slash, those that
+// web is one file at a server. If the address ends with a slash, it is the files that
 // manifest.json there lists: {"files": [{"path", "size", "sha256"}]}.
 type web struct {
 	*caller
@@ -41,14 +41,14 @@ func (s *web) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	if s.isFolder() {
 		return s.resolveFolder(ctx)
 	}
-	// GET, of which nothing is read: hosts that are redirected to may refuse HEAD.
+	// GET without reading the body: after a redirect, a host may refuse HEAD.
 	resp, err := s.do(ctx, s.address.String(), nil, http.StatusOK)
 	if err != nil {
 		return nil, err
 	}
 	_ = resp.Body.Close()
 	if resp.ContentLength < 0 {
-		return nil, invalid("%s does not say how large the file is, so that no room can be kept for it", s.address.Host)
+		return nil, invalid("%s gives no size for the file, so no room can be promised for it", s.address.Host)
 	}
 	s.tag = tagOf(resp.Header)
 	s.files = []fetchapi.File{{Path: path.Base(s.address.Path), Size: resp.ContentLength}}
@@ -71,11 +71,11 @@ func (s *web) resolveFolder(ctx context.Context) (*fetchapi.Manifest, error) {
 	}
 	var list struct{ Files []fetchapi.File }
 	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, invalid("%s is no list of files: %v", address, err)
+		return nil, invalid("cannot read %s as a list of files: %v", address, err)
 	}
 	for _, f := range list.Files {
 		if f.SHA256 == "" {
-			return nil, invalid("%s has no sha256 of %q", address, f.Path)
+			return nil, invalid("%s has no sha256 for the file %q", address, f.Path)
 		}
 	}
 	s.files = list.Files
@@ -85,7 +85,7 @@ func (s *web) resolveFolder(ctx context.Context) (*fetchapi.Manifest, error) {
 
 func (s *web) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	if !s.isFolder() {
-		if s.tag == "" { // nobody could tell whether the rest is of the same file
+		if s.tag == "" { // the rest could be of another file
 			offset = 0
 		}
 		return s.open(ctx, s.address.String(), offset, s.tag)
@@ -98,7 +98,7 @@ func (s *web) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	return stream, err
 }
 
-// escaped makes a path that JoinPath takes as it stands.
+// escaped escapes a path, so that JoinPath keeps it as it is.
 func escaped(name string) string {
 	parts := strings.Split(name, "/")
 	for n := range parts {

@@ -56,11 +56,11 @@ func (c Claims) Folder(address string) (string, error) {
 	claim, below, _ := strings.Cut(strings.TrimPrefix(address, fetchapi.ClaimScheme), "/")
 	dir, ok := c[claim]
 	if !ok {
-		has := "it has none"
+		has := "it has no claims"
 		if len(c) > 0 {
-			has = "it has " + strings.Join(slices.Sorted(maps.Keys(c)), ", ")
+			has = "it has the claims " + strings.Join(slices.Sorted(maps.Keys(c)), ", ")
 		}
-		return "", fmt.Errorf("this launcher has no claim %q, %s: name it in spec.modelCache.claims of its LauncherConfig, or by --model-claims", claim, has)
+		return "", fmt.Errorf("this launcher has no claim %q (%s); name it in spec.modelCache.claims of its LauncherConfig, or by --model-claims", claim, has)
 	}
 	name := path.Clean("/" + below)
 	if err := isFolder(dir, strings.TrimPrefix(name, "/")); err != nil {

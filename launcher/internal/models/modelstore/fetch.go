@@ -28,7 +28,7 @@ type Fetch struct {
 }
 
 // ErrThere says that the whole version is in the store already.
-var ErrThere = errors.New("the model is there")
+var ErrThere = errors.New("the store has the whole model already")
 
 // FetchingError says that a version is being fetched already.
 type FetchingError struct{ Key, Model string }
@@ -102,7 +102,7 @@ func (s *Store) fetching(key string) *Fetch {
 func (s *Store) blobs() (map[string]bool, error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
 	if err != nil {
-		return nil, fmt.Errorf("cannot look which files the model store has: %w", err)
+		return nil, fmt.Errorf("cannot list the files of the model store: %w", err)
 	}
 	names := map[string]bool{}
 	for _, e := range entries {
@@ -154,7 +154,7 @@ func (s *Store) checkFits(f *Fetch, left, freed int64) error {
 		return err
 	}
 	used += left
-	for _, bytes := range mends { // a damaged blob goes when its new file is published
+	for _, bytes := range mends { // a damaged blob is removed when its new file is published
 		used -= bytes
 	}
 	size, free, err := s.disk(s.dir)
@@ -207,7 +207,7 @@ func (f *Fetch) GiveUp(drop bool) error {
 		end = os.RemoveAll
 	}
 	if err := end(f.staging); err != nil {
-		return fmt.Errorf("cannot give back the room of what was fetched: %w", err)
+		return fmt.Errorf("cannot free the room of an ended fetch: %w", err)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func TestInvalidRefsAreNotFollowedAndStopNothing(t *testing.T) {
 	require.NoError(t, err)
 	v := putRef(t, s, "hf://org/name", "aaaa", "main", twoFiles)
 	for _, ref := range []string{"../../../../victim", "..", ".", "/victim", "a//b", "a\x00b", strings.Repeat("x", 300)} {
-		require.ErrorContains(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Ref: ref, Since: time.Now()}), "no name of a version", "%q", ref)
+		require.ErrorContains(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Ref: ref, Since: time.Now()}), "cannot be the name of a version", "%q", ref)
 	}
 	for name, text := range map[string]string{ // as an earlier launcher may have written them
 		"out":  `{"id": "` + v.Key + `", "uri": "hf://org/name", "ref": "../../../../victim"}`,

@@ -53,12 +53,12 @@ func (s *Store) rebuildHubFor(uri string) error {
 	}
 	entries, err := os.ReadDir(s.HubCache())
 	if err != nil {
-		return fmt.Errorf("cannot list what the hub's layout shows: %w", err)
+		return fmt.Errorf("cannot list the models in the hub's layout: %w", err)
 	}
 	for _, e := range entries {
 		if len(models[e.Name()]) == 0 {
 			if err := s.moveToTrash(filepath.Join(s.HubCache(), e.Name())); err != nil {
-				return fmt.Errorf("cannot take a model out of the hub's layout: %w", err)
+				return fmt.Errorf("cannot remove a model from the hub's layout: %w", err)
 			}
 		}
 	}

@@ -79,7 +79,7 @@ func (u *User) Lease(key, holder string) error {
 		err = os.Rename(filepath.Join(u.dir, leasesDir, newRecord), u.leaseFile(holder))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot note that %s uses the model %s: %w", holder, v.Manifest.URI, err)
+		return fmt.Errorf("cannot record that %s uses the model %s: %w", holder, v.Manifest.URI, err)
 	}
 	u.use(key)
 	return nil
@@ -105,7 +105,7 @@ func (r *Reader) lockLeases() (unlock func(), err error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot lock the leases of models, which takes the right to write in %s: %w", filepath.Join(r.dir, leasesDir), err)
+		return nil, fmt.Errorf("cannot lock the leases of models: this process must be able to write in %s: %w", filepath.Join(r.dir, leasesDir), err)
 	}
 	return sync.OnceFunc(func() { _ = f.Close() }), nil // nothing was written, so no error matters
 }
@@ -166,7 +166,7 @@ func (u *User) leaseFile(holder string) string {
 func (r *Reader) leases() ([]lease, error) {
 	files, err := os.ReadDir(filepath.Join(r.dir, leasesDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("cannot look who uses models: %w", err)
+		return nil, fmt.Errorf("cannot list the leases of models: %w", err)
 	}
 	var all []lease
 	for _, f := range files {
@@ -178,7 +178,7 @@ func (r *Reader) leases() ([]lease, error) {
 			continue // the lease was released meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("cannot read who uses a model: %w", err)
+			return nil, fmt.Errorf("cannot read a lease of a model: %w", err)
 		}
 		all = append(all, l)
 	}
@@ -221,7 +221,7 @@ func (s *Store) removeOldLeases() error {
 			continue
 		}
 		if err := os.RemoveAll(l.path); err != nil {
-			return fmt.Errorf("cannot drop a lease of before the machine was started: %w", err)
+			return fmt.Errorf("cannot remove a lease from before the machine's restart: %w", err)
 		}
 	}
 	return nil

@@ -63,7 +63,7 @@ func (f *Fetch) publish(m *fetchapi.Manifest) error {
 	}
 	for _, file := range m.Files {
 		if file.SHA256 == "" {
-			return fmt.Errorf("%s has no hash", file.Path)
+			return fmt.Errorf("the manifest has no hash of %s", file.Path)
 		}
 	}
 	if s.isWhole(m.Key()) {
@@ -184,7 +184,7 @@ func (f *Fetch) takeBlob(file fetchapi.File) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s was not fetched as a file", file.Path)
 	case info.Size() != file.Size:
-		return fmt.Errorf("%s was fetched with %d bytes and should have %d", file.Path, info.Size(), file.Size)
+		return fmt.Errorf("%s was fetched with %d bytes, but should have %d", file.Path, info.Size(), file.Size)
 	}
 	if err := os.Chmod(fetched, 0o444); err != nil {
 		return err

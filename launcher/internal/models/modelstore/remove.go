@@ -14,24 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InUseError says whose leases keep a version from being removed.
+// InUseError says that leases keep a version from being removed, and names their holders.
 type InUseError struct {
 	Model   string
 	Holders []string
 }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("cannot remove %s: it is in use by %s; end that first", e.Model, strings.Join(e.Holders, ", "))
+	return fmt.Sprintf("cannot remove %s: it is in use by %s; end its users first", e.Model, strings.Join(e.Holders, ", "))
 }
 
-// WantedError says which other holders want a version that a caller would remove.
+// WantedError says that other holders want a version that a caller would remove.
 type WantedError struct {
 	Model   string
 	Holders []string
 }
 
 func (e *WantedError) Error() string {
-	return fmt.Sprintf("cannot remove %s: it is wanted by %s, which would have it fetched again; remove that first", e.Model, strings.Join(e.Holders, ", "))
+	return fmt.Sprintf("cannot remove %s: it is wanted by %s, and would be fetched again; remove its holders first", e.Model, strings.Join(e.Holders, ", "))
 }
 
 // Remove removes a version and its fetched files. It fails when the version has a lease
@@ -100,7 +100,7 @@ func (s *Store) moveVersionToTrash(v *Version) error {
 		return &InUseError{Model: v.Manifest.URI, Holders: holders}
 	}
 	if s.fetching(v.Key) != nil {
-		return fmt.Errorf("cannot remove the model: %w; end that first", &FetchingError{Key: v.Key, Model: v.Manifest.URI})
+		return fmt.Errorf("cannot remove the model: %w; cancel that pull first", &FetchingError{Key: v.Key, Model: v.Manifest.URI})
 	}
 	for _, path := range []string{s.version(v.Key), s.staging(v.Key)} {
 		if err := s.moveToTrash(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -115,7 +115,7 @@ func (s *Store) moveVersionToTrash(v *Version) error {
 func (s *Store) removeUnmarked() error {
 	entries, err := os.ReadDir(filepath.Join(s.dir, modelsDir))
 	if err != nil {
-		return fmt.Errorf("cannot look for what is no model: %w", err)
+		return fmt.Errorf("cannot look for folders without a mark: %w", err)
 	}
 	for _, e := range entries {
 		path := s.version(e.Name())
@@ -127,7 +127,7 @@ func (s *Store) removeUnmarked() error {
 			err = s.moveToTrash(path)
 		}
 		if err != nil {
-			return fmt.Errorf("cannot throw away %s, which has no mark: %w", path, err)
+			return fmt.Errorf("cannot remove %s, which has no mark: %w", path, err)
 		}
 	}
 	return nil
@@ -147,11 +147,11 @@ const trashPrefix = "trash-"
 func (s *Store) emptyTrash() error {
 	left, err := filepath.Glob(filepath.Join(s.dir, stagingDir, trashPrefix+"*"))
 	if err != nil {
-		return fmt.Errorf("cannot look for what was thrown away: %w", err)
+		return fmt.Errorf("cannot list the trash of the model store: %w", err)
 	}
 	for _, path := range left {
 		if err := os.RemoveAll(path); err != nil {
-			return fmt.Errorf("cannot free the room of what was removed: %w", err)
+			return fmt.Errorf("cannot empty the trash of the model store: %w", err)
 		}
 	}
 	return nil
@@ -170,7 +170,7 @@ func (s *Store) removeUnusedBlobs() error {
 	}
 	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
 	if err != nil {
-		return fmt.Errorf("cannot look for files that no model uses: %w", err)
+		return fmt.Errorf("cannot list the files of the model store: %w", err)
 	}
 	for _, e := range entries {
 		var stat unix.Stat_t

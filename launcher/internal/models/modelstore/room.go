@@ -46,7 +46,7 @@ func (s *Store) makeRoom(f *Fetch, mayEvict bool) error {
 	}
 	for _, dir := range leftovers {
 		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("cannot free the room of what was broken off: %w", err)
+			return fmt.Errorf("cannot remove the leftovers of an interrupted fetch: %w", err)
 		}
 	}
 	return s.checkFits(f, 0, 0)
@@ -54,7 +54,7 @@ func (s *Store) makeRoom(f *Fetch, mayEvict bool) error {
 
 // evict evicts as many versions as a fetch needs to fit. left is how many bytes of
 // leftovers are removed too. If the fetch would not fit, or mayEvict is not set, evict
-// returns full, to which it adds what is in the way. No lease can be taken meanwhile.
+// returns full, to which it adds the versions that stay. No lease can be taken meanwhile.
 func (s *Store) evict(f *Fetch, left int64, full *CapacityError, mayEvict bool) error {
 	unlock, err := s.lockLeases()
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Store) findEvictable() (*evictable, error) {
 // whoKeeps returns who keeps a version, in words; empty: nobody does.
 func (s *Store) whoKeeps(v *Version) (why string, err error) {
 	if s.fetching(v.Key) != nil {
-		return "being fetched anew", nil
+		return "being fetched again", nil
 	}
 	holders, err := s.Holders(v.Key)
 	if len(holders) > 0 || err != nil {
@@ -218,21 +218,21 @@ func (e *CapacityError) Error() string {
 	remedy := "raise the limit"
 	if e.Disk {
 		remedy = "choose another folder"
-		fmt.Fprintf(&b, "the model takes %s, and the disk has %s free, of which %s are promised to others that are being fetched", bytesText(e.Needed), bytesText(e.Limit), bytesText(e.Pending))
+		fmt.Fprintf(&b, "the model takes %s, and the disk has %s free, of which %s are promised to other fetches", bytesText(e.Needed), bytesText(e.Limit), bytesText(e.Pending))
 	} else {
-		fmt.Fprintf(&b, "the model takes %s, and of the limit of %s are %s in use and %s promised to others that are being fetched", bytesText(e.Needed), bytesText(e.Limit), bytesText(e.Used), bytesText(e.Pending))
+		fmt.Fprintf(&b, "the model takes %s, but of the limit of %s, %s are in use and %s are promised to other fetches", bytesText(e.Needed), bytesText(e.Limit), bytesText(e.Used), bytesText(e.Pending))
 	}
 	if len(e.Kept) > 0 {
-		fmt.Fprintf(&b, "; what stays: %s", strings.Join(e.Kept[:min(maxKept, len(e.Kept))], "; "))
+		fmt.Fprintf(&b, "; these models stay: %s", strings.Join(e.Kept[:min(maxKept, len(e.Kept))], "; "))
 	}
 	if more := len(e.Kept) - maxKept; more > 0 {
-		fmt.Fprintf(&b, "; and %d others", more)
+		fmt.Fprintf(&b, "; and %d more", more)
 	}
 	if e.Low > 0 {
-		fmt.Fprintf(&b, "; that is what %d%% of it leave, beyond which no model is fetched that is only kept while there is room (retention lru)", e.Low)
+		fmt.Fprintf(&b, "; only %d%% of it count, because a model with retention lru is not fetched beyond the low watermark", e.Low)
 	}
 	if e.Idle > 0 {
-		fmt.Fprintf(&b, "; %s of models that nobody uses could go, and do not for a model that itself is only kept while there is room (retention lru)", bytesText(e.Idle))
+		fmt.Fprintf(&b, "; %s of unused models could be evicted, but not for a model with retention lru", bytesText(e.Idle))
 	}
 	fmt.Fprintf(&b, "; remove models, or %s", remedy)
 	return b.String()

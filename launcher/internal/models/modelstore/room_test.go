@@ -132,7 +132,7 @@ func TestKeptModelsAreNotEvictedNorOthersInVain(t *testing.T) {
 			require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Retention: Keep}))
 			want(t, s, v, "", "", time.Time{}) // it is pulled again, and nothing said of it
 		}},
-		"it is being fetched again": {"x://old (60 bytes), being fetched anew", func(t *testing.T, s *Store, v Version) {
+		"it is being fetched again": {"x://old (60 bytes), being fetched again", func(t *testing.T, s *Store, v Version) {
 			require.NoError(t, os.Remove(filepath.Join(s.Files(v.Key), "w")))
 			m, _ := manifest("x://old", "1", sized("old", 60))
 			_, err := s.Admit(m, Want{})
@@ -149,7 +149,7 @@ func TestKeptModelsAreNotEvictedNorOthersInVain(t *testing.T) {
 			_, err = admit(t, s, 41, Want{})
 			var full *CapacityError
 			require.ErrorAs(t, err, &full)
-			require.ErrorContains(t, err, "what stays: x://old")
+			require.ErrorContains(t, err, "these models stay: x://old")
 			require.ErrorContains(t, err, c.says)
 			after, err := s.Used()
 			require.NoError(t, err)
@@ -207,7 +207,7 @@ func TestLRUModelEvictsNoOther(t *testing.T) {
 		_, err := admit(t, s, 60, cached)
 		var full *CapacityError
 		require.ErrorAs(t, err, &full)
-		require.ErrorContains(t, err, "60 bytes of models that nobody uses could go, and do not for a model that itself is only kept while there is room")
+		require.ErrorContains(t, err, "60 bytes of unused models could be evicted, but not for a model with retention lru")
 		assert.Equal(t, []string{"first"}, there(t, s))
 	}
 	_, err := admit(t, s, 40, cached)

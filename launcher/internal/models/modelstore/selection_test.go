@@ -64,7 +64,7 @@ func TestSelectionsOfOneRevisionAreVersionsThatShareFiles(t *testing.T) {
 	}
 	assert.Equal(t, []string{"README.md", "config.json", "model.safetensors", "pytorch_model.bin"}, shown(), "as the hub's own client would have it")
 	_, err = s.Find("org/name")
-	require.ErrorContains(t, err, "say which")
+	require.ErrorContains(t, err, "is ambiguous")
 	require.NoError(t, s.Remove(pickled.Key, ""))
 	assert.Equal(t, []string{"config.json", "model.safetensors"}, shown())
 	require.NoError(t, s.Verify(safe.Key))
@@ -91,7 +91,7 @@ func TestEngineGetsOnlySelectionsWithAllItNeeds(t *testing.T) {
 	for _, name := range []string{"org/name", "hf://org/name@c0ffee"} {
 		_, err := s.Wanted(name, "")
 		require.ErrorAs(t, err, &lacking, name)
-		require.ErrorContains(t, err, "the store has "+name+" only in selections of its files, without what an engine may need: "+tokens.Key+" leaves out model.safetensors and 1 more; pull it without --include and --exclude, or name the id")
+		require.ErrorContains(t, err, "the store has "+name+" only in selections that lack files which an engine may need: "+tokens.Key+" leaves out model.safetensors and 1 more; pull it without --include and --exclude, or name the id")
 	}
 	v, err := s.Wanted(tokens.Key, "")
 	require.NoError(t, err, "by its id it is meant as it is")

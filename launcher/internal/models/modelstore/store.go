@@ -75,7 +75,7 @@ type Options struct {
 type LockedError struct{ Dir string }
 
 func (e *LockedError) Error() string {
-	return fmt.Sprintf("cannot change the model store %s: another process owns it; wait until that has ended, or choose another folder", e.Dir)
+	return fmt.Sprintf("cannot change the model store %s: another process owns it; wait until that process has ended, or choose another folder", e.Dir)
 }
 
 // Read makes a reader of a store. A missing folder is an empty store.
@@ -160,14 +160,14 @@ func (s *Store) repair() error {
 func (s *Store) repairStaging() error {
 	fetches, err := os.ReadDir(filepath.Join(s.dir, stagingDir))
 	if err != nil {
-		return fmt.Errorf("cannot look for what was not published: %w", err)
+		return fmt.Errorf("cannot list the staging folders of the model store: %w", err)
 	}
 	for _, f := range fetches {
 		if !f.IsDir() {
 			continue
 		}
 		if err := s.undoPublication(filepath.Join(s.dir, stagingDir, f.Name())); err != nil {
-			return fmt.Errorf("cannot take back what was not published: %w", err)
+			return fmt.Errorf("cannot undo an unfinished publication: %w", err)
 		}
 	}
 	return nil

@@ -81,15 +81,15 @@ func TestDamagedModelIsNotServedAndIsFetchedAgain(t *testing.T) {
 		}, "is missing"},
 		"a file is shortened": {func(t *testing.T, dir string) {
 			require.NoError(t, os.Truncate(filepath.Join(dir, weights), 3))
-		}, "has 3 bytes and should have 7"},
+		}, "has 3 bytes, but should have 7"},
 		"a byte is altered": {func(t *testing.T, dir string) {
 			require.NoError(t, os.Chmod(filepath.Join(dir, weights), 0o644))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, weights), []byte("wEights"), 0o644))
-		}, "was written to"},
+		}, "was changed after its publication"},
 		"a file is a link": {func(t *testing.T, dir string) {
 			require.NoError(t, os.Remove(filepath.Join(dir, weights)))
 			require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(dir, weights)))
-		}, "is not a file any more"},
+		}, "is no longer a regular file"},
 		"the manifest is cut": {func(t *testing.T, dir string) {
 			require.NoError(t, os.Truncate(filepath.Join(dir, markFile), 20))
 		}, "manifest is damaged"},
@@ -138,7 +138,7 @@ func TestVerifyFindsChangedByte(t *testing.T) {
 	require.NoError(t, got.Damage)
 	require.ErrorContains(t, s.Verify(v.Key), "model.safetensors has the sha256")
 	got, _ = s.Version(v.Key)
-	require.ErrorContains(t, got.Damage, "was written to", "what was found stays known")
+	require.ErrorContains(t, got.Damage, "was changed after its publication", "what was found stays known")
 	put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	require.NoError(t, s.Verify(v.Key))
 }
@@ -415,8 +415,8 @@ func TestEngineGetsVersionItsArgumentsMean(t *testing.T) {
 		"a tag of an address":                    {"hf://org/name@v2", "", tagged.Key, ""},
 		"an id":                                  {tagged.Key, "", tagged.Key, ""},
 		"an address without branches":            {"https://host/m@1", "", web.Key, ""},
-		"a revision that is not there":           {"org/name", "v9", "", "the store has org/name in the revisions cccc, bbbb, aaaa, and not in v9"},
-		"a model without its main branch":        {"org/tagged", "", "", "in the revisions dddd, and not in main"},
+		"a revision that is not there":           {"org/name", "v9", "", "the store has org/name in the revisions cccc, bbbb, aaaa, but not in v9"},
+		"a model without its main branch":        {"org/tagged", "", "", "in the revisions dddd, but not in main"},
 		"a model that is not there":              {"org/nam", "", "", "no model"},
 		"the beginning of a name":                {"org", "", "", "no model"},
 	} {
@@ -485,7 +485,7 @@ func TestModelIsFoundByNameAddressAndID(t *testing.T) {
 	}
 	put(t, s, "hf://org/name", "decaf", twoFiles)
 	_, err = s.Find("org/name")
-	require.ErrorContains(t, err, "say which")
+	require.ErrorContains(t, err, "is ambiguous")
 	v, err := s.Find("org/name@c0ffee")
 	require.NoError(t, err)
 	assert.Equal(t, old.Key, v.Key)

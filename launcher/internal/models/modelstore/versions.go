@@ -27,7 +27,7 @@ type Version struct {
 	LastUse   time.Time         `json:"last_use"`  // the last lease, release, want or publication
 	Damage    error             `json:"-"`         // why it is not served; nil: it is whole
 	Wants     []Want            `json:"-"`         // the oldest first
-	Sub       string            `json:"-"`         // set by Wanted: the folder that is meant; empty: the whole version
+	Sub       string            `json:"-"`         // set by Wanted: the folder that the name means; empty: the whole version
 
 	nameMoved bool // the ref by which it was fetched means another version now
 }
@@ -36,7 +36,7 @@ type Version struct {
 type PartialError struct{ Fetched, Bytes int64 }
 
 func (e *PartialError) Error() string {
-	return fmt.Sprintf("%s of %s are fetched; a pull goes on from there", bytesText(e.Fetched), bytesText(e.Bytes))
+	return fmt.Sprintf("%s of %s are fetched; a pull resumes from there", bytesText(e.Fetched), bytesText(e.Bytes))
 }
 
 // Versions lists the published and the partial versions, the oldest first.
@@ -105,7 +105,7 @@ func (r *Reader) versionWithMark(key string, mark fs.FileInfo) (v Version) {
 	}
 	text, err := os.ReadFile(filepath.Join(r.version(key), markFile))
 	if err != nil {
-		v.Damage = fmt.Errorf("its manifest cannot be read: %w", err)
+		v.Damage = fmt.Errorf("cannot read its manifest: %w", err)
 		return v
 	}
 	if err := json.Unmarshal(text, &v.Manifest); err != nil {
@@ -179,13 +179,13 @@ func checkFile(path string, size int64) error {
 	case errors.Is(err, os.ErrNotExist):
 		return errors.New("is missing")
 	case err != nil:
-		return fmt.Errorf("cannot be looked at: %w", err)
+		return fmt.Errorf("cannot be examined: %w", err)
 	case !info.Mode().IsRegular():
-		return errors.New("is not a file any more")
+		return errors.New("is no longer a regular file")
 	case info.Size() != size:
-		return fmt.Errorf("has %d bytes and should have %d", info.Size(), size)
+		return fmt.Errorf("has %d bytes, but should have %d", info.Size(), size)
 	case !info.ModTime().Equal(blobTime):
-		return errors.New("was written to")
+		return errors.New("was changed after its publication")
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (r *Reader) Verify(key string) error {
 		case hash != f.SHA256:
 			now := time.Now()
 			_ = os.Chtimes(filepath.Join(r.Files(key), f.Path), now, now) // fails for a process that may only read
-			wrong = append(wrong, fmt.Errorf("its file %s has the sha256 %s and should have %s", f.Path, hash, f.SHA256))
+			wrong = append(wrong, fmt.Errorf("its file %s has the sha256 %s, but should have %s", f.Path, hash, f.SHA256))
 		}
 	}
 	return errors.Join(wrong...)
@@ -253,14 +253,14 @@ func (r *Reader) Find(name string) (Version, error) {
 	for _, v := range found {
 		keys = append(keys, v.Key)
 	}
-	return Version{}, fmt.Errorf("%q may be any of %s; say which", name, strings.Join(keys, ", "))
+	return Version{}, fmt.Errorf("%q is ambiguous: it may be any of %s; give one of these ids", name, strings.Join(keys, ", "))
 }
 
 // NotFoundError says that the store has no such model.
 type NotFoundError struct{ Dir, Name string }
 
 func (e *NotFoundError) Error() string {
-	return fmt.Sprintf("there is no model %q in %s; launcher models lists what there is", e.Name, e.Dir)
+	return fmt.Sprintf("there is no model %q in %s; launcher models lists the models", e.Name, e.Dir)
 }
 
 func (v *Version) hasName(name string) bool {

@@ -28,7 +28,7 @@ type OtherRevisionsError struct {
 }
 
 func (e *OtherRevisionsError) Error() string {
-	return fmt.Sprintf("the store has %s in the revisions %s, and not in %s", e.Model, strings.Join(e.There, ", "), e.Revision)
+	return fmt.Sprintf("the store has %s in the revisions %s, but not in %s", e.Model, strings.Join(e.There, ", "), e.Revision)
 }
 
 // LackingError says that the store has the model only in selections that lack files
@@ -48,7 +48,7 @@ func (e *LackingError) Error() string {
 		}
 		all = append(all, text)
 	}
-	return fmt.Sprintf("the store has %s only in selections of its files, without what an engine may need: %s; pull it without --include and --exclude, or name the id", e.Model, strings.Join(all, "; "))
+	return fmt.Sprintf("the store has %s only in selections that lack files which an engine may need: %s; pull it without --include and --exclude, or name the id", e.Model, strings.Join(all, "; "))
 }
 
 // Wanted returns the version that an engine has to serve. model is an address, the name

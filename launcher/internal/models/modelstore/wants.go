@@ -118,7 +118,7 @@ func (s *Store) writeWant(w Want) error {
 		err = syncDir(filepath.Join(s.dir, wantsDir))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot note who wants the model %s: %w", w.URI, err)
+		return fmt.Errorf("cannot record who wants the model %s: %w", w.URI, err)
 	}
 	return s.rebuildHubFor(w.URI) // the hub's layout shows versions by the refs of their wants
 }
@@ -182,7 +182,7 @@ func (s *Store) Unwant(key, holder string) error {
 func (r *Reader) wants() ([]Want, error) {
 	files, err := os.ReadDir(filepath.Join(r.dir, wantsDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("cannot look who wants models: %w", err)
+		return nil, fmt.Errorf("cannot list the wants of models: %w", err)
 	}
 	var all []Want
 	for _, f := range files {
@@ -194,7 +194,7 @@ func (r *Reader) wants() ([]Want, error) {
 			continue // the want was dropped meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("cannot read who wants a model: %w", err)
+			return nil, fmt.Errorf("cannot read a want of a model: %w", err)
 		}
 		all = append(all, w)
 	}
@@ -290,7 +290,7 @@ func (v *Version) Refs() map[string]time.Time {
 func (s *Store) removeWants(these []Want) error {
 	for _, w := range these {
 		if err := os.RemoveAll(w.path); err != nil {
-			return fmt.Errorf("cannot note that the model %s is not wanted any more: %w", w.URI, err)
+			return fmt.Errorf("cannot remove a want of the model %s: %w", w.URI, err)
 		}
 	}
 	return nil

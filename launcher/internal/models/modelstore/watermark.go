@@ -38,7 +38,7 @@ func (w Watermarks) isSet() bool { return w.High > 0 && w.High < 100 }
 func disk(dir string) (size, free int64, err error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
-		return 0, 0, fmt.Errorf("cannot tell how much room the disk of %s has: %w", dir, err)
+		return 0, 0, fmt.Errorf("cannot find out how much room the disk of %s has: %w", dir, err)
 	}
 	return int64(stat.Blocks) * stat.Bsize, int64(stat.Bavail) * stat.Bsize, nil
 }

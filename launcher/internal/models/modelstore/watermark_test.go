@@ -114,8 +114,8 @@ func TestLRUModelIsNotFetchedBeyondLowWatermark(t *testing.T) {
 	_, err = admit(t, s, 21, cached)
 	var full *CapacityError
 	require.ErrorAs(t, err, &full)
-	require.ErrorContains(t, err, "of the limit of 50 bytes are 30 bytes in use")
-	require.ErrorContains(t, err, "that is what 50% of it leave")
+	require.ErrorContains(t, err, "of the limit of 50 bytes, 30 bytes are in use")
+	require.ErrorContains(t, err, "only 50% of it count")
 	_, err = admit(t, s, 21, Want{})
 	require.NoError(t, err, "a person has what there is")
 

@@ -37,7 +37,7 @@ def receive(control):
     """Returns one frame and its descriptors; the frame is None at the end of the file."""
     head, fds, flags, _ = socket.recv_fds(control, 4, 32)
     if flags & socket.MSG_CTRUNC:
-        raise OSError("descriptors were lost on the way here: too many are open")
+        raise OSError("the kernel dropped descriptors of the request: too many are open")
     if len(head) < 4:
         return None, fds
     size = struct.unpack(">I", head)[0]
@@ -81,7 +81,7 @@ def fork(fds):
     os.waitpid(middle, 0)
     with open(reader, "rb") as report:
         answer = report.read()
-    return json.loads(answer) if answer else {"error": "the child ended before it began"}
+    return json.loads(answer) if answer else {"error": "the forked process ended before it reported its id"}
 
 
 def serve():

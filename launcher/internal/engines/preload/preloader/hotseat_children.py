@@ -29,7 +29,7 @@ def fork_children():
     on_cpu = current_platform.is_cpu()
     if not on_cpu and not try_fork():
         # vLLM makes torch ask NVML during the import (vllm/env_override.py).
-        raise Refusal("torch could not ask NVML for devices, has asked the runtime of CUDA, and so refuses CUDA to a forked process")
+        raise Refusal("torch could not ask NVML for devices and asked the CUDA runtime; after that, torch refuses CUDA in a forked process")
     decide = deciding_function()
     check_function(decide)
     chosen = os.environ.get(SWITCH)
@@ -49,7 +49,7 @@ def deciding_function():
             continue
         if inspect.isfunction(function):
             if inspect.signature(function).parameters:
-                raise UnknownEngine(f"get_mp_context{inspect.signature(function)} of {name} takes arguments, which is not known of it")
+                raise UnknownEngine(f"get_mp_context{inspect.signature(function)} of {name} takes arguments, but hotseat knows it only without any")
             return function
     raise UnknownEngine("this vLLM has no function get_mp_context, which decides how it makes its own processes")
 

@@ -100,7 +100,7 @@ def check_forkable(files, *fds):
         try_fork()
     names = threads()
     if names:
-        raise Refusal(f"{len(names)} more thread(s) run in it, and a fork would lose them: {', '.join(sorted(names))}")
+        raise Refusal(f"{len(names)} more thread(s) run in the preloader, and a fork would lose them: {', '.join(sorted(names))}")
     held = initialised_accelerator()
     if held:
-        raise Refusal(f"it holds an accelerator, which does not survive a fork: {held}")
+        raise Refusal(f"the preloader has initialised an accelerator, and a forked process could not use it: {held}")

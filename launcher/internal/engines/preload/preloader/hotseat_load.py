@@ -58,7 +58,7 @@ def check_script(order):
             case _:
                 modules = [None]
         if not all(module in ("re", "sys") or module and module.split(".")[0] == order["distribution"] for module in modules):
-            raise Refusal(f"line {statement.lineno} of {order['script']} does more than import {order['distribution']}, and a fork is made after it")
+            raise Refusal(f"line {statement.lineno} of {order['script']} does more than import {order['distribution']}, and a preloader imports before it runs the script")
     return compile(tree, order["script"], "exec")
 
 

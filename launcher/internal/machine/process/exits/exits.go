@@ -1,6 +1,6 @@
-// Package exits keeps a folder with one small file for each process that its reaper
-// saw exit, so that processes other than the parent can learn the exit code: a
-// launcher that was restarted is not the parent of the children it adopts.
+// Package exits keeps a folder with one small file for each process that was reaped. By
+// that file, other processes than the parent learn the exit code. A restarted launcher
+// needs it: it is not the parent of the processes that it adopts.
 package exits
 
 import (
@@ -108,8 +108,8 @@ func Find(dir, bootID string, pid int, start uint64) (entry Entry, ok bool) {
 	return entry, true
 }
 
-// Await is Find for a process whose reaper is about to write: it waits for
-// the entry until ctx ends.
+// Await is like Find, but waits until the reaper of the process has written the entry,
+// or ctx ends.
 func Await(ctx context.Context, dir, bootID string, pid int, start uint64) (entry Entry, ok bool) {
 	find := func() bool {
 		entry, ok = Find(dir, bootID, pid, start)

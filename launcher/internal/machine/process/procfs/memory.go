@@ -2,11 +2,11 @@ package procfs
 
 import "github.com/prometheus/procfs"
 
-// PSS is the main memory that a process holds, in bytes, each page divided among
-// the processes that share it (proc_pid_smaps(5), smaps_rollup); 0 when it cannot
-// be told. The kernel walks every page table of the process for it and keeps its
-// memory map locked meanwhile, which takes seconds for a large one: do not ask for
-// a process that anybody waits for.
+// PSS returns the main memory that a process holds, in bytes, or 0 if that cannot be
+// read. Each page is divided among the processes that share it (proc_pid_smaps(5),
+// smaps_rollup). The kernel walks every page table of the process and keeps its memory
+// map locked meanwhile. That takes seconds for a large process, so do not call PSS for a
+// process that serves requests.
 func PSS(pid int) uint64 {
 	process, err := procfs.NewProc(pid)
 	if err != nil {

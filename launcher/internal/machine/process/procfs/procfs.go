@@ -1,5 +1,5 @@
-// Package procfs reads from /proc, quickly, the little that watching process trees
-// needs: a stop reads all of /proc within its last milliseconds.
+// Package procfs quickly reads what the watch of process trees needs from /proc: a stop
+// reads all of /proc in its last milliseconds.
 package procfs
 
 import (
@@ -75,10 +75,10 @@ func read(pid int, buf []byte) (Stat, error) {
 	return parse(buf[:n])
 }
 
-// readInto reads with one call, which gives the whole of a stat file. Of a process that
-// ends meanwhile each call may fail with ESRCH: opening does when the process ends between
-// the lookup of its folder and the check of who may search that (proc_pid_permission in
-// the kernel's fs/proc/base.c).
+// readInto reads a whole stat file with one call. If the process ends meanwhile, each
+// call may fail with ESRCH. The open fails so if the process ends between the lookup of
+// its folder and the permission check (proc_pid_permission in the kernel's
+// fs/proc/base.c).
 func readInto(path string, buf []byte) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -97,7 +97,7 @@ func readInto(path string, buf []byte) (int, error) {
 	}
 }
 
-// gone has an error say that a process is no more by os.ErrNotExist alone.
+// gone turns the errors for a process that has ended into os.ErrNotExist.
 func gone(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return os.ErrNotExist

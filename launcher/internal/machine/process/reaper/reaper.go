@@ -11,9 +11,9 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 )
 
-// Reap reaps the ended children of this process, except those that skip is true of,
-// and calls tell with each one's last stat and wait status. It returns how many
-// were reaped.
+// Reap reaps the ended children of this process, except those for which skip returns
+// true. It calls tell with the last stat and the wait status of each child, and returns
+// how many it has reaped.
 func Reap(skip func(procfs.Stat) bool, tell func(procfs.Stat, syscall.WaitStatus)) (reaped int, err error) {
 	pids, err := procfs.Children()
 	if err != nil {
@@ -35,8 +35,8 @@ func Reap(skip func(procfs.Stat) bool, tell func(procfs.Stat, syscall.WaitStatus
 	return reaped, errors.Join(errs...)
 }
 
-// Wait reaps one child if that has ended; ok is false when it has not, or when the
-// process is no child.
+// Wait reaps a child if it has ended. ok is false if it has not ended, or if the process
+// is no child.
 func Wait(pid int) (status syscall.WaitStatus, ok bool, err error) {
 	for {
 		got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
