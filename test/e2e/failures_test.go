@@ -318,10 +318,9 @@ func TestAnEngineThatStandsStillFailsAndIsCleared(t *testing.T) {
 		n := NewNode(t, "--sleep-timeout", "500ms", "--wake-timeout", "500ms")
 		n.Awake("a", On(0))
 		n.Awake("b", On(1))
-		n.Sleep("b", 1)
-		for _, pid := range engines(n.SimFS) {
-			require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
-		}
+		slept := n.Call("POST", "/v2/vllm/instances/b/sleep", map[string]any{"timeout": patience.String()})
+		require.Equal(t, 200, slept.Status, "%s", slept.Body)
+		n.halt(engines(n.SimFS)...)
 		var both sync.WaitGroup
 		for id, verb := range map[string]string{"a": "sleep", "b": "wake"} {
 			both.Go(func() {
@@ -344,9 +343,7 @@ func TestAnEngineThatStandsStillFailsAndIsCleared(t *testing.T) {
 		t.Parallel()
 		n := NewNode(t, "--stop-grace", "300ms")
 		n.Awake("a", On(0))
-		for _, pid := range engines(n.SimFS) {
-			require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
-		}
+		n.halt(engines(n.SimFS)...)
 		n.Delete("a")
 		n.nothingLeft()
 	})

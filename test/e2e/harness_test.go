@@ -13,12 +13,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -237,6 +239,26 @@ func engines(simfs string) []int {
 		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
 		return exe != bin.launcher
 	}))
+}
+
+// halt stops processes by SIGSTOP, and returns when every thread of theirs stands. The
+// kernel hands the signal to one thread, and stops the others no sooner than that thread
+// runs: on a busy machine they answer requests meanwhile.
+func (n *Node) halt(pids ...int) {
+	n.t.Helper()
+	for _, pid := range pids {
+		require.NoError(n.t, syscall.Kill(pid, syscall.SIGSTOP))
+	}
+	for _, pid := range pids {
+		n.Eventually("every thread of the process stands", func() bool {
+			threads, err := procfs.AllThreads(pid)
+			require.NoError(n.t, err)
+			return !slices.ContainsFunc(threads, func(thread procfs.Proc) bool {
+				stat, err := thread.Stat()
+				return err != nil || stat.State != "T" // a thread that ends meanwhile is not listed the next time
+			})
+		})
+	}
 }
 
 func cmdline(pid int) string { return strings.Join(harness.ArgsOf(pid), " ") }

@@ -78,7 +78,7 @@ func TestAFetchGivesWayToEnginesAndNothingIsLeftOfItWhoeverIsKilled(t *testing.T
 			}
 			groups := groupsOfFetch(t, pid)
 			assert.Equal(t, !strings.Contains(n.Log(), "mode=none"), len(groups) > 0, "%s", n.Log())
-			require.NoError(t, unix.Kill(pid, unix.SIGSTOP)) // so that it does not end by itself
+			n.halt(pid) // so that it does not end by itself
 			n.Kill9()
 			n.Start()
 			assert.Empty(t, cmdline(pid), "the next launcher ends it")

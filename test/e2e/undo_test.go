@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"syscall"
 	"testing"
 	"time"
 
@@ -137,7 +136,7 @@ func TestAnEngineThatStandsStillDoesNotKeepWhoWasAwakeFromComingBack(t *testing.
 		answers <- answer
 	}()
 	b := n.Await("b", "waking")
-	require.NoError(t, syscall.Kill(b.PID, syscall.SIGSTOP))
+	n.halt(b.PID)
 	p := (<-answers).Problem(t)
 	assert.Equal(t, 504, p.Status)
 	assert.Equal(t, "wake", p.FailedPhase)

@@ -144,13 +144,13 @@ func (h *host) start(t *testing.T, name, role string) *child {
 }
 
 // startPair starts the instance "a" in a role of a parent, and gives its worker too
-// when both are ready.
+// when both run. The parent may be ready first: its start of the worker returns while the
+// kernel still sets up the worker's memory, and the worker shows no environment by then.
 func (h *host) startPair(t *testing.T, role string) (c *child, worker int) {
 	t.Helper()
 	c = h.start(t, "a", role)
-	worker = c.saysPID("worker")
-	c.says("ready")
-	return c, worker
+	said := c.saysAll("worker", "working", "ready")
+	return c, atoi(t, said["worker"])
 }
 
 func (h *host) begin(t *testing.T, c process.Command) *child {
