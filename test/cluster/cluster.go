@@ -108,7 +108,7 @@ func (c *Cluster) Helm(ctx context.Context, args ...string) ([]byte, error) {
 // client runs one of the programs that talk to the API server.
 func (c *Cluster) client(ctx context.Context, name string, stdin io.Reader, args []string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin(), name), append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)...)
-	cmd.Stdin, cmd.Env = stdin, c.caches()
+	cmd.Stdin, cmd.Env = stdin, append(c.caches(), "GOGC=off", "GOMEMLIMIT=512MiB") // it ends before a collection pays
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, exit.Stderr)

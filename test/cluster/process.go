@@ -68,6 +68,11 @@ func (c *Cluster) begin(ended chan<- error, name string, cmd *exec.Cmd) error {
 	return nil
 }
 
+// rareCollections let the Go programs of a cluster use memory in place of processor time,
+// which several clusters on one machine lack: at the defaults, an API server collects
+// garbage for a fifth of its time.
+var rareCollections = []string{"GOGC=300", "GOMEMLIMIT=512MiB"}
+
 // launch starts the process of a part, and writes its number down.
 func (c *Cluster) launch(name string, cmd *exec.Cmd) error {
 	log, err := c.log(name)
@@ -76,6 +81,9 @@ func (c *Cluster) launch(name string, cmd *exec.Cmd) error {
 	}
 	defer log.Close() // the part has its own copy
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
+	if cmd.Env == nil {
+		cmd.Env = append(os.Environ(), rareCollections...)
+	}
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	}

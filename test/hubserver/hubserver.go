@@ -33,6 +33,7 @@ type Hub struct {
 	token   string
 	open    bool             // what there is, is told without it
 	cut     map[string]int64 // bytes after which a file is cut off, once, by its name
+	held    map[string]hold  // likewise where an answer stands still
 	trouble []Trouble
 	seen    []Request
 }
@@ -81,7 +82,7 @@ func NewTLS(tb testing.TB, config *tls.Config, listen func() net.Listener) *Hub 
 
 func serve(tb testing.TB, start func(http.Handler) *httptest.Server) *Hub {
 	tb.Helper()
-	h := &Hub{models: map[string]*Model{}, cut: map[string]int64{}}
+	h := &Hub{models: map[string]*Model{}, cut: map[string]int64{}, held: map[string]hold{}}
 	own := start(h.noting(false, h.serve))
 	tb.Cleanup(own.Close)
 	h.content = start(h.noting(true, h.serveContent))
@@ -117,6 +118,22 @@ func (h *Hub) Cut(file string, after int64) {
 	h.cut[file] = after
 }
 
+// Hold has the next answer with the file stand still after so many bytes, until its client
+// goes away. The channel is closed when it does.
+func (h *Hub) Hold(file string, after int64) (stands <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := make(chan struct{})
+	h.held[file] = hold{after, c}
+	return c
+}
+
+// hold says after how many bytes an answer stands still, and what is closed then.
+type hold struct {
+	after  int64
+	stands chan struct{}
+}
+
 // Answer gives the next requests these answers.
 func (h *Hub) Answer(t ...Trouble) {
 	h.mu.Lock()
@@ -138,9 +155,19 @@ type counted struct {
 	http.ResponseWriter
 	sent  int64
 	limit int64 // after which the connection breaks; 0: none
+	hold  hold  // without a channel: the answer does not stand still
+	gone  <-chan struct{}
 }
 
 func (c *counted) Write(p []byte) (int, error) {
+	if c.hold.stands != nil && c.sent+int64(len(p)) > c.hold.after {
+		n, _ := c.ResponseWriter.Write(p[:c.hold.after-c.sent])
+		c.sent += int64(n)
+		_ = http.NewResponseController(c.ResponseWriter).Flush() // the client is there, or has gone
+		close(c.hold.stands)
+		<-c.gone
+		panic(http.ErrAbortHandler)
+	}
 	if c.limit > 0 && c.sent+int64(len(p)) > c.limit {
 		n, _ := c.ResponseWriter.Write(p[:c.limit-c.sent])
 		c.sent += int64(n)
@@ -310,7 +337,9 @@ func (h *Hub) send(w *counted, r *http.Request, file string, content []byte) {
 	h.mu.Lock()
 	w.limit = h.cut[file]
 	if r.Method == http.MethodGet {
+		w.hold, w.gone = h.held[file], r.Context().Done()
 		delete(h.cut, file)
+		delete(h.held, file)
 	}
 	h.mu.Unlock()
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))

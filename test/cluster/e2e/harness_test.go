@@ -230,7 +230,7 @@ func (s *site) ready(object string) {
 
 func (s *site) within(limit time.Duration, what string, so func() bool) {
 	s.t.Helper()
-	require.Eventually(s.t, so, limit, 20*time.Millisecond, what)
+	require.Eventually(s.t, so, limit, 100*time.Millisecond, what)
 }
 
 // eventually waits until so says yes.

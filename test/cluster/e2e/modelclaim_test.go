@@ -126,25 +126,23 @@ func TestAModelIsKeptOnAClaimThatIsMadeForItAndGoesWithIt(t *testing.T) {
 	const size = 2 << 20
 	s := newClaimSite(t)
 	s.hub.Put("org/mine", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte("{}"), "model.safetensors": bytes.Repeat([]byte("w"), size)}})
-	root, rate := int64(0), resource.MustParse("1Mi")
+	stands := s.hub.Hold("model.safetensors", size/2)
+	root := int64(0)
 	c := s.keep("mine", func(spec *v1alpha1.ModelCacheSpec) {
-		spec.ClaimTemplate, spec.Fetch.RunAsUser, spec.Fetch.BytesPerSecond = s.template("1Gi"), &root, &rate
+		spec.ClaimTemplate, spec.Fetch.RunAsUser = s.template("1Gi"), &root
 	})
 	assert.Contains(t, s.says("mine", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending), "has not been placed", "there is no volume yet")
 	s.volume("mine", "", "1Gi")
 
-	var pod corev1.Pod
-	s.eventually("a Pod fetches it", func() bool {
-		var pods corev1.PodList
-		require.NoError(t, s.api.List(t.Context(), &pods, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelModelCache: "mine"}))
-		if len(pods.Items) > 0 {
-			pod = pods.Items[0]
-		}
-		out, err := s.cluster.Kubectl(t.Context(), nil, "-n", s.ns, "logs", "job/mine-fetch")
-		return err == nil && bytes.Contains(out, []byte("are fetched"))
-	})
-	time.Sleep(time.Second)
-	require.NoError(t, s.api.Delete(t.Context(), &pod))
+	select {
+	case <-stands:
+	case <-time.After(patience.Wait()):
+		require.Fail(t, "no Pod fetches it")
+	}
+	var pods corev1.PodList
+	require.NoError(t, s.api.List(t.Context(), &pods, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelModelCache: "mine"}))
+	require.Len(t, pods.Items, 1)
+	require.NoError(t, s.api.Delete(t.Context(), &pods.Items[0]))
 	status := s.told("mine", "the claim has it", whole)
 	assert.Equal(t, hubCommit, status.Revision)
 	assert.EqualValues(t, size+2, status.SizeBytes)
