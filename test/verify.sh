@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fails when a file that is made by a tool is not what the tool makes now, when
 # the OpenAPI document breaks OpenAPI's rules, when a Go file is not formatted,
-# when a go.mod is not tidy, or when git keeps a file that .gitignore leaves out.
+# when a go.mod is not tidy, when git keeps a file that .gitignore leaves out,
+# or when a merge has left conflicts.
 # Touches nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -12,6 +13,12 @@ bad=0
 unformatted=$(gofmt -l dualpods launcher spec test | grep -v ^test/llmd/source/ || true) # which is not ours
 if [ -n "$unformatted" ]; then
   echo "not formatted (run: make generate): $unformatted" >&2
+  bad=1
+fi
+
+conflicts=$(git grep -lE '^(<<<<<<<|>>>>>>>) ' || true)
+if [ -n "$conflicts" ]; then
+  echo "a merge has left conflicts in: $conflicts" >&2
   bad=1
 fi
 
