@@ -23,8 +23,11 @@ func (c *cli) logsCommand() *cobra.Command {
 		ValidArgsFunction: c.completeInstances(1),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow the log until the instance has ended")
-	cmd.Flags().IntVar(&tail, "tail", -1, "how many `LINES` to show from the end; -1 for all")
+	cmd.Flags().IntVarP(&tail, "tail", "n", -1, "how many `LINES` to show from the end; -1 for all")
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
+		if tail < -1 {
+			return usagef("--tail is a number of lines, or -1 for all, not %d", tail)
+		}
 		c.asksOnly = true
 		from, err := startOfTail(ctx, cl, args[0], tail)
 		if err != nil {

@@ -245,7 +245,7 @@ func fetcher() ([]string, error) {
 	}
 	path, err := lookUp(filepath.Join(folder, fetcherName))
 	if err != nil {
-		return nil, fmt.Errorf("cannot find %s beside the launcher: %w", fetcherName, err)
+		return nil, fmt.Errorf("cannot find %s, which fetches models, beside the launcher: %w; build it by make build, or install it in the launcher's folder", fetcherName, err)
 	}
 	return []string{path}, nil
 }

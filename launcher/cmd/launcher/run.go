@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +33,9 @@ When standard output is a terminal, the command waits until the model answers.`,
 				return usagef("the model is missing: launcher run --gpu 0 MODEL")
 			case wait && noWait:
 				return usagef("--wait and --no-wait do not go together")
+			}
+			if flag := ownFlag(cmd, args[1:]); flag != "" {
+				return usagef("%s stands after the model, where flags are the engine's, and it is a flag of launcher run: put it before the model", flag)
 			}
 			wait = wait || !noWait && !cmd.Flags().Changed("wait") && isTerminal(c.out)
 			return nil
@@ -74,6 +78,17 @@ When standard output is a terminal, the command waits until the model answers.`,
 			return err
 		})
 	})
+}
+
+// ownFlag returns the first argument that is a flag of the command itself; empty: none is.
+func ownFlag(cmd *cobra.Command, args []string) string {
+	for _, arg := range args {
+		written, _, _ := strings.Cut(arg, "=")
+		if name, ok := strings.CutPrefix(written, "--"); ok && cmd.NonInheritedFlags().Lookup(name) != nil {
+			return written
+		}
+	}
+	return ""
 }
 
 func gpuFlag(cmd *cobra.Command, gpus *[]string) {

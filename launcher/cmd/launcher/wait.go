@@ -42,6 +42,9 @@ An instance that does not exist counts as stopped.`,
 	complete(cmd, "for", forAwake, forAsleep, forStopped)
 	c.formatFlag(cmd)
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
+		if until == string(launcher.Sleeping) { // as ps calls it
+			until = forAsleep
+		}
 		if !slices.Contains([]string{forAwake, forAsleep, forStopped}, until) {
 			return usagef("--for is %s, %s or %s, not %q", forAwake, forAsleep, forStopped, until)
 		}

@@ -14,6 +14,7 @@ func TestWaitEndsWhenTheInstanceIsInTheState(t *testing.T) {
 	require.Equal(t, "a is awake\n", d.do("wait", "a").out)
 	d.do("sleep", "a")
 	require.Equal(t, "a is sleeping\n", d.do("wait", "a", "--for", "asleep").out)
+	require.Equal(t, "a is sleeping\n", d.do("wait", "a", "--for", "sleeping").out, "as ps calls it")
 	t.Run("with exit code 1 after the timeout", func(t *testing.T) {
 		r := d.call("wait", "a", "--timeout", "50ms")
 		require.Equal(t, exitFailed, r.code)
