@@ -24,3 +24,11 @@ func TestMissingInstanceIsToldWithThoseThereAre(t *testing.T) {
 		require.EqualError(t, e, want)
 	}
 }
+
+func TestRunWithTakenIDSaysWhatHelps(t *testing.T) {
+	d := startDaemon(t)
+	d.do("run", "--id", "a", "m")
+	r := d.call("run", "--id", "a", "m")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "launcher swap a wakes it, and launcher stop a ends it")
+}

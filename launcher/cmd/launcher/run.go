@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -37,6 +39,9 @@ When standard output is a terminal, the command waits until the model answers.`,
 			if flag := ownFlag(cmd, args[1:]); flag != "" {
 				return usagef("%s stands after the model, where flags are the engine's, and it is a flag of launcher run: put it before the model", flag)
 			}
+			if err := checkStart(method, cache); err != nil {
+				return err
+			}
 			wait = wait || !noWait && !cmd.Flags().Changed("wait") && isTerminal(c.out)
 			return nil
 		},
@@ -63,6 +68,9 @@ When standard output is a terminal, the command waits until the model answers.`,
 		instance, err := cl.Create(ctx, id, spec)
 		if swapHelps(err) {
 			return fmt.Errorf("%w; use launcher swap in place of run to put what is awake there to sleep", err)
+		}
+		if launcher.CodeOf(err) == launcherapi.CodeExists {
+			return fmt.Errorf("%w; launcher swap %s wakes it, and launcher stop %s ends it", err, id, id)
 		}
 		if err != nil {
 			return err
@@ -99,12 +107,29 @@ func envFlag(cmd *cobra.Command, env *[]string) {
 	cmd.Flags().StringArrayVar(env, "env", nil, "a variable for the engine, `NAME=VALUE`, or NAME alone to pass on the value it has here; may be repeated")
 }
 
+// The values of --start-method and --model-cache.
+var (
+	startMethods = []string{launcherapi.StartAuto, launcherapi.StartExec, launcherapi.StartFork}
+	modelCaches  = []string{launcherapi.ModelCacheAuto, launcherapi.ModelCacheRequire, launcherapi.ModelCacheOff}
+)
+
+// checkStart refuses a value that these flags do not have.
+func checkStart(method, cache string) error {
+	switch {
+	case method != "" && !slices.Contains(startMethods, method):
+		return usagef("--start-method is auto, exec or fork, not %q", method)
+	case cache != "" && !slices.Contains(modelCaches, cache):
+		return usagef("--model-cache is auto, require or off, not %q", cache)
+	}
+	return nil
+}
+
 func startMethodFlag(cmd *cobra.Command, method *string) {
 	cmd.Flags().StringVar(method, "start-method", "", "how the engine is started: `auto|exec|fork` (default auto)")
-	complete(cmd, "start-method", launcherapi.StartAuto, launcherapi.StartExec, launcherapi.StartFork)
+	complete(cmd, "start-method", startMethods...)
 }
 
 func modelCacheFlag(cmd *cobra.Command, cache *string) {
 	cmd.Flags().StringVar(cache, "model-cache", "", "whether the engine reads the model from the launcher's model store: `auto|require|off`; auto does where the store has it (default auto)")
-	complete(cmd, "model-cache", launcherapi.ModelCacheAuto, launcherapi.ModelCacheRequire, launcherapi.ModelCacheOff)
+	complete(cmd, "model-cache", modelCaches...)
 }

@@ -81,6 +81,8 @@ func (f *swapFlags) check(dash int, args []string) error {
 		return usagef("%q names an instance and %q describes a new one; give one of them", args[0], "-- "+strings.Join(args[dash:], " "))
 	case fresh && len(args) == 0:
 		return usagef("the model is missing after --")
+	case fresh && len(f.gpus) == 0:
+		return usagef("--gpu is missing; name the GPUs to swap on: launcher swap --gpu 0 -- %s", args[0])
 	case !fresh && len(args) > 1:
 		return usagef("%q is one argument too many; the command line of a new instance stands after --", args[1])
 	case !fresh && len(args) == 0 && len(f.gpus) == 0:
@@ -89,6 +91,8 @@ func (f *swapFlags) check(dash int, args []string) error {
 		return usagef("--id, --env, --start-method and --model-cache are for a new instance; give its command line after --")
 	case f.out != launcherapi.OutSleep && f.out != launcherapi.OutStop:
 		return usagef("--out is sleep or stop, not %q", f.out)
+	case checkStart(f.method, f.cache) != nil:
+		return checkStart(f.method, f.cache)
 	case f.level != 0:
 		if err := launcherapi.CheckSleepLevel(f.level); err != nil {
 			return usagef("--level: %v", err)
