@@ -166,7 +166,7 @@ walk() {
   done
   printf '\n%s was started in %s, %s was woken in %s; by hand it takes %s to end one and start the other.\n' \
     "$b" "$(seconds "$started")" "$a" "$(seconds "$woken")" "$(seconds "$by_hand")"
-  [ -z "$stand_in" ] || printf 'The engine was %s.\nReal vLLM takes a minute or more to start: spec/benchmarks.md has its times.\n' "$stand_in"
+  [ -z "$stand_in" ] || printf 'The engine was %s.\nReal vLLM takes 25 s to start a tiny model without a GPU (spec/benchmarks.md), and minutes to start a large one.\n' "$stand_in"
 }
 
 trap clean_up EXIT
