@@ -46,8 +46,8 @@ space := $(subst ,, )
 AUDIT := test/cluster/e2e/testdata/audit.yaml
 
 # The commit whose chart and programs `make test-upgrade` upgrades from. This one is
-# the last before certificates: launchers ask for a token.
-BEFORE ?= eb961dd
+# the last before the packages had storeys.
+BEFORE ?= 71adcc2
 
 # How many nodes `make cluster-up` starts; 0: the API server alone.
 NODES ?= 1

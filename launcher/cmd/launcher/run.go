@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -36,10 +37,7 @@ When standard output is a terminal, the command waits until the model answers.`,
 			case wait && noWait:
 				return usagef("--wait and --no-wait do not go together")
 			}
-			if flag := ownFlag(cmd, args[1:]); flag != "" {
-				return usagef("%s stands after the model, where flags are the engine's, and it is a flag of launcher run: put it before the model", flag)
-			}
-			if err := checkStart(method, cache); err != nil {
+			if err := errors.Join(checkOwnFlags(cmd, args[1:]), checkStart(method, cache)); err != nil {
 				return err
 			}
 			wait = wait || !noWait && !cmd.Flags().Changed("wait") && isTerminal(c.out)
@@ -88,15 +86,15 @@ When standard output is a terminal, the command waits until the model answers.`,
 	})
 }
 
-// ownFlag returns the first argument that is a flag of the command itself; empty: none is.
-func ownFlag(cmd *cobra.Command, args []string) string {
+// checkOwnFlags refuses a flag of the command among the arguments of the engine.
+func checkOwnFlags(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
-		written, _, _ := strings.Cut(arg, "=")
-		if name, ok := strings.CutPrefix(written, "--"); ok && cmd.NonInheritedFlags().Lookup(name) != nil {
-			return written
+		flag, _, _ := strings.Cut(arg, "=")
+		if name, ok := strings.CutPrefix(flag, "--"); ok && cmd.NonInheritedFlags().Lookup(name) != nil {
+			return usagef("%s stands after the model, where flags are the engine's, and it is a flag of launcher run: put it before the model", flag)
 		}
 	}
-	return ""
+	return nil
 }
 
 func gpuFlag(cmd *cobra.Command, gpus *[]string) {

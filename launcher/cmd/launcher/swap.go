@@ -75,28 +75,45 @@ fails too, "undo failed" says in which state each instance is left.`,
 // check refuses flags and arguments that do not go together. dash is how many
 // arguments stand before "--", or −1 without one.
 func (f *swapFlags) check(dash int, args []string) error {
-	fresh := dash >= 0
+	err := f.checkKnown(args)
+	if dash >= 0 {
+		err = f.checkNew(dash, args)
+	}
 	switch {
-	case fresh && dash > 0:
-		return usagef("%q names an instance and %q describes a new one; give one of them", args[0], "-- "+strings.Join(args[dash:], " "))
-	case fresh && len(args) == 0:
-		return usagef("the model is missing after --")
-	case fresh && len(f.gpus) == 0:
-		return usagef("--gpu is missing; name the GPUs to swap on: launcher swap --gpu 0 -- %s", args[0])
-	case !fresh && len(args) > 1:
-		return usagef("%q is one argument too many; the command line of a new instance stands after --", args[1])
-	case !fresh && len(args) == 0 && len(f.gpus) == 0:
-		return usagef("ID is missing; name an instance to wake, or give a command line after --, or the GPUs to free by --gpu")
-	case !fresh && (f.id+f.method+f.cache != "" || len(f.env) > 0):
-		return usagef("--id, --env, --start-method and --model-cache are for a new instance; give its command line after --")
+	case err != nil:
+		return err
 	case f.out != launcherapi.OutSleep && f.out != launcherapi.OutStop:
 		return usagef("--out is sleep or stop, not %q", f.out)
-	case checkStart(f.method, f.cache) != nil:
-		return checkStart(f.method, f.cache)
 	case f.level != 0:
 		if err := launcherapi.CheckSleepLevel(f.level); err != nil {
 			return usagef("--level: %v", err)
 		}
+	}
+	return nil
+}
+
+// checkNew checks the arguments of a swap to a new instance. dash is how many stand before --.
+func (f *swapFlags) checkNew(dash int, args []string) error {
+	switch {
+	case dash > 0:
+		return usagef("%q names an instance and %q describes a new one; give one of them", args[0], "-- "+strings.Join(args[dash:], " "))
+	case len(args) == 0:
+		return usagef("the model is missing after --")
+	case len(f.gpus) == 0:
+		return usagef("--gpu is missing; name the GPUs to swap on: launcher swap --gpu 0 -- %s", args[0])
+	}
+	return checkStart(f.method, f.cache)
+}
+
+// checkKnown checks the arguments of a swap to an instance that exists, or to none.
+func (f *swapFlags) checkKnown(args []string) error {
+	switch {
+	case len(args) > 1:
+		return usagef("%q is one argument too many; the command line of a new instance stands after --", args[1])
+	case len(args) == 0 && len(f.gpus) == 0:
+		return usagef("ID is missing; name an instance to wake, or give a command line after --, or the GPUs to free by --gpu")
+	case f.id+f.method+f.cache != "" || len(f.env) > 0:
+		return usagef("--id, --env, --start-method and --model-cache are for a new instance; give its command line after --")
 	}
 	return nil
 }
