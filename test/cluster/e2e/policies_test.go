@@ -85,7 +85,8 @@ func TestTheChartsNetworkPoliciesLetThroughWhoIsMeantAndNobodyElse(t *testing.T)
 		return !reaches(t, callers["a Pod of another namespace"], model) && !reaches(t, callers["the requester"], metrics)
 	})
 	check(map[string][]string{
-		control: {"the controller"}, resources: {"the controller"},
+		control:                           {"the controller", "a Pod of another namespace"}, // which scrapes its metrics; orders take a certificate
+		resources:                         {"the controller"},
 		model:                             {"the requester", "a Pod beside it"},             // that of its namespace
 		metrics:                           {"a Pod of another namespace", "the controller"}, // whose own they are
 		orders:                            everybody,                                        // certificates keep these
