@@ -31,9 +31,8 @@ type Hub struct {
 	mu      sync.Mutex
 	models  map[string]*Model
 	token   string
-	open    bool             // what there is, is told without it
-	cut     map[string]int64 // bytes after which a file is cut off, once, by its name
-	held    map[string]hold  // likewise where an answer stands still
+	open    bool              // what there is, is told without it
+	breaks  map[string]broken // where the next answer with a file breaks off, by the file's name
 	trouble []Trouble
 	seen    []Request
 }
@@ -82,7 +81,7 @@ func NewTLS(tb testing.TB, config *tls.Config, listen func() net.Listener) *Hub 
 
 func serve(tb testing.TB, start func(http.Handler) *httptest.Server) *Hub {
 	tb.Helper()
-	h := &Hub{models: map[string]*Model{}, cut: map[string]int64{}, held: map[string]hold{}}
+	h := &Hub{models: map[string]*Model{}, breaks: map[string]broken{}}
 	own := start(h.noting(false, h.serve))
 	tb.Cleanup(own.Close)
 	h.content = start(h.noting(true, h.serveContent))
@@ -115,7 +114,7 @@ func (h *Hub) gate(token string, open bool) {
 func (h *Hub) Cut(file string, after int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.cut[file] = after
+	h.breaks[file] = broken{after: after}
 }
 
 // Hold has the next answer with the file stand still after so many bytes, until its client
@@ -124,14 +123,14 @@ func (h *Hub) Hold(file string, after int64) (stands <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := make(chan struct{})
-	h.held[file] = hold{after, c}
+	h.breaks[file] = broken{after, c}
 	return c
 }
 
-// hold says after how many bytes an answer stands still, and what is closed then.
-type hold struct {
-	after  int64
-	stands chan struct{}
+// broken says where an answer breaks off.
+type broken struct {
+	after  int64         // bytes; 0: it does not
+	stands chan struct{} // closed then, and the client goes away first; nil: the connection breaks at once
 }
 
 // Answer gives the next requests these answers.
@@ -153,24 +152,20 @@ func (h *Hub) Seen() []Request {
 // counted counts the bytes of an answer.
 type counted struct {
 	http.ResponseWriter
-	sent  int64
-	limit int64 // after which the connection breaks; 0: none
-	hold  hold  // without a channel: the answer does not stand still
-	gone  <-chan struct{}
+	sent int64
+	broken
+	gone <-chan struct{} // closed when the client has gone
 }
 
 func (c *counted) Write(p []byte) (int, error) {
-	if c.hold.stands != nil && c.sent+int64(len(p)) > c.hold.after {
-		n, _ := c.ResponseWriter.Write(p[:c.hold.after-c.sent])
+	if c.after > 0 && c.sent+int64(len(p)) > c.after {
+		n, _ := c.ResponseWriter.Write(p[:c.after-c.sent])
 		c.sent += int64(n)
-		_ = http.NewResponseController(c.ResponseWriter).Flush() // the client is there, or has gone
-		close(c.hold.stands)
-		<-c.gone
-		panic(http.ErrAbortHandler)
-	}
-	if c.limit > 0 && c.sent+int64(len(p)) > c.limit {
-		n, _ := c.ResponseWriter.Write(p[:c.limit-c.sent])
-		c.sent += int64(n)
+		if c.stands != nil {
+			_ = http.NewResponseController(c.ResponseWriter).Flush() // the client is there, or has gone
+			close(c.stands)
+			<-c.gone
+		}
 		panic(http.ErrAbortHandler)
 	}
 	n, err := c.ResponseWriter.Write(p)
@@ -335,11 +330,9 @@ func (h *Hub) serveContent(w *counted, r *http.Request) {
 
 func (h *Hub) send(w *counted, r *http.Request, file string, content []byte) {
 	h.mu.Lock()
-	w.limit = h.cut[file]
 	if r.Method == http.MethodGet {
-		w.hold, w.gone = h.held[file], r.Context().Done()
-		delete(h.cut, file)
-		delete(h.held, file)
+		w.broken, w.gone = h.breaks[file], r.Context().Done()
+		delete(h.breaks, file)
 	}
 	h.mu.Unlock()
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))

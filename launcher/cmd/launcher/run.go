@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -37,7 +37,7 @@ When standard output is a terminal, the command waits until the model answers.`,
 			case wait && noWait:
 				return usagef("--wait and --no-wait do not go together")
 			}
-			if err := errors.Join(checkOwnFlags(cmd, args[1:]), checkStart(method, cache)); err != nil {
+			if err := cmp.Or(checkOwnFlags(cmd, args[1:]), checkStart(method, cache)); err != nil {
 				return err
 			}
 			wait = wait || !noWait && !cmd.Flags().Changed("wait") && isTerminal(c.out)

@@ -75,9 +75,11 @@ fails too, "undo failed" says in which state each instance is left.`,
 // check refuses flags and arguments that do not go together. dash is how many
 // arguments stand before "--", or −1 without one.
 func (f *swapFlags) check(dash int, args []string) error {
-	err := f.checkKnown(args)
+	var err error
 	if dash >= 0 {
 		err = f.checkNew(dash, args)
+	} else {
+		err = f.checkKnown(args)
 	}
 	switch {
 	case err != nil:

@@ -127,9 +127,9 @@ func TestAModelIsKeptOnAClaimThatIsMadeForItAndGoesWithIt(t *testing.T) {
 	s := newClaimSite(t)
 	s.hub.Put("org/mine", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte("{}"), "model.safetensors": bytes.Repeat([]byte("w"), size)}})
 	stands := s.hub.Hold("model.safetensors", size/2)
-	root := int64(0)
+	root, rate := int64(0), resource.MustParse("1Mi")
 	c := s.keep("mine", func(spec *v1alpha1.ModelCacheSpec) {
-		spec.ClaimTemplate, spec.Fetch.RunAsUser = s.template("1Gi"), &root
+		spec.ClaimTemplate, spec.Fetch.RunAsUser, spec.Fetch.BytesPerSecond = s.template("1Gi"), &root, &rate
 	})
 	assert.Contains(t, s.says("mine", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending), "has not been placed", "there is no volume yet")
 	s.volume("mine", "", "1Gi")
