@@ -135,6 +135,9 @@ func TestAnAnswerThatIsNoProblemDocumentHasACodeByItsStatus(t *testing.T) {
 		assert.Equal(t, test.code, launcher.CodeOf(err), test.status)
 		assert.NotEmpty(t, err.Error())
 	}
+	status, body = 404, `{"error":{"message":"there is no such path"}}`
+	_, err = c.Get(within(t), "a")
+	assert.EqualError(t, err, strings.TrimPrefix(server.URL, "http://")+" answers 404 Not Found, and not as a launcher does: "+body)
 }
 
 func TestReadinessIsAnErrorWhileTheLauncherIsNotReady(t *testing.T) {

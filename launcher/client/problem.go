@@ -22,10 +22,21 @@ func readProblem(resp *http.Response) error {
 	}
 	var p launcherapi.Problem
 	if json.Unmarshal(content, &p) != nil || p.Detail == "" {
-		p = launcherapi.Problem{Detail: strings.TrimSpace(resp.Status + " " + string(content))}
+		p = launcherapi.Problem{Detail: notALauncher(resp, content)}
 	}
 	p.Status = resp.StatusCode
 	return errorOf(p)
+}
+
+// notALauncher describes an answer that no launcher gives, such as one of a model's port
+// or of a proxy on the way.
+func notALauncher(resp *http.Response, content []byte) string {
+	const shown = 200 // bytes
+	text := strings.TrimSpace(string(content))
+	if len(text) > shown {
+		text = strings.ToValidUTF8(text[:shown], "") + "…"
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%s answers %s, and not as a launcher does: %s", resp.Request.URL.Host, resp.Status, text), ": ")
 }
 
 // errorOf turns a problem document back into the launcher's error. A document
