@@ -29,7 +29,10 @@ func (s *Supervisor) startMethod(c launcher.CreateRequest, plan engine.Plan) (st
 	if method == "" || method == launcherapi.StartExec || s.opts.Forker == nil && method != launcherapi.StartFork {
 		return launcherapi.StartExec, nil
 	}
-	if method != launcherapi.StartFork {
+	if method == launcherapi.StartAuto {
+		if s.opts.Forker.Never() != "" {
+			return launcherapi.StartExec, nil
+		}
 		return launcherapi.StartAuto, nil
 	}
 	if s.opts.Forker == nil {
