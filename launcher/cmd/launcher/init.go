@@ -59,7 +59,7 @@ func (c *cli) runServe(cmd *cobra.Command, args []string, misconfigured int) err
 		Args: args, ExitDir: daemon.ExitDir(cfg.StateDir), Misconfigured: misconfigured, Logger: newLogger(cfg, c.err).With("process", "init"),
 	})
 	if err != nil {
-		return &exitError{code: exitUsage, cause: remedy(err, cfg), passing: true}
+		return &exitError{code: exitUsage, cause: remedy(cmd.Context(), err, cfg), passing: true}
 	}
 	if code != exitOK {
 		return &exitError{code: code, passing: true} // serve has said why; a crash has code 2 as well

@@ -19,10 +19,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/launcher/internal/edges/config"
 	"hotseat.dev/hotseat/launcher/internal/edges/daemon"
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 func (c *cli) serveCommand() *cobra.Command {
@@ -80,7 +82,7 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 	d, err := daemon.New(options)
 	if err != nil {
 		_, wrong := errors.AsType[*gpu.SourceError](err)
-		return &exitError{code: exitUsage, cause: remedy(err, cfg), passing: !wrong}
+		return &exitError{code: exitUsage, cause: remedy(ctx, err, cfg), passing: !wrong}
 	}
 	return d.Run(ctx)
 }
@@ -115,14 +117,31 @@ func fetchProgram(cfg config.Config) ([]string, error) {
 
 // remedy adds to an error of daemon.New which setting helps, where the error does
 // not say so itself.
-func remedy(err error, cfg config.Config) error {
+func remedy(ctx context.Context, err error, cfg config.Config) error {
 	if _, ok := errors.AsType[*net.OpError](err); ok {
+		if isLauncher(ctx, cfg.Listen) {
+			return fmt.Errorf("%w; a launcher serves there already: use that one (launcher ps --server %s), stop it, or choose another address by --listen", err, cfg.Listen)
+		}
 		return fmt.Errorf("%w; end what listens at %s, or choose another address by --listen", err, cfg.Listen)
 	}
 	if e, ok := errors.AsType[*fs.PathError](err); ok && onTheWay(e.Path, cfg.StateDir) {
 		return fmt.Errorf("%w; make the state folder %s writable, or choose another by --state-dir", err, cfg.StateDir)
 	}
 	return err
+}
+
+// isLauncher says whether a launcher answers at an address, without TLS. It waits a second
+// at most.
+func isLauncher(ctx context.Context, address string) bool {
+	ctx, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	cl, err := client.New(client.Options{Server: address, Reconnect: time.Second})
+	if err != nil {
+		return false
+	}
+	defer cl.Close()
+	service, err := cl.Service(ctx)
+	return err == nil && service.Name == launcherapi.ServiceName
 }
 
 // onTheWay says whether one of two absolute paths leads to the other.

@@ -52,6 +52,7 @@ func TestServeDoesNotStartWhereItCannotAndSaysWhatHelps(t *testing.T) {
 		"the address is not of this machine":    {[]string{"--listen", "192.0.2.1:80", "--insecure-public"}, []string{"192.0.2.1:80", "--listen"}},
 		"the state folder is a file":            {[]string{"--state-dir", file}, []string{file, "--state-dir"}},
 		"the state folder cannot be made":       {[]string{"--state-dir", "/proc/hotseat/state"}, []string{"/proc/hotseat", "--state-dir"}},
+		"another launcher serves there":         {[]string{"--listen", strings.TrimPrefix(held.address, "http://")}, []string{"a launcher serves there already", "--listen"}},
 		"another launcher has the state folder": {[]string{"--state-dir", held.stateDir}, []string{held.stateDir, "pid"}},
 		"a newer program wrote its files":       {[]string{"--state-dir", newer}, []string{ofNewer, "newer program"}},
 		"an older program wrote its files":      {[]string{"--state-dir", older}, []string{older, "earlier version", "--state-dir"}},

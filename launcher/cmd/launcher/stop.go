@@ -39,6 +39,9 @@ func (c *cli) stopCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(list.StoppedInstances) == 0 {
+				_, _ = fmt.Fprintln(c.err, "launcher: there is no instance to stop")
+			}
 			for _, i := range list.StoppedInstances {
 				told.state(i)
 			}
