@@ -20,6 +20,7 @@ const (
 	everythingRests      = "everything comes to rest"
 	gotThereIsSaid       = "who has got there is said to be there"
 	listedIsTrue         = "what is listed is true"
+	measuredIsTrue       = "what an engine says of itself agrees with its memory"
 	doneIsTrue           = "done is true"
 	refusedIsTrue        = "refused is true"
 	undoneIsTrue         = "undone is true"
@@ -265,6 +266,12 @@ func (w *world) checkEngines(all []launcherapi.Instance) {
 		}
 		if (i.State == string(launcher.Sleeping)) != (p.level > 0) {
 			w.m.violated(listedIsTrue, "%s is %s at the end, and its engine is at level %d", i.InstanceID, i.State, p.level)
+		}
+		if p.inPart && !w.damaged["an instance"] {
+			w.m.violated(measuredIsTrue, "%s is %s at the end, and its weights are awake", i.InstanceID, i.State)
+		}
+		if p.crippled && !w.m.ever["blind"] && w.deaths == 0 {
+			w.m.violated(measuredIsTrue, "%s is %s at the end, and has lost half of its memory", i.InstanceID, i.State)
 		}
 	}
 }

@@ -138,8 +138,9 @@ func (c *Claim) Wake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	held := c.s.heldBytes(i)
 	c.s.mu.Lock()
-	missing := i.missingBytes()
+	missing := i.missingBytes(held)
 	c.s.mu.Unlock()
 	if err := c.s.meter.AwaitFree(ctx, missing); err != nil {
 		return err
@@ -159,12 +160,16 @@ func (c *Claim) Wake(ctx context.Context) error {
 	return err
 }
 
-// missingBytes returns the device memory that a sleeper needs beyond its residue, by GPU.
-// The lock is held.
-func (i *instance) missingBytes() map[string]uint64 {
+// missingBytes returns the device memory that a sleeper needs beyond what it holds now, by
+// GPU. If the driver does not report what it holds, its residue counts. The lock is held.
+func (i *instance) missingBytes(held map[string]uint64) map[string]uint64 {
 	out := map[string]uint64{}
 	for uuid, bytes := range i.entry(nil).Want("").Bytes {
-		out[uuid] = bytes - min(bytes, i.residue[uuid])
+		has := held[uuid]
+		if has == 0 {
+			has = i.residue[uuid]
+		}
+		out[uuid] = bytes - min(bytes, has)
 	}
 	return out
 }
