@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -675,4 +676,26 @@ func TestAnEngineThatTakesAGPUItWasNotGivenIsSeenAndSwappedRoundNobody(t *testin
 		assert.Equal(t, g.ForeignBytes, p.Fit.Foreign)
 	}
 	assert.Equal(t, a.StateSince, n.Get("a").StateSince, "a was not disturbed")
+}
+
+func TestSwapAndPutStartAFailedInstanceAgain(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	a := n.Awake("a", On(0), "--sim-token-time", "1ms")
+	require.NoError(t, syscall.Kill(a.PID, syscall.SIGKILL))
+	n.Await("a", "failed")
+	p := n.Call("POST", "/v2/vllm/instances/a/wake", nil).Problem(t)
+	assert.Equal(t, 409, p.Status)
+	assert.Contains(t, p.Detail, "swap to it, which starts it again")
+
+	r := n.SwapDone(to("a"))
+	require.NotNil(t, r.In)
+	assert.Equal(t, []string{"a", "--served-model-name", "a", "--sim-token-time", "1ms"}, r.In.Args, "as it was described")
+	assert.NotEqual(t, a.PID, r.In.PID)
+	n.Ask(n.Get("a"), "hello")
+
+	require.NoError(t, syscall.Kill(r.In.PID, syscall.SIGKILL))
+	n.Eventually("it has failed", func() bool { i := n.Get("a"); return i.State == "failed" && i.Port == 0 })
+	n.Create("a", map[string]any{"args": []string{"b", "--served-model-name", "a"}, "gpu_uuids": On(1)})
+	assert.Equal(t, On(1), n.Await("a", "awake").GPUUUIDs)
 }

@@ -113,7 +113,7 @@ var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Def
 		"return s.sample(i).lessThan(memorySample{held: before})", "return nil",
 	),
 	schedules.NewDefect("a swap waits for memory that its sleeper holds",
-		"		has := held[uuid]\n", "		has := i.residue[uuid]\n",
+		"			if held == 0 {\n				held = residue[uuid]\n			}\n", "			held = residue[uuid]\n",
 	),
 }}
 

@@ -138,11 +138,10 @@ func (c *Claim) Wake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	held := c.s.heldBytes(i)
 	c.s.mu.Lock()
-	missing := i.missingBytes(held)
+	want, residue := i.entry(nil).Want("").Bytes, i.residue
 	c.s.mu.Unlock()
-	if err := c.s.meter.AwaitFree(ctx, missing); err != nil {
+	if err := c.s.meter.AwaitRoom(ctx, i.facts.ID, want, residue); err != nil {
 		return err
 	}
 	c.s.mu.Lock()
@@ -158,20 +157,6 @@ func (c *Claim) Wake(ctx context.Context) error {
 	}
 	_, err = c.s.awaitState(ctx, i, launcher.Awake)
 	return err
-}
-
-// missingBytes returns the device memory that a sleeper needs beyond what it holds now, by
-// GPU. If the driver does not report what it holds, its residue counts. The lock is held.
-func (i *instance) missingBytes(held map[string]uint64) map[string]uint64 {
-	out := map[string]uint64{}
-	for uuid, bytes := range i.entry(nil).Want("").Bytes {
-		has := held[uuid]
-		if has == 0 {
-			has = i.residue[uuid]
-		}
-		out[uuid] = bytes - min(bytes, has)
-	}
-	return out
 }
 
 // incoming returns the instance that comes in. If there is none, the error has code
