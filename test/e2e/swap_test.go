@@ -699,3 +699,23 @@ func TestSwapAndPutStartAFailedInstanceAgain(t *testing.T) {
 	n.Create("a", map[string]any{"args": []string{"b", "--served-model-name", "a"}, "gpu_uuids": On(1)})
 	assert.Equal(t, On(1), n.Await("a", "awake").GPUUUIDs)
 }
+
+func TestSwapWithStopReplacesAModelThatHangs(t *testing.T) {
+	t.Parallel()
+	for name, flags := range map[string][]string{
+		"its sleep hangs":         {"--sim-hang-at-sleep", "always"},
+		"its sleep fails":         {"--sim-fail-sleep", "always"},
+		"its sleep and wake hang": {"--sim-hang-at-sleep", "always", "--sim-hang-at-wake", "always"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := NewNode(t, "--sleep-timeout", "1s")
+			n.Awake("a", On(0), flags...)
+			r := n.SwapDone(with(toNew("b", On(0)), "out", map[string]any{"mode": "stop"}))
+			require.Len(t, r.Out, 1)
+			assert.Contains(t, []string{"stopped", "failed"}, r.Out[0].State)
+			n.Ask(n.Get("b"), "hello")
+			assert.Equal(t, 404, n.Call("GET", "/v2/vllm/instances/a", nil).Status)
+		})
+	}
+}
