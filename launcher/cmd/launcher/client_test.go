@@ -162,7 +162,10 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 	})
 	t.Run("stop --all -o json is the API's document", func(t *testing.T) {
 		var list launcherapi.StoppedList
-		require.NoError(t, json.Unmarshal([]byte(d.do("stop", "--all", "-o", "json").out), &list))
+		r := d.do("stop", "--all", "-o", "json")
+		require.Contains(t, r.err, "a is stopped, and gone")
+		require.Contains(t, r.err, "oom, which had failed, is gone")
+		require.NoError(t, json.Unmarshal([]byte(r.out), &list))
 		require.Equal(t, "all_stopped", list.Status)
 		require.Contains(t, ids(list.StoppedInstances), "a")
 		require.Regexp(t, `^ID +MODEL +STATE[^\n]*\n$`, d.do("ps").out)
