@@ -78,7 +78,7 @@ func Decide(w World, p launcher.Plan, gpus []string, now time.Time) (launcher.Pl
 // room returns the room that the instance that comes in needs. It returns nil if that
 // instance is already awake, or if none comes in.
 func (w World) room(p launcher.Plan, gpus []string) (*launcher.Room, error) {
-	there := slices.ContainsFunc(w.Instances, func(i Instance) bool { return i.ID == p.In && !(p.CreatesIn() && i.State.Ended()) })
+	there := slices.ContainsFunc(w.Instances, func(i Instance) bool { return i.ID == p.In && (!p.CreatesIn() || !i.State.Ended()) })
 	switch {
 	case p.CreatesIn() && there:
 		return nil, launcher.Existsf("Instance with ID %s already exists; name it as in.instance_id to wake it", p.In)
