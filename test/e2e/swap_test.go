@@ -663,9 +663,11 @@ func TestAnEngineThatTakesAGPUItWasNotGivenIsSeenAndSwappedRoundNobody(t *testin
 	var list launcherapi.GPUList
 	n.Call("GET", "/v2/gpus", nil).Into(t, &list)
 	g := list.GPUs[0]
-	require.Len(t, g.Awake, 1)
-	assert.Equal(t, g.MemoryUsedBytes, g.Awake[0].Bytes+g.ForeignBytes, "every byte is somebody's")
-	assert.InDelta(t, 40<<30, g.ForeignBytes, 1<<30)
+	require.Len(t, g.Awake, 2)
+	assert.Equal(t, g.MemoryUsedBytes, g.Awake[0].Bytes+g.Awake[1].Bytes, "every byte is somebody's")
+	assert.Equal(t, "stray", g.Awake[1].InstanceID, "it is charged by name")
+	assert.InDelta(t, 40<<30, g.Awake[1].Bytes, 1<<30)
+	assert.Zero(t, g.ForeignBytes)
 	for _, answer := range []Answer{
 		n.Call("PUT", "/v2/vllm/instances/b", Spec("b", On(0), "--gpu-memory-utilization", "0.6")),
 		n.Swap(toNew("b", On(0), "--gpu-memory-utilization", "0.6")),
@@ -673,7 +675,7 @@ func TestAnEngineThatTakesAGPUItWasNotGivenIsSeenAndSwappedRoundNobody(t *testin
 		p := answer.Problem(t)
 		assert.Equal(t, 409, p.Status)
 		require.NotNil(t, p.Fit, "%s", answer.Body)
-		assert.Equal(t, g.ForeignBytes, p.Fit.Foreign)
+		assert.Contains(t, p.Detail, "stray (awake) holds 40.0 GiB")
 	}
 	assert.Equal(t, a.StateSince, n.Get("a").StateSince, "a was not disturbed")
 }
