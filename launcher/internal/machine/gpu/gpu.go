@@ -135,7 +135,7 @@ func Open(opts Options) (Provider, error) {
 	case opts.Source == "" || opts.Source == "auto":
 		return openAuto(opts)
 	case opts.Source == "nvml":
-		return provider(openNVML(opts))
+		return openDriver(opts)
 	case kind == "simulated" && given:
 		return openCounted(opts, argument)
 	case kind == "file" && argument != "":
@@ -146,9 +146,9 @@ func Open(opts Options) (Provider, error) {
 }
 
 func openAuto(opts Options) (Provider, error) {
-	driver, err := openNVML(opts)
-	if err == nil {
-		return driver, nil
+	driver, err := openDriver(opts)
+	if err == nil || errors.Is(err, errSilent) { // there are GPUs
+		return driver, err
 	}
 	if !errors.Is(err, errNoDevices) {
 		opts.Logger.Warn("cannot use NVML", "error", err)
@@ -156,6 +156,15 @@ func openAuto(opts Options) (Provider, error) {
 	opts.Logger.Warn("NO GPU FOUND: SIMULATING GPUs. Use --gpus nvml to refuse to start without a GPU",
 		"gpus", fallbackCount)
 	return provider(openSimulated(opts, fallbackCount))
+}
+
+// openDriver opens NVML. Its calls wait for a driver, which may hang.
+func openDriver(opts Options) (Provider, error) {
+	driver, err := openNVML(opts)
+	if err != nil {
+		return nil, err
+	}
+	return Guard(driver, opts.Logger), nil
 }
 
 func openCounted(opts Options, argument string) (Provider, error) {
