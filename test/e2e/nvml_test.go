@@ -204,6 +204,32 @@ func TestAGPUWhoseDriverHangsHoldsUpNothingElse(t *testing.T) {
 	heal()
 }
 
+func TestALauncherIsLimitedToSomeGPUs(t *testing.T) {
+	t.Parallel()
+	n := nvmlNode(t)
+	n.env = append(n.env, "CUDA_VISIBLE_DEVICES=1")
+	n.Start()
+	require.Len(t, n.gpus().GPUs, 1)
+	a := n.Awake("a", On(1))
+	visible, _ := variable(t, a.PID, "CUDA_VISIBLE_DEVICES")
+	assert.Equal(t, "1", visible)
+	p := n.Call("PUT", "/v2/vllm/instances/b", Spec("b", On(0))).Problem(t)
+	assert.Equal(t, 422, p.Status)
+
+	// An instance on a GPU that is not to be used any more lives on.
+	n.Kill9()
+	n.args = append(n.args, "--visible-gpus", "0")
+	n.Start()
+	assert.Equal(t, GPU(0), n.gpus().GPUs[0].UUID)
+	a2 := n.Await("a", "awake")
+	assert.Equal(t, a.PID, a2.PID)
+	n.Ask(a2, "hello")
+	n.Sleep("a", 1)
+	assert.Equal(t, 409, n.Call("POST", "/v2/vllm/instances/a/wake", nil).Problem(t).Status)
+	assert.Empty(t, n.Delete("a").Reason)
+	n.Awake("b", On(0))
+}
+
 // threads is how many threads the launcher has.
 func (n *Node) threads() int {
 	n.t.Helper()

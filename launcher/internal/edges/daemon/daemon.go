@@ -141,7 +141,7 @@ func (d *Daemon) open() error {
 		return err
 	}
 	d.later(state.Close)
-	gpus, err := gpu.Open(gpu.Options{Source: d.opts.GPUs, StateDir: d.opts.StateDir, Logger: d.log})
+	gpus, err := gpu.Open(gpu.Options{Source: d.opts.GPUs, Visible: d.opts.VisibleGPUs, StateDir: d.opts.StateDir, Logger: d.log})
 	if err != nil {
 		return fmt.Errorf("--gpus %s: %w", d.opts.GPUs, err)
 	}

@@ -56,7 +56,8 @@ const (
 	boardTime = 10 * time.Second // without an answer for any GPU
 )
 
-var errSilent = errors.New("the GPUs' driver does not answer: see nvidia-smi and the kernel log; reset the GPUs or restart the machine, or use --gpus simulated:2 to go without a GPU")
+// ErrSilent says that the driver does not answer.
+var ErrSilent = errors.New("the GPUs' driver does not answer: see nvidia-smi and the kernel log; reset the GPUs or restart the machine, or use --gpus simulated:2 to go without a GPU")
 
 func openNVML(opts Options) (*nvml, error) {
 	if err := probe(opts.NVMLLibrary); err != nil {
@@ -65,7 +66,7 @@ func openNVML(opts Options) (*nvml, error) {
 	n := &nvml{lib: nv.New(nv.WithLibraryPath(opts.NVMLLibrary)), handles: map[string]handle{}}
 	ret, answered := within(initTime, n.lib.Init)
 	if !answered {
-		return nil, errSilent
+		return nil, ErrSilent
 	}
 	if ret != nv.SUCCESS {
 		return nil, failed("nvmlInit", ret)
@@ -117,7 +118,7 @@ func probe(path string) error {
 func (n *nvml) find(logger *slog.Logger) error {
 	count, answered := within(boardTime, func() counted { c, ret := n.lib.DeviceGetCount(); return counted{c, ret} })
 	if !answered {
-		return errSilent
+		return ErrSilent
 	}
 	if count.ret != nv.SUCCESS {
 		return failed("nvmlDeviceGetCount", count.ret)
@@ -167,7 +168,7 @@ func (n *nvml) boards(count int) (boards []board, broken []error) {
 	}
 	opened := make([]result, count)
 	for i := range opened {
-		opened[i] = result{err: errSilent}
+		opened[i] = result{err: ErrSilent}
 	}
 	silence := time.NewTimer(boardTime)
 	defer silence.Stop()
@@ -183,7 +184,7 @@ func (n *nvml) boards(count int) (boards []board, broken []error) {
 	}
 	last := board{}
 	for i, r := range opened {
-		if errors.Is(r.err, errSilent) { // where not even its place is known, it is that after the one before: NVML commonly lists GPUs in the order of their buses
+		if errors.Is(r.err, ErrSilent) { // where not even its place is known, it is that after the one before: NVML commonly lists GPUs in the order of their buses
 			if place := places[i].Load(); place != nil {
 				last = *place
 			}
@@ -192,7 +193,7 @@ func (n *nvml) boards(count int) (boards []board, broken []error) {
 		if r.err != nil {
 			broken = append(broken, fmt.Errorf("cannot use GPU %d of NVML: %w", i, r.err))
 		}
-		if r.err == nil || errors.Is(r.err, errSilent) {
+		if r.err == nil || errors.Is(r.err, ErrSilent) {
 			last = r.board
 			boards = append(boards, r.board)
 		}
@@ -293,7 +294,9 @@ func (n *nvml) has(function string) bool {
 	return n.lib.Extensions().LookupSymbol(function) == nil
 }
 
-func (n *nvml) Kind() string { return "nvml" }
+const kindNVML = "nvml"
+
+func (n *nvml) Kind() string { return kindNVML }
 
 func (n *nvml) Devices() []Device { return slices.Clone(n.devices) }
 
