@@ -169,6 +169,75 @@ func TestAnIllGPUIsShownWithTheReason(t *testing.T) {
 	n.Call("GET", "/metrics", nil)
 }
 
+func TestAGPUWhoseDriverHangsHoldsUpNothingElse(t *testing.T) {
+	t.Parallel()
+	n := nvmlNode(t, "--memory-timeout", "2s")
+	n.Start()
+	n.Awake("b", On(0))
+	a := n.Awake("a", On(1))
+	heal := fault(t, n, 1, "hang")
+
+	gpus := n.gpus().GPUs
+	assert.True(t, gpus[0].Healthy)
+	assert.False(t, gpus[1].Healthy)
+	assert.Contains(t, gpus[1].HealthReason, "does not answer")
+	assert.NotZero(t, gpus[0].MemoryUsedBytes)
+	before := n.threads()
+	for range 50 {
+		n.gpus()
+		require.Equal(t, 200, n.Call("GET", "/metrics", nil).Status)
+	}
+	assert.Less(t, n.threads(), before+10, "a thread is lost with each call")
+
+	n.SwapDone(toNew("c", On(0)))
+	n.Awake("d", On(0), "--gpu-memory-utilization", "0.02")
+	assert.Contains(t, n.Delete("a").Reason, "cannot tell whether the memory of GPU "+GPU(1)+" has come back")
+	assert.NoDirExists(t, fmt.Sprint("/proc/", a.PID))
+	assert.Zero(t, n.Stop())
+
+	n.Start()
+	gpus = n.gpus().GPUs
+	require.Len(t, gpus, 1)
+	assert.Equal(t, GPU(0), gpus[0].UUID)
+	assert.Contains(t, n.Log(), "the GPUs' driver does not answer")
+	n.Awake("e", On(0))
+	heal()
+}
+
+func TestALauncherIsLimitedToSomeGPUs(t *testing.T) {
+	t.Parallel()
+	n := nvmlNode(t)
+	n.env = append(n.env, "CUDA_VISIBLE_DEVICES=1")
+	n.Start()
+	require.Len(t, n.gpus().GPUs, 1)
+	a := n.Awake("a", On(1))
+	visible, _ := variable(t, a.PID, "CUDA_VISIBLE_DEVICES")
+	assert.Equal(t, "1", visible)
+	p := n.Call("PUT", "/v2/vllm/instances/b", Spec("b", On(0))).Problem(t)
+	assert.Equal(t, 422, p.Status)
+
+	// An instance on a GPU that is not to be used any more lives on.
+	n.Kill9()
+	n.args = append(n.args, "--visible-gpus", "0")
+	n.Start()
+	assert.Equal(t, GPU(0), n.gpus().GPUs[0].UUID)
+	a2 := n.Await("a", "awake")
+	assert.Equal(t, a.PID, a2.PID)
+	n.Ask(a2, "hello")
+	n.Sleep("a", 1)
+	assert.Equal(t, 409, n.Call("POST", "/v2/vllm/instances/a/wake", nil).Problem(t).Status)
+	assert.Empty(t, n.Delete("a").Reason)
+	n.Awake("b", On(0))
+}
+
+// threads is how many threads the launcher has.
+func (n *Node) threads() int {
+	n.t.Helper()
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", n.PID()))
+	require.NoError(n.t, err)
+	return len(all)
+}
+
 func TestWithoutADriverNVMLIsRefusedAndAutoSimulatesLoudly(t *testing.T) {
 	t.Parallel()
 	const missing = "HOTSEAT_NVML_LIBRARY=/no/such/libnvidia-ml.so.1"

@@ -12,6 +12,7 @@
 // What can go wrong is switched by files, at any time:
 //
 //	<uuid>/lost, ecc, …        the faults of package simgpu
+//	<uuid>/hang                calls for the GPU do not return while the file is there
 //	<uuid>/no_process_memory   processes are listed without their memory
 //	refuse                     names of functions, one a line, that are
 //	                           "not supported"

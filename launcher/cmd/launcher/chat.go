@@ -156,7 +156,7 @@ func (c *cli) talkTo(ctx context.Context, cl *client.Client, id, keyFile string)
 	}
 	return &talk{
 		id: id, model: model, url: "http://" + net.JoinHostPort(host, strconv.Itoa(instance.Port)) + "/v1/chat/completions",
-		key: key, http: &http.Client{}, out: c.out,
+		key: key, http: &http.Client{}, out: forPerson(c.out),
 	}, nil
 }
 

@@ -22,6 +22,7 @@ type cli struct {
 	in       io.Reader // nil: there is none
 	out, err io.Writer
 	init     *initd.Init // the init that runs this process; nil: none does
+	closeLog func()      // of serve and init: writes what is left of the log; nil: there is none
 
 	server                          string // address of the launcher
 	tokenFile                       string
@@ -67,6 +68,11 @@ func (c *cli) run(ctx context.Context, args []string) (exitCode int) {
 	root.SetArgs(append([]string{}, args...)) // nil would mean the arguments of the process
 	root.SetOut(c.out)
 	root.SetErr(c.err)
+	defer func() {
+		if c.closeLog != nil {
+			c.closeLog()
+		}
+	}()
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK

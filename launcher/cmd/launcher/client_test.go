@@ -392,7 +392,7 @@ func TestAnErrorIsShownWithAllThatTheLauncherToldAboutIt(t *testing.T) {
 	problems := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", launcherapi.ProblemContentType)
 		w.WriteHeader(http.StatusConflict)
-		fmt.Fprint(w, `{"status":409,"code":"does_not_fit","detail":"no room:\n70 GiB wanted, 5 GiB free","last_log_lines":["one","two"],"exit_code":-9,"cause":"killed"}`)
+		fmt.Fprint(w, `{"status":409,"code":"does_not_fit","detail":"no room:\n70 GiB wanted, 5 GiB free","last_log_lines":["one","\u001b]0;title\u0007two"],"exit_code":-9,"cause":"killed"}`)
 	}))
 	defer problems.Close()
 	r := call(t, "swap", "a", "--server", problems.URL)

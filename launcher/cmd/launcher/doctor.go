@@ -36,7 +36,7 @@ make it 1.`,
 			fetches = cfg.ModelFetchMemory
 		}
 		report := doctor.Run(ctx, doctor.Options{
-			Listen: cfg.Listen, StateDir: cfg.StateDir, GPUs: cfg.GPUs, Cgroups: cfg.Cgroups,
+			Listen: cfg.Listen, StateDir: cfg.StateDir, GPUs: cfg.GPUs, Visible: cfg.VisibleGPUs, Cgroups: cfg.Cgroups,
 			Program:     doctor.Program{Argv: engine.argv, StandIn: engine.standIn, Err: err},
 			StartMethod: cfg.StartMethod, PreloadPython: cfg.PreloadPython, PreloadMemory: cfg.PreloadMemoryLimit, FetchMemory: fetches,
 		})

@@ -56,7 +56,7 @@ func (c *cli) runServe(cmd *cobra.Command, args []string, misconfigured int) err
 		return err
 	}
 	code, err := initd.Run(cmd.Context(), initd.Options{
-		Args: args, ExitDir: daemon.ExitDir(cfg.StateDir), Misconfigured: misconfigured, Logger: newLogger(cfg, c.err).With("process", "init"),
+		Args: args, ExitDir: daemon.ExitDir(cfg.StateDir), Misconfigured: misconfigured, Logger: c.openLog(cfg).With("process", "init"),
 	})
 	if err != nil {
 		return &exitError{code: exitUsage, cause: remedy(cmd.Context(), err, cfg), passing: true}

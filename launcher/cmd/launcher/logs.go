@@ -35,9 +35,9 @@ func (c *cli) logsCommand() *cobra.Command {
 		}
 		if follow {
 			c.follows = true
-			return cl.FollowLog(ctx, args[0], from, c.out)
+			return cl.FollowLog(ctx, args[0], from, forPerson(c.out))
 		}
-		return cl.CopyLog(ctx, args[0], from, c.out)
+		return cl.CopyLog(ctx, args[0], from, forPerson(c.out))
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -147,4 +148,42 @@ func visible(text string) string {
 		}
 	}
 	return out.String()
+}
+
+// forPerson returns a writer for text that an engine or a model has made. In a terminal the
+// characters are shown that the terminal would obey; elsewhere the text stays as it is.
+func forPerson(out io.Writer) io.Writer {
+	if isTerminal(out) {
+		return &shown{to: out}
+	}
+	return out
+}
+
+// shown writes text with the characters made visible that a terminal would obey, but for
+// those that end lines and columns.
+type shown struct {
+	to  io.Writer
+	cut []byte // the beginning of a character whose rest is to come
+}
+
+func (s *shown) Write(text []byte) (int, error) {
+	var out strings.Builder
+	left := append(s.cut, text...)
+	for utf8.FullRune(left) {
+		r, size := utf8.DecodeRune(left)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&out, `\x%02x`, left[0])
+		case unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r':
+			out.WriteString(visible(string(r)))
+		default:
+			out.WriteRune(r)
+		}
+		left = left[size:]
+	}
+	s.cut = slices.Clone(left)
+	if _, err := io.WriteString(s.to, out.String()); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -135,4 +138,43 @@ func TestATableShowsWhatATerminalWouldObey(t *testing.T) {
 	require.Contains(t, out.String(), `größe 模型 \x1b[2J\u202e\x00\u009b`)
 	require.Contains(t, out.String(), `started by exec: \awhy and how`)
 	require.Equal(t, 2, strings.Count(out.String(), "\n"))
+}
+
+func TestATerminalIsShownWhatItWouldObey(t *testing.T) {
+	const said = "a\tb\r\n\x1b]0;owned\x07\x1b[2J \u009b é 👩\u200d🚀\xff\n"
+	for size := 1; size < 5; size++ {
+		var out bytes.Buffer
+		w := &shown{to: &out}
+		for left := []byte(said); len(left) > 0; left = left[min(size, len(left)):] {
+			part := left[:min(size, len(left))]
+			n, err := w.Write(part)
+			require.NoError(t, err)
+			require.Equal(t, len(part), n)
+		}
+		require.Equal(t, "a\tb\r\n\\x1b]0;owned\\a\\x1b[2J \\u009b é 👩\u200d🚀\\xff\n", out.String(), size)
+	}
+	var pipe bytes.Buffer
+	require.Same(t, &pipe, forPerson(&pipe), "a program gets the text as it is")
+}
+
+func TestChatAndLogsShowATerminalWhatItWouldObey(t *testing.T) {
+	server, _ := fakeChat(t, answers("\\u001b[2Jyes"))
+	d := startDaemon(t)
+	d.do("run", "--id", "a", "--gpu", "0", "--wait", "m")
+	log, err := os.OpenFile(filepath.Join(d.stateDir, "logs", "a.1.log"), os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = log.WriteString("\x1b[2Jlogged\n")
+	require.NoError(t, err)
+	require.NoError(t, log.Close())
+	for text, args := range map[string][]string{
+		`\x1b[2Jyes`:    {"chat", "a", "--server", server, "--", "x"},
+		`\x1b[2Jlogged`: {"logs", "a", "--tail", "1", "--server", d.address},
+	} {
+		person, terminal := openTerminal(t)
+		var errs bytes.Buffer
+		require.Equal(t, exitOK, (&cli{out: terminal, err: &errs}).run(t.Context(), args), errs.String())
+		line, err := bufio.NewReader(person).ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, text+"\r\n", line)
+	}
 }

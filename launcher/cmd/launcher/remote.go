@@ -179,7 +179,7 @@ func (c *cli) explain(err error) {
 		return
 	}
 	if problem.FailureCause != "" {
-		_, _ = fmt.Fprintf(c.err, "  cause: %s\n", problem.FailureCause)
+		_, _ = fmt.Fprintf(c.err, "  cause: %s\n", visible(problem.FailureCause))
 	}
 	if problem.ExitCode != nil {
 		_, _ = fmt.Fprintf(c.err, "  exit code: %d\n", *problem.ExitCode)
@@ -188,10 +188,10 @@ func (c *cli) explain(err error) {
 		_, _ = fmt.Fprintln(c.err, "  the last lines of its log:")
 	}
 	for _, line := range problem.LastLogLines {
-		_, _ = fmt.Fprintf(c.err, "  | %s\n", line)
+		_, _ = fmt.Fprintf(c.err, "  | %s\n", visible(line))
 	}
 	if undone, ok := errors.AsType[*client.UndoneError](err); ok && len(undone.Result.Out) > 0 {
 		word := strings.ReplaceAll(undone.Result.Outcome, "_", " ") // undone, or undo failed
-		_, _ = fmt.Fprintf(c.err, "  %s: %s\n", word, strings.Join(states(undone.Result.Out), ", "))
+		_, _ = fmt.Fprintf(c.err, "  %s: %s\n", word, visible(strings.Join(states(undone.Result.Out), ", ")))
 	}
 }

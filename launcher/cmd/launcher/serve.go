@@ -58,7 +58,7 @@ takes them over.`,
 }
 
 func (c *cli) serve(ctx context.Context, cfg config.Config) error {
-	log := newLogger(cfg, c.err)
+	log := c.openLog(cfg)
 	for _, line := range config.Ignored(os.Environ()) {
 		log.Warn(line)
 	}
@@ -71,7 +71,7 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 	}
 	ctx, stop := untilTold(ctx, log)
 	defer stop()
-	options := daemon.Options{Config: cfg, Program: engine.argv, Logger: log, Serving: c.init.Ready}
+	options := daemon.Options{Config: cfg, Program: engine.argv, Logger: log, Stderr: c.err, Serving: c.init.Ready}
 	if options.ModelFetch, err = fetchProgram(cfg); err != nil {
 		return &exitError{code: exitUsage, cause: err}
 	}

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/pflag"
 
 	"hotseat.dev/hotseat/launcher/internal/edges/config"
+	"hotseat.dev/hotseat/launcher/internal/edges/ownlog"
 )
 
 // settings are the flags of serve, which init and doctor read as well.
@@ -27,7 +31,29 @@ func (s settings) load() (config.Config, error) {
 	return cfg, nil
 }
 
-// newLogger makes the launcher's own log.
+// openLog makes the launcher's own log, of serve or of init. From now on nothing that this
+// process writes to standard error waits for its reader, and a reader that goes away does
+// not end the process. closeLog closes the log.
+func (c *cli) openLog(cfg config.Config) *slog.Logger {
+	// A signal that is caught, and not ignored, has its default meaning again in engines.
+	brokenPipe := make(chan os.Signal, 1)
+	signal.Notify(brokenPipe, syscall.SIGPIPE)
+	to := ownlog.New(c.err, func(lines int) []byte {
+		var notice bytes.Buffer
+		newLogger(cfg, &notice).Error("dropped lines of this log: standard error was not read in time", "lines", lines)
+		return notice.Bytes()
+	})
+	c.err = to
+	c.closeLog = func() {
+		to.Close()
+		signal.Stop(brokenPipe)
+	}
+	log := newLogger(cfg, to)
+	slog.SetDefault(log) // libraries use it, and package log with it
+	return log
+}
+
+// newLogger makes a log.
 func newLogger(cfg config.Config, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: cfg.LogLevel}
 	if cfg.LogFormat == "json" {

@@ -2,10 +2,12 @@
 // named by HOTSEAT_SIMGPU_DIR; package fakenvml says what it honours. Devices
 // are numbered as gpus.json lists them, PCI buses as it indexes them, so that
 // the two orders can differ.
+#define _GNU_SOURCE
 #include "folder.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { MAX_MIG = 7 };
 static const unsigned long long RESERVED = 512ULL << 20;
@@ -13,8 +15,15 @@ static const unsigned long long RESERVED = 512ULL << 20;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int users; // of nvmlInit less nvmlShutdown
 
-// READY is the start of every function that asks a device something.
+// LISTED is the start of the functions that the driver answers from what it has noted when
+// it found the device, READY that of every other function that asks a device something.
 #define READY(device)                             \
+	do {                                      \
+		while ((device).handle && has_file((device).handle, "hang")) \
+			nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL); \
+		LISTED(device);                   \
+	} while (0)
+#define LISTED(device)                            \
 	do {                                      \
 		if (!users)                       \
 			return NVML_ERROR_UNINITIALIZED; \
@@ -83,7 +92,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
 {
 	device->handle = index < board_count ? boards[index] : NULL;
-	READY(*device);
+	LISTED(*device);
 	return NVML_SUCCESS;
 }
 
@@ -131,7 +140,7 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor)
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
-	READY(device);
+	LISTED(device);
 	*pci = (nvmlPciInfo_t){.bus = device.handle->index + 1};
 	snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", pci->bus);
 	snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", pci->bus);

@@ -118,7 +118,7 @@ func (m *machine) excused(gpus []string) bool {
 			}
 		}
 	}
-	return m.ever["blind"] || m.ever["memory is lost"]
+	return m.ever["blind"] || m.ever["memory is lost"] || m.ever["driver hangs"]
 }
 
 func (r runner) Adopt(name string, id process.ID) (supervisor.Tree, error) {

@@ -54,6 +54,9 @@ var acts = map[string]func(w *world, s step){
 	"driver lists nobody": func(w *world, s step) {
 		w.machineFor(s, "blind", func(m *machine) { m.blind = true }, func(m *machine) { m.blind = false })
 	},
+	"driver hangs": func(w *world, s step) {
+		w.machineFor(s, "driver hangs", func(m *machine) { m.silent[s.gpus[0]] = time.Now().Add(min(s.limit, time.Until(w.end))) }, func(*machine) {})
+	},
 	"stranger": func(w *world, s step) {
 		gpu := s.gpus[0]
 		bytes := min(uint64(s.n)*gib, w.m.memory(gpu).FreeBytes)

@@ -92,7 +92,7 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 	l.forker = newForker(l)
 	l.sup = supervisor.New(supervisor.Options{
 		Engines: []engine.Engine{&simEngine{l, engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/vllm"}, SleepMode: engine.SleepModeAlways,
-		GPUs: gpus{l}, Processes: l.m, Runner: runner{l}, Forker: l.forker, Models: newModels(l), Gates: ports{l}, Logs: logs{}, Records: &records{l, "instance", instances},
+		GPUs: gpu.Guard(gpus{l}, log), Processes: l.m, Runner: runner{l}, Forker: l.forker, Models: newModels(l), Gates: ports{l}, Logs: logs{}, Records: &records{l, "instance", instances},
 		Feed: l.feed, Turns: l.turns, ConfigDir: w.dir, Limits: limits, Budget: w.budget, Observer: supervisortest.Nobody{}, Logger: log,
 	})
 	l.swaps = swap.New(swap.Options{
@@ -272,6 +272,7 @@ func (g gpus) Memory(uuid string) (gpu.Memory, error) {
 	if g.l.isDead() {
 		return gpu.Memory{}, errDead
 	}
+	g.l.m.awaitDriver(uuid)
 	return g.l.m.memory(uuid), nil
 }
 

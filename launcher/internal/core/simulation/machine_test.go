@@ -29,11 +29,12 @@ type machine struct {
 	mu         sync.Mutex
 	procs      map[int]*proc
 	nextPID    int
-	strange    map[string]uint64 // device memory that strangers hold, by GPU
-	late       time.Duration     // what device memory takes beyond its time to come back
-	blind      bool              // the driver lists no process
-	ports      map[int]string    // who listens
-	private    map[int]bool      // ports that are kept for engines
+	strange    map[string]uint64    // device memory that strangers hold, by GPU
+	late       time.Duration        // what device memory takes beyond its time to come back
+	blind      bool                 // the driver lists no process
+	silent     map[string]time.Time // until then the driver does not answer for a GPU
+	ports      map[int]string       // who listens
+	private    map[int]bool         // ports that are kept for engines
 	nextPort   int
 	starved    bool              // there are no descriptors left: nobody ends, adopts or starts a process
 	loading    time.Duration     // what a start takes beyond its time
@@ -48,7 +49,7 @@ type machine struct {
 func newMachine(seed uint64) *machine {
 	return &machine{
 		seed: seed, drawn: map[string]uint64{}, procs: map[int]*proc{}, nextPID: 5_000_000, // beyond pid_max: no real process has it
-		strange: map[string]uint64{}, ports: map[int]string{}, private: map[int]bool{}, nextPort: 20_000,
+		strange: map[string]uint64{}, silent: map[string]time.Time{}, ports: map[int]string{}, private: map[int]bool{}, nextPort: 20_000,
 		odd: map[string]string{}, ever: map[string]bool{},
 	}
 }
@@ -233,6 +234,14 @@ func (m *machine) memory(uuid string) gpu.Memory {
 	}
 	out.FreeBytes = out.TotalBytes - min(out.TotalBytes, out.UsedBytes)
 	return out
+}
+
+// awaitDriver waits while the driver does not answer for a GPU.
+func (m *machine) awaitDriver(uuid string) {
+	m.mu.Lock()
+	silence := time.Until(m.silent[uuid])
+	m.mu.Unlock()
+	time.Sleep(silence)
 }
 
 // reserve has an engine take a share of the memory that it needs awake: all (1) or half of

@@ -144,7 +144,7 @@ func (w *world) undoFailedIsTrue(r *request, a answer) {
 // hasRoom says whether there is room for a sleeper to wake, now or when the memory
 // is back that others have given up. The lock is held.
 func (m *machine) hasRoom(sleeper *proc) bool {
-	if m.ever["blind"] || m.ever["memory is lost"] || m.ever["no descriptors"] {
+	if m.ever["blind"] || m.ever["memory is lost"] || m.ever["driver hangs"] || m.ever["no descriptors"] {
 		return false // so the launcher cannot know
 	}
 	for uuid, need := range sleeper.need {

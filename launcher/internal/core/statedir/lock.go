@@ -1,21 +1,27 @@
 package statedir
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gofrs/flock"
+	"golang.org/x/sys/unix"
 )
 
 const lockFile = "lock"
 
 // folderLock is the exclusive right to a state folder. It lasts until close, or
 // until the process ends in whatever way.
-type folderLock struct{ file *flock.Flock }
+type folderLock struct {
+	file *flock.Flock
+	dir  *os.File // locked too; nil where the filesystem locks no folders
+}
 
 // LockedError says that another process holds the folder.
 type LockedError struct {
@@ -40,7 +46,7 @@ func lockFolder(dir string) (*folderLock, error) {
 		return nil, fmt.Errorf("cannot create the state folder: %w", err)
 	}
 	path := filepath.Join(dir, lockFile)
-	l := &folderLock{flock.New(path, flock.SetPermissions(0o600))}
+	l := &folderLock{file: flock.New(path, flock.SetPermissions(0o600))}
 	switch taken, err := l.file.TryLock(); {
 	case err != nil:
 		return nil, fmt.Errorf("cannot lock the state folder: %w", err)
@@ -49,8 +55,40 @@ func lockFolder(dir string) (*folderLock, error) {
 		pid, _ := strconv.Atoi(strings.TrimSpace(string(content)))
 		return nil, &LockedError{Dir: dir, PID: pid}
 	}
+	if err := l.lockDir(dir); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
 	notePID(path)
 	return l, nil
+}
+
+// cleanerTime is how long a cleaner of temporary files may look into the folder, which it
+// locks meanwhile.
+const cleanerTime = 5 * time.Second
+
+// lockDir locks the folder itself, with two effects. systemd-tmpfiles leaves a locked
+// folder alone, with all in it (tmpfiles.d(5)). And where something else has removed the
+// lock file of a launcher, no second launcher gets the folder.
+func (l *folderLock) lockDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("cannot lock the state folder: %w", err)
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); ; <-tick.C {
+		switch err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			l.dir = dir
+			return nil
+		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EWOULDBLOCK) && time.Since(began) < cleanerTime:
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return errors.Join(&LockedError{Dir: path}, dir.Close())
+		default: // NFS, for one, locks no folders
+			return dir.Close()
+		}
+	}
 }
 
 // notePID writes the process id of the holder into the lock file, for messages to
@@ -70,7 +108,11 @@ func notePID(path string) {
 
 // close unlocks the folder. The lock file stays.
 func (l *folderLock) close() error {
-	if err := l.file.Close(); err != nil {
+	err := l.file.Close()
+	if l.dir != nil {
+		err = errors.Join(err, l.dir.Close())
+	}
+	if err != nil {
 		return fmt.Errorf("cannot unlock the state folder: %w", err)
 	}
 	return nil

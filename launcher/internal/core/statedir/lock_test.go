@@ -8,9 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // childLock takes the lock, says so, and holds it until its standard input
@@ -117,4 +121,57 @@ func TestAFolderThatCannotBeLockedIsAnErrorThatNamesIt(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "lock"), 0o700))
 	_, err = lockFolder(dir)
 	assert.ErrorContains(t, err, filepath.Join(dir, "lock"))
+}
+
+// cleaner locks the folder as systemd-tmpfiles does, which goes on without those that are
+// locked.
+func cleaner(t *testing.T, dir string) (*os.File, error) {
+	t.Helper()
+	f, err := os.Open(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f, unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+}
+
+func TestACleanerOfTemporaryFilesLeavesTheFolderAlone(t *testing.T) {
+	dir := t.TempDir()
+	lock, err := lockFolder(dir)
+	require.NoError(t, err)
+	_, err = cleaner(t, dir)
+	require.ErrorIs(t, err, unix.EWOULDBLOCK)
+	require.NoError(t, lock.close())
+	_, err = cleaner(t, dir)
+	require.NoError(t, err)
+}
+
+func TestALauncherWaitsForACleaner(t *testing.T) {
+	dir := t.TempDir()
+	busy, err := cleaner(t, dir)
+	require.NoError(t, err)
+	locked := make(chan error, 1)
+	go func() {
+		lock, err := lockFolder(dir)
+		if err == nil {
+			err = lock.close()
+		}
+		locked <- err
+	}()
+	require.Eventually(t, func() bool {
+		_, err := os.Lstat(filepath.Join(dir, lockFile))
+		return err == nil
+	}, patience.Wait(), time.Millisecond)
+	require.NoError(t, busy.Close())
+	require.NoError(t, <-locked)
+}
+
+func TestALockedFolderHasOneLauncherThoughItsLockFileWasRemoved(t *testing.T) {
+	dir := t.TempDir()
+	lock, err := lockFolder(dir)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(filepath.Join(dir, lockFile)))
+	_, err = lockFolder(dir)
+	var locked *LockedError
+	require.ErrorAs(t, err, &locked)
+	assert.Equal(t, &LockedError{Dir: dir}, locked)
+	require.NoError(t, lock.close())
 }

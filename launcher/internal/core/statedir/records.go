@@ -65,12 +65,13 @@ func (r *Records) Put(name string, record any) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	whole := filepath.Join(r.dir, spare)
-	if err = writeOver(whole, text); err == nil {
-		err = replace(whole, r.path(name, current))
+	err = r.write(name, text)
+	if errors.Is(err, fs.ErrNotExist) { // a cleaner of temporary files has removed the folder, which was empty
+		if err = os.Mkdir(r.dir, 0o700); err == nil {
+			err = r.write(name, text)
+		}
 	}
 	if err != nil {
-		_ = os.Remove(whole) // a part of a file takes room
 		return fmt.Errorf("cannot write %s: %w", r.path(name, current), err)
 	}
 	if r.doubtful[name] {
@@ -78,6 +79,19 @@ func (r *Records) Put(name string, record any) error {
 		delete(r.doubtful, name)
 	}
 	return nil
+}
+
+// write puts a text in the place of the record of a name.
+func (r *Records) write(name string, text []byte) error {
+	whole := filepath.Join(r.dir, spare)
+	err := writeOver(whole, text)
+	if err == nil {
+		err = replace(whole, r.path(name, current))
+	}
+	if err != nil {
+		_ = os.Remove(whole) // a part of a file takes room
+	}
+	return err
 }
 
 // writeOver writes a file from its beginning, in the blocks that it has.

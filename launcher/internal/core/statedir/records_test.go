@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -283,4 +284,16 @@ func TestWhatIsRemovedWhileAllIsReadIsNoDamage(t *testing.T) {
 	}
 	close(over)
 	writing.Wait()
+}
+
+func TestARecordIsWrittenThoughTheFolderWasRemoved(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir)
+	require.NoError(t, os.Remove(r.dir))
+	require.NoError(t, r.Put("a", note{"here"}))
+	texts, _ := said(t, r)
+	assert.Equal(t, map[string]string{"a": "here"}, texts)
+
+	require.NoError(t, os.RemoveAll(dir))
+	require.ErrorIs(t, r.Put("a", note{"nowhere"}), fs.ErrNotExist, "the state folder itself was removed: nobody has its lock")
 }

@@ -35,10 +35,11 @@ func (s *Supervisor) sample(i *instance) memorySample {
 
 // sampleAsleep returns the sample of an instance that sleeps and is about to wake. If an
 // earlier launcher began the wake, the residue counts. known is false if there is no
-// measurement.
+// measurement, or not of every GPU.
 func (s *Supervisor) sampleAsleep(i *instance, op *operation) (before memorySample, known bool) {
 	if !op.resumed {
-		return s.sample(i), true
+		before = s.sample(i)
+		return before, len(before.used) == len(i.gpus())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

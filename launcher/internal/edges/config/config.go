@@ -22,6 +22,7 @@ import (
 type Config struct {
 	Listen         string // host:port
 	GPUs           string // as package gpu reads it
+	VisibleGPUs    []string
 	StateDir       string
 	VLLM           string // program; empty: vllm on PATH
 	TokenFile      string // empty: no token is asked for

@@ -87,6 +87,7 @@ var other = map[string]struct {
 	want func(*Config)
 }{
 	"listen":               {"localhost:9001", func(c *Config) { c.Listen = "localhost:9001" }},
+	"visible_gpus":         {"0,GPU-b", func(c *Config) { c.VisibleGPUs = []string{"0", "GPU-b"} }},
 	"gpus":                 {"simulated:2", func(c *Config) { c.GPUs = "simulated:2" }},
 	"state_dir":            {"/state", func(c *Config) { c.StateDir = "/state" }},
 	"vllm":                 {"/bin/enginesim", func(c *Config) { c.VLLM = "/bin/enginesim" }},

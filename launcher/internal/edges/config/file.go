@@ -164,7 +164,7 @@ func (r *fileReader) texts(key string, v value, node ast.Node) ([]string, error)
 	var texts []string
 	for _, item := range list.Values {
 		got, text := scalarOf(item)
-		if got != yamlString {
+		if got != yamlString && (got != yamlNumber || v.file&yamlNumber == 0) {
 			return nil, r.fail(lineOf(item), "%s must be %s", key, v.want)
 		}
 		texts = append(texts, text)

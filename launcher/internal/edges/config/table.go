@@ -53,6 +53,7 @@ func machineSettings(c *Config) []setting {
 	return []setting{
 		{"vllm", "", "program to run in place of vllm; default: vllm on PATH", optional(&c.VLLM, text)},
 		{"gpus", "auto", "where to find the GPUs: auto, nvml, simulated:N or file:PATH", text(&c.GPUs)},
+		{"visible_gpus", "", "which GPUs to use, by index or UUID, or all; default: those of CUDA_VISIBLE_DEVICES if it is set, else all", words(&c.VisibleGPUs)},
 		{"state_dir", "", "folder for logs and for what must outlive the launcher (default $XDG_STATE_HOME/hotseat, for root /var/lib/hotseat)", optional(&c.StateDir, path)},
 		{"on_exit", "stop", "what to do with the engines when the launcher is told to end", choice(&c.OnExit, "stop", "leave")},
 		{"cgroups", "auto", "which cgroups to put instances in", choice(&c.Cgroups, "auto", "v2", "v1", "none")},

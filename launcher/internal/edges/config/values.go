@@ -100,6 +100,20 @@ func paths(p *[]string) value {
 	}}
 }
 
+// words is a list of words or numbers, which commas separate in flags and variables.
+func words(p *[]string) value {
+	return value{kind: "names", want: "a list of names or numbers", file: yamlString | yamlNumber | yamlList, list: true, set: func(texts []string) error {
+		*p = nil
+		for _, t := range texts {
+			if t = strings.TrimSpace(t); t == "" {
+				return errors.New("a name in it is empty")
+			}
+			*p = append(*p, t)
+		}
+		return nil
+	}}
+}
+
 // programs is a list of schemes with the programs that are their sources.
 func programs(p *[]string) value {
 	return value{kind: "scheme=path", want: "a list of schemes with programs", file: yamlString | yamlList, list: true, set: func(texts []string) (err error) {

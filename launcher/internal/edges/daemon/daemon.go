@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -49,6 +50,7 @@ type Options struct {
 	ModelSchemes []string // as myscheme://, that modelfetch has a program for
 	Serving      func()   // called once the launcher serves
 	Logger       *slog.Logger
+	Stderr       io.Writer // for what modelfetch writes to its standard error
 }
 
 // stopOnExit reports whether the launcher stops the engines when it is told to end.
@@ -139,7 +141,7 @@ func (d *Daemon) open() error {
 		return err
 	}
 	d.later(state.Close)
-	gpus, err := gpu.Open(gpu.Options{Source: d.opts.GPUs, StateDir: d.opts.StateDir, Logger: d.log})
+	gpus, err := gpu.Open(gpu.Options{Source: d.opts.GPUs, Visible: d.opts.VisibleGPUs, StateDir: d.opts.StateDir, Logger: d.log})
 	if err != nil {
 		return fmt.Errorf("--gpus %s: %w", d.opts.GPUs, err)
 	}

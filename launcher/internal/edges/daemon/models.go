@@ -3,7 +3,6 @@ package daemon
 import (
 	"cmp"
 	"fmt"
-	"os"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/pagecache"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
@@ -23,7 +22,7 @@ func (d *Daemon) openModels(host *process.Host) (err error) {
 	fetches := &fetches{host: host, dir: o.ModelStore, memory: o.ModelFetchMemory, logger: d.log}
 	d.keeper, err = keeper.New(keeper.Options{
 		Dir: o.ModelStore, Limit: o.ModelStorageLimit, Retention: modelstore.Retention(o.ModelRetention), Marks: modelstore.Watermarks{High: o.ModelGCHigh, Low: o.ModelGCLow},
-		Program: o.ModelFetch, Stderr: os.Stderr, Start: fetches.start, Pulled: d.metrics.Pulled, Evicted: d.metrics.Evicted, Room: pagecache.Room, Logger: d.log,
+		Program: o.ModelFetch, Stderr: o.Stderr, Start: fetches.start, Pulled: d.metrics.Pulled, Evicted: d.metrics.Evicted, Room: pagecache.Room, Logger: d.log,
 	})
 	if err != nil {
 		return fmt.Errorf("--model-store %s: %w", o.ModelStore, err)

@@ -36,10 +36,11 @@ type Report struct {
 
 // Options say what would be run, and where to look.
 type Options struct {
-	Listen   string // address of the control API
-	StateDir string // absolute
-	GPUs     string // auto, nvml, simulated:N or file:PATH
-	Cgroups  string // auto, v2, v1 or none
+	Listen   string   // address of the control API
+	StateDir string   // absolute
+	GPUs     string   // auto, nvml, simulated:N or file:PATH
+	Visible  []string // see gpu.Options
+	Cgroups  string   // auto, v2, v1 or none
 	Program  Program
 
 	StartMethod   string // auto, exec or fork
@@ -89,7 +90,7 @@ var checks = []func(context.Context, *examination) []Result{
 func Run(ctx context.Context, opts Options) Report {
 	e := &examination{Options: opts}
 	e.fill()
-	e.gpus = findGPUs(opts.GPUs)
+	e.gpus = findGPUs(opts.GPUs, opts.Visible)
 	report := Report{Status: OK, Checks: []Result{}}
 	for _, check := range checks {
 		for _, r := range check(ctx, e) {

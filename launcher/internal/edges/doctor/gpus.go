@@ -3,6 +3,7 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,12 +37,12 @@ func (f gpuFacts) simulated() bool {
 
 // findGPUs asks the driver. It is not asked where GPUs are simulated; those
 // are not opened either, since that would make their folder.
-func findGPUs(source string) gpuFacts {
+func findGPUs(source string, visible []string) gpuFacts {
 	facts := gpuFacts{source: source}
 	if facts.simulated() {
 		return facts
 	}
-	provider, err := gpu.Open(gpu.Options{Source: "nvml"})
+	provider, err := gpu.Open(gpu.Options{Source: "nvml", Visible: visible})
 	if err != nil {
 		facts.err = err
 		return facts
@@ -68,6 +69,8 @@ func judgeDriver(facts gpuFacts, version string) Result {
 		r.Finding = fmt.Sprintf("NVML is not used, since --gpus is %s", facts.source)
 	case facts.err == nil:
 		r.Finding = fmt.Sprintf("NVML found %d GPUs; driver %s", len(facts.devices), version)
+	case errors.Is(facts.err, gpu.ErrSilent):
+		r.Status, r.Finding = Fail, facts.err.Error()
 	case facts.source == "nvml":
 		r.Status, r.Finding = Fail, facts.err.Error()
 		r.Remedy = "install the NVIDIA driver; in a container, make it visible with the NVIDIA container toolkit"

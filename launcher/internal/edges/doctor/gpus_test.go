@@ -25,7 +25,7 @@ func TestGPUsAreAskedOfTheDriver(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "GPU-lost", string(simgpu.FaultECC)), nil, 0o600))
 
-	e := &examination{Options: Options{proc: "/proc", cgroupRoot: "/sys/fs/cgroup"}, gpus: findGPUs("auto")}
+	e := &examination{Options: Options{proc: "/proc", cgroupRoot: "/sys/fs/cgroup"}, gpus: findGPUs("auto", nil)}
 	require.Contains(t, checkDriver(t.Context(), e)[0].Finding, "NVML found 2 GPUs")
 	results := checkGPUs(t.Context(), e)
 	require.Len(t, results, 2)

@@ -59,6 +59,7 @@ type exchange struct {
 	began   time.Time
 	held    time.Duration
 	hasBody bool // the request's header announces a body
+	allow   func(h http.Header)
 
 	writeFailed  atomic.Bool // writing the answer to the client failed
 	uploadFailed atomic.Bool // reading the client's body failed

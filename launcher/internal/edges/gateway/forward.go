@@ -57,6 +57,8 @@ func (p *Proxy) newReverseProxy(errorLog *log.Logger) *httputil.ReverseProxy {
 		FlushInterval: -1,
 		BufferPool:    &buffers,
 		ErrorHandler:  p.engineError,
+
+		ModifyResponse: p.noteAllowed,
 		ErrorLog:      errorLog,
 	}
 }
@@ -95,7 +97,7 @@ func wantsWebSocket(r *http.Request) bool {
 
 // ServeHTTP refuses, answers or forwards a request, as its class says.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, began: p.options.Now(), hasBody: r.ContentLength != 0}
+	x := &exchange{ResponseWriter: w, began: p.options.Now(), hasBody: r.ContentLength != 0, allow: func(h http.Header) { p.allow(h, r) }}
 	defer p.observe(x)
 	defer x.endUpload()
 	if v, ok := verbOf(r); ok && p.options.Verbs != nil {
@@ -108,10 +110,32 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case ClassInference:
 		p.serveInference(x, r)
 	case ClassStatus:
+		if isPreflight(r) && p.mustWait(r.Context()) {
+			p.serveInference(x, r)
+			return
+		}
 		p.serveStatus(x, r)
 	case ClassRefused, ClassVerb:
+		if target := withoutSlash(r); target != "" {
+			x.redirect(target)
+			return
+		}
 		x.answer(refusePath(r.Method, rawPath(r)))
 	}
+}
+
+// withoutSlash returns the target of a request without the slash at the end of its path, to
+// which the engine's framework would redirect. Empty: that is no path that is served.
+func withoutSlash(r *http.Request) string {
+	path, query, asked := strings.Cut(r.RequestURI, "?")
+	path, slash := strings.CutSuffix(path, "/")
+	if !slash || Classify(r.Method, path, wantsWebSocket(r)) == ClassRefused {
+		return ""
+	}
+	if asked {
+		path += "?" + query
+	}
+	return path
 }
 
 // rawPath returns the path exactly as it stands in the request line.

@@ -209,6 +209,13 @@ func (g *gate) cutAll() int {
 	return len(g.inFlight)
 }
 
+// isShut reports whether the gate holds requests.
+func (g *gate) isShut() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state == gateShut
+}
+
 // currentReason returns the reason of the gate's state, and whether the engine is
 // gone.
 func (g *gate) currentReason() (reason string, engineGone bool) {

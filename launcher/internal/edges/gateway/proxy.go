@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -82,6 +83,7 @@ type Proxy struct {
 	host          string // address that the proxy listens on
 	server        *http.Server
 	clients       *connections
+	allowed       atomic.Pointer[allowed] // nil: the engine has allowed nothing yet
 	stop          context.CancelCauseFunc // ends every request's context
 	serveReturned chan struct{}           // closed when Serve has returned
 	grace         time.Duration           // closeGrace, except in tests

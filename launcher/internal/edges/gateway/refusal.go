@@ -145,6 +145,7 @@ func (x *exchange) answer(f *refusal) {
 	var body errorBody
 	body.Error.Message, body.Error.Type, body.Error.Code = f.message, f.errorType, f.status
 	h := x.Header()
+	x.allow(h)
 	if f.mayRetry {
 		h.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 	}
@@ -155,6 +156,15 @@ func (x *exchange) answer(f *refusal) {
 		h.Set("Connection", "close")
 	}
 	x.answerJSON(f.status, body)
+}
+
+// redirect sends the client to another target here, with the same method and body.
+func (x *exchange) redirect(target string) {
+	x.outcome = OutcomeRefused
+	x.endUpload()
+	x.allow(x.Header())
+	x.Header().Set("Location", target)
+	x.WriteHeader(http.StatusTemporaryRedirect)
 }
 
 // answerJSON writes a small JSON document. If the client has left, Write records

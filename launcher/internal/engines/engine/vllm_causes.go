@@ -107,6 +107,12 @@ var vllmExtensions = []symptom{
 		"$1, the part of vLLM that is compiled, cannot be loaded ($2): install vLLM again, together with the PyTorch that it was built for"),
 }
 
+const (
+	diedSomehow = "a process of the engine died: see the log above its last stack trace"
+	// A process that fails logs why. One that is killed cannot.
+	diedSilently = "a process of the engine died and logged no reason: possibly the kernel killed it, because memory was short (see dmesg)"
+)
+
 // vllmEchoes are lines that only say that something else went wrong.
 var vllmEchoes = []symptom{
 	logs(CauseEngineCoreDied, `Worker proc (\S+) died unexpectedly \(exit code: -(\d+)\)`,
@@ -114,5 +120,5 @@ var vllmEchoes = []symptom{
 	logs(CauseEngineCoreDied, `(Worker proc \S+ died unexpectedly \(exit code: \d+\))`,
 		"a process of the engine died: $1"),
 	logs(CauseEngineCoreDied, `EngineDeadError|Engine core initialization failed`,
-		"a process of the engine died: see the log above its last stack trace"),
+		diedSomehow),
 }

@@ -61,6 +61,9 @@ func withoutSymptom(exit Exit, lines logLines) Cause {
 	}
 	for _, s := range vllmEchoes {
 		if cause, ok := s.in(lines); ok {
+			if said == "" && cause.Message == diedSomehow {
+				cause.Message = diedSilently
+			}
 			cause.Message += said
 			return cause
 		}

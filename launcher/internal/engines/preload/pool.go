@@ -123,15 +123,24 @@ func (p *Pool) prepare() (err error) {
 		}
 	}
 	p.program = filepath.Join(p.opts.Dir, programName)
-	if err := writeProgram(p.program); err != nil {
-		return fmt.Errorf("cannot write the preloader: %w", err)
-	}
-	return nil
+	return p.provideProgram()
 }
 
 // programName is the name of the preloader's program: a zip file that the interpreter
 // runs as it is (zipapp in Python's library).
 const programName = "preloader.pyz"
+
+// provideProgram writes the preloader's program where it is missing: at first, and when a
+// cleaner of temporary files has removed it.
+func (p *Pool) provideProgram() error {
+	if _, err := os.Stat(p.program); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := errors.Join(os.MkdirAll(p.opts.Dir, 0o700), writeProgram(p.program)); err != nil {
+		return fmt.Errorf("cannot write the preloader: %w", err)
+	}
+	return nil
+}
 
 func writeProgram(path string) error {
 	files, err := fs.Sub(sources, "preloader")

@@ -234,3 +234,16 @@ func TestTooLargePreloaderBacksOffLongest(t *testing.T) {
 	assert.Equal(t, longestBackOff, p.recordFailure(&preloader{}, false, 0, fmt.Errorf("it holds 1 GiB, %w", errTooLarge)))
 	assert.Equal(t, shortestBackOff, p.recordFailure(&preloader{}, false, 0, errors.New("it ended")))
 }
+
+func TestPreloaderLoadsThoughItsFolderWasRemoved(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	first := f.pool.List().Preloaders[0].PID
+	require.NoError(t, os.RemoveAll(f.options.Dir))
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	f.eventually("another one is there", func() bool {
+		l := f.pool.List().Preloaders[0]
+		return l.State == string(Ready) && l.PID != first
+	})
+	f.fork("a", nil, nil)
+}

@@ -119,7 +119,11 @@ func (p *Pool) begin(ctx context.Context, l *preloader) (r *run, h hello, err er
 			err = errors.Join(err, ours.Close())
 		}
 	}()
-	output, err := os.OpenFile(p.logPath(l), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
+	err = p.provideProgram()
+	var output *os.File
+	if err == nil {
+		output, err = os.OpenFile(p.logPath(l), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
+	}
 	if err != nil {
 		return nil, h, errors.Join(fmt.Errorf("cannot make the preloader's log: %w", err), theirs.Close())
 	}

@@ -5,13 +5,14 @@ package devmem
 
 import (
 	"log/slog"
+	"sync"
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 )
 
-// GPUs tell the memory of devices; [gpu.Provider] behind it.
+// GPUs tell the memory of devices, in bounded time; [gpu.Provider] behind it.
 type GPUs interface {
 	Memory(uuid string) (gpu.Memory, error)
 }
@@ -91,10 +92,17 @@ func (m *Meter) Read(uuids []string) Reading {
 // GPUs of which they hold none are missing.
 func (m *Meter) Held(id string, uuids []string) map[string]uint64 { return m.Read(uuids).Held[id] }
 
-// Holders lists, by GPU UUID, the processes of an instance that hold memory of GPUs.
+// Holders lists, by GPU UUID, the processes of an instance that hold memory of GPUs. A GPU
+// that cannot be read has an empty list, so that AwaitReturned says so.
 func (m *Meter) Holders(id string, uuids []string) map[string][]int {
 	out := map[string][]int{}
-	m.eachHolder(m.memory(uuids), func(uuid, owner string, p gpu.Process) {
+	gpus := m.memory(uuids)
+	for _, uuid := range uuids {
+		if _, readable := gpus[uuid]; !readable {
+			out[uuid] = []int{}
+		}
+	}
+	m.eachHolder(gpus, func(uuid, owner string, p gpu.Process) {
 		if owner == id {
 			out[uuid] = append(out[uuid], p.PID)
 		}
@@ -123,16 +131,23 @@ func (m *Meter) eachHolder(gpus map[string]gpu.Memory, do func(uuid, id string, 
 	}
 }
 
-// memory reads the memory of GPUs. A GPU that cannot be read is left out.
+// memory reads the memory of GPUs, side by side: a driver that hangs holds up the caller
+// once, not once for each GPU. A GPU that cannot be read is left out.
 func (m *Meter) memory(uuids []string) map[string]gpu.Memory {
+	read := make([]gpu.Memory, len(uuids))
+	errs := make([]error, len(uuids))
+	var all sync.WaitGroup
+	for n, id := range uuids {
+		all.Go(func() { read[n], errs[n] = m.opts.GPUs.Memory(id) })
+	}
+	all.Wait()
 	out := make(map[string]gpu.Memory, len(uuids))
-	for _, id := range uuids {
-		memory, err := m.opts.GPUs.Memory(id)
-		if err != nil {
-			m.opts.Logger.Warn("cannot read the memory of a GPU", "gpu", id, "error", err)
+	for n, id := range uuids {
+		if errs[n] != nil {
+			m.opts.Logger.Warn("cannot read the memory of a GPU", "gpu", id, "error", errs[n])
 			continue
 		}
-		out[id] = memory
+		out[id] = read[n]
 	}
 	return out
 }

@@ -238,6 +238,20 @@ func TestMemoryThatDoesNotComeBackIsWaitedForNoLongerThanTheLimit(t *testing.T) 
 	})
 }
 
+func TestMemoryThatCannotBeReadCountsAsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, device, _ := newMeter(table{7: {PID: 7, Session: 7, StartTime: 1}})
+		m.Follow("a", 7)
+		device.hold(holds(7, 60))
+		before := m.Held("a", []string{"g0"})
+		device.fail = errors.New("the driver hangs")
+		began := time.Now()
+		assert.Equal(t, before, m.AwaitFreed(t.Context(), "a", []string{"g0"}, before))
+		assert.Equal(t, returnTime, time.Since(began))
+		require.ErrorContains(t, m.AwaitReturned(t.Context(), m.Holders("a", []string{"g0"})), "cannot tell whether the memory of GPU g0 has come back: the driver hangs")
+	})
+}
+
 func TestMemoryThatIsFreeIsNotWaitedFor(t *testing.T) {
 	m, device, _ := newMeter(table{})
 	device.hold(holds(9, 60))

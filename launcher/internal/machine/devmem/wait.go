@@ -3,6 +3,7 @@ package devmem
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -42,11 +43,19 @@ func (m *Meter) PollUntil(ctx context.Context, done func() bool) bool {
 
 // AwaitFreed waits, after an engine said that it sleeps, until the instance holds
 // clearly less memory of each GPU than before (in bytes, by GPU UUID), for at most
-// ReturnTime, and gives the memory that the instance still holds.
+// ReturnTime, and gives the memory that the instance still holds. What cannot be read
+// counts as held.
 func (m *Meter) AwaitFreed(ctx context.Context, id string, uuids []string, before map[string]uint64) map[string]uint64 {
 	var now map[string]uint64
 	m.PollUntil(ctx, func() bool {
-		now = m.Held(id, uuids)
+		reading := m.Read(uuids)
+		now = map[string]uint64{}
+		maps.Copy(now, reading.Held[id])
+		for uuid, bytes := range before {
+			if _, readable := reading.GPUs[uuid]; !readable && bytes > 0 {
+				now[uuid] = bytes
+			}
+		}
 		for uuid, bytes := range before {
 			if now[uuid] > bytes/20*19 {
 				return false
@@ -62,11 +71,16 @@ func (m *Meter) AwaitFreed(ctx context.Context, id string, uuids []string, befor
 func (m *Meter) AwaitReturned(ctx context.Context, holders map[string][]int) error {
 	for id, pids := range holders {
 		var left uint64
+		var last error
 		back := m.PollUntil(ctx, func() bool {
-			memory, err := m.opts.GPUs.Memory(id)
+			var memory gpu.Memory
+			memory, last = m.opts.GPUs.Memory(id)
 			left = heldBy(memory, pids)
-			return err == nil && left == 0
+			return last == nil && left == 0
 		})
+		if last != nil {
+			return fmt.Errorf("cannot tell whether the memory of GPU %s has come back: %w", id, last)
+		}
 		if !back {
 			return fmt.Errorf("%d bytes of GPU %s had not come back %s after its processes were gone", left, id, m.opts.ReturnTime)
 		}

@@ -102,6 +102,10 @@ type Options struct {
 	// Source is "auto", "nvml", "simulated:N" or "file:PATH". Empty is auto:
 	// NVML where it finds a GPU, else two simulated ones, with a warning.
 	Source string
+	// Visible are the GPUs to use, by index or UUID; "all": all of them. Empty: those
+	// that CUDA_VISIBLE_DEVICES names, where there is such a variable and the GPUs are
+	// not simulated.
+	Visible []string
 	// StateDir is the folder in which a folder simgpu of simulated GPUs is made
 	// when SimDir is empty.
 	StateDir string
@@ -130,12 +134,24 @@ func Open(opts Options) (Provider, error) {
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	opts.SimDir = cmp.Or(opts.SimDir, os.Getenv(simgpu.EnvDir))
 	opts.NVMLLibrary = cmp.Or(opts.NVMLLibrary, os.Getenv(EnvNVMLLibrary), nvmlLibraryName)
+	all, err := openSource(opts)
+	if err != nil {
+		return nil, err
+	}
+	some, err := limit(all, opts)
+	if err != nil {
+		return nil, errors.Join(err, all.Close())
+	}
+	return some, nil
+}
+
+func openSource(opts Options) (Provider, error) {
 	kind, argument, given := strings.Cut(opts.Source, ":")
 	switch {
 	case opts.Source == "" || opts.Source == "auto":
 		return openAuto(opts)
 	case opts.Source == "nvml":
-		return provider(openNVML(opts))
+		return openDriver(opts)
 	case kind == "simulated" && given:
 		return openCounted(opts, argument)
 	case kind == "file" && argument != "":
@@ -146,9 +162,9 @@ func Open(opts Options) (Provider, error) {
 }
 
 func openAuto(opts Options) (Provider, error) {
-	driver, err := openNVML(opts)
-	if err == nil {
-		return driver, nil
+	driver, err := openDriver(opts)
+	if err == nil || errors.Is(err, ErrSilent) { // there are GPUs
+		return driver, err
 	}
 	if !errors.Is(err, errNoDevices) {
 		opts.Logger.Warn("cannot use NVML", "error", err)
@@ -156,6 +172,15 @@ func openAuto(opts Options) (Provider, error) {
 	opts.Logger.Warn("NO GPU FOUND: SIMULATING GPUs. Use --gpus nvml to refuse to start without a GPU",
 		"gpus", fallbackCount)
 	return provider(openSimulated(opts, fallbackCount))
+}
+
+// openDriver opens NVML. Its calls wait for a driver, which may hang.
+func openDriver(opts Options) (Provider, error) {
+	driver, err := openNVML(opts)
+	if err != nil {
+		return nil, err
+	}
+	return Guard(driver, opts.Logger), nil
 }
 
 func openCounted(opts Options, argument string) (Provider, error) {

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	nv "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -47,20 +49,49 @@ type part struct {
 	handle
 }
 
+// How long a driver may take at the start. Without persistence mode it first initialises
+// each GPU, which takes seconds.
+const (
+	initTime  = time.Minute
+	boardTime = 10 * time.Second // without an answer for any GPU
+)
+
+// ErrSilent says that the driver does not answer.
+var ErrSilent = errors.New("the GPUs' driver does not answer: see nvidia-smi and the kernel log; reset the GPUs or restart the machine, or use --gpus simulated:2 to go without a GPU")
+
 func openNVML(opts Options) (*nvml, error) {
 	if err := probe(opts.NVMLLibrary); err != nil {
 		return nil, err
 	}
 	n := &nvml{lib: nv.New(nv.WithLibraryPath(opts.NVMLLibrary)), handles: map[string]handle{}}
-	if ret := n.lib.Init(); ret != nv.SUCCESS {
+	ret, answered := within(initTime, n.lib.Init)
+	if !answered {
+		return nil, ErrSilent
+	}
+	if ret != nv.SUCCESS {
 		return nil, failed("nvmlInit", ret)
 	}
 	if err := n.find(opts.Logger); err != nil {
-		return nil, errors.Join(err, n.Close())
+		return nil, errors.Join(err, Guard(n, opts.Logger).Close())
 	}
-	driver, _ := n.lib.SystemGetDriverVersion()
+	driver, _ := within(answerTime, func() string { version, _ := n.lib.SystemGetDriverVersion(); return version })
 	opts.Logger.Info("using the GPUs that NVML lists", "gpus", len(n.devices), "driver", driver)
 	return n, nil
+}
+
+// within returns the answer of a call, if it comes in time. A call that the driver does not
+// answer is left to the end of the process.
+func within[T any](limit time.Duration, call func() T) (answer T, answered bool) {
+	result := make(chan T, 1)
+	go func() { result <- call() }()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case answer = <-result:
+		return answer, true
+	case <-timer.C:
+		return answer, false
+	}
 }
 
 // probe loads the library once to check that it is NVML. A later call of a missing
@@ -81,24 +112,19 @@ func probe(path string) error {
 	return nil
 }
 
-// find lists the devices. A GPU that cannot be opened is left out with a
-// warning while others can; CUDA does not count it either.
+// find lists the devices. A GPU that cannot be opened is left out with a warning while
+// others can; CUDA does not count it either. CUDA does count one whose driver does not
+// answer, so the indices of the others leave room for it.
 func (n *nvml) find(logger *slog.Logger) error {
-	count, ret := n.lib.DeviceGetCount()
-	if ret != nv.SUCCESS {
-		return failed("nvmlDeviceGetCount", ret)
+	count, answered := within(boardTime, func() counted { c, ret := n.lib.DeviceGetCount(); return counted{c, ret} })
+	if !answered {
+		return ErrSilent
 	}
-	var boards []board
-	var broken []error
-	for i := range count {
-		b, err := n.board(i)
-		if err != nil {
-			broken = append(broken, fmt.Errorf("cannot use GPU %d of NVML: %w", i, err))
-			continue
-		}
-		boards = append(boards, b)
+	if count.ret != nv.SUCCESS {
+		return failed("nvmlDeviceGetCount", count.ret)
 	}
-	slices.SortFunc(boards, func(a, b board) int {
+	boards, broken := n.boards(count.n)
+	slices.SortStableFunc(boards, func(a, b board) int {
 		return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(a.bus, b.bus), cmp.Compare(a.slot, b.slot))
 	})
 	for index, b := range boards {
@@ -117,7 +143,66 @@ func (n *nvml) find(logger *slog.Logger) error {
 	return nil
 }
 
-func (n *nvml) board(index int) (board, error) {
+type counted struct {
+	n   int
+	ret nv.Return
+}
+
+// boards opens the GPUs, all at once. Those that the driver does not answer for have no
+// parts.
+func (n *nvml) boards(count int) (boards []board, broken []error) {
+	type result struct {
+		index int
+		board board
+		err   error
+	}
+	results := make(chan result, count)
+	places := make([]atomic.Pointer[board], count) // as soon as they are known
+	for i := range count {
+		go func() {
+			n.mu.RLock() // Close waits for the call
+			defer n.mu.RUnlock()
+			b, err := n.board(i, &places[i])
+			results <- result{i, b, err}
+		}()
+	}
+	opened := make([]result, count)
+	for i := range opened {
+		opened[i] = result{err: ErrSilent}
+	}
+	silence := time.NewTimer(boardTime)
+	defer silence.Stop()
+	for left := count; left > 0; left-- {
+		select {
+		case r := <-results:
+			opened[r.index] = r
+			silence.Reset(boardTime)
+			continue
+		case <-silence.C:
+		}
+		break
+	}
+	last := board{}
+	for i, r := range opened {
+		if errors.Is(r.err, ErrSilent) { // where not even its place is known, it is that after the one before: NVML commonly lists GPUs in the order of their buses
+			if place := places[i].Load(); place != nil {
+				last = *place
+			}
+			r.board = board{domain: last.domain, bus: last.bus, slot: last.slot}
+		}
+		if r.err != nil {
+			broken = append(broken, fmt.Errorf("cannot use GPU %d of NVML: %w", i, r.err))
+		}
+		if r.err == nil || errors.Is(r.err, ErrSilent) {
+			last = r.board
+			boards = append(boards, r.board)
+		}
+	}
+	return boards, broken
+}
+
+// board opens a GPU. It stores the place of the GPU at place as soon as that is known.
+func (n *nvml) board(index int, place *atomic.Pointer[board]) (board, error) {
 	device, ret := n.lib.DeviceGetHandleByIndex(index)
 	if ret != nv.SUCCESS {
 		return board{}, failed("nvmlDeviceGetHandleByIndex", ret)
@@ -127,6 +212,7 @@ func (n *nvml) board(index int) (board, error) {
 		return board{}, failed("nvmlDeviceGetPciInfo", ret)
 	}
 	b := board{domain: pci.Domain, bus: pci.Bus, slot: pci.Device}
+	place.Store(&board{domain: b.domain, bus: b.bus, slot: b.slot})
 	sliced, err := n.sliced(device)
 	if err != nil {
 		return board{}, err
@@ -208,7 +294,9 @@ func (n *nvml) has(function string) bool {
 	return n.lib.Extensions().LookupSymbol(function) == nil
 }
 
-func (n *nvml) Kind() string { return "nvml" }
+const kindNVML = "nvml"
+
+func (n *nvml) Kind() string { return kindNVML }
 
 func (n *nvml) Devices() []Device { return slices.Clone(n.devices) }
 

@@ -2,11 +2,13 @@ package gpu
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	nv "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/prometheus/procfs"
 )
 
 // notForThisDevice are the answers of NVML to a call that the driver or the device does
@@ -32,7 +34,9 @@ func (n *nvml) Memory(uuid string) (m Memory, err error) {
 	return m, nil
 }
 
-// memory calls version 2 of the function if the driver has it. Only version 2 reports the
+// memory calls version 2 of the function if the driver has it, else version 1. A driver that
+// supports neither for a GPU is that of a machine whose GPU and processors share the main
+// memory: GB10 (DGX Spark), Jetson. Only version 2 reports the
 // memory reserved for the driver (nvmlMemory_v2_t: total = reserved + used + free);
 // version 1 counts that memory as used.
 func (n *nvml) memory(device nv.Device) (Memory, error) {
@@ -47,10 +51,30 @@ func (n *nvml) memory(device nv.Device) (Memory, error) {
 		}
 	}
 	info, ret := device.GetMemoryInfo()
+	if ret == nv.ERROR_NOT_SUPPORTED {
+		return mainMemory()
+	}
 	if ret != nv.SUCCESS {
 		return Memory{}, failed("nvmlDeviceGetMemoryInfo", ret)
 	}
 	return ofFree(info.Total, info.Free), nil
+}
+
+// mainMemory is the memory of the machine. As CUDA does on such machines, it counts as free
+// what the kernel can make available without swapping, see proc_meminfo(5).
+func mainMemory() (Memory, error) {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return Memory{}, fmt.Errorf("cannot read the main memory, which the GPU shares: %w", err)
+	}
+	info, err := proc.Meminfo()
+	if err != nil {
+		return Memory{}, fmt.Errorf("cannot read the main memory, which the GPU shares: %w", err)
+	}
+	if info.MemTotalBytes == nil || info.MemAvailableBytes == nil {
+		return Memory{}, errors.New("cannot read the main memory, which the GPU shares: /proc/meminfo has no MemTotal or MemAvailable")
+	}
+	return ofFree(*info.MemTotalBytes, *info.MemAvailableBytes), nil
 }
 
 func ofFree(total, free uint64) Memory {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
@@ -94,6 +95,24 @@ func TestMemoryIsReadWithVersion1WhereVersion2IsNotSupported(t *testing.T) {
 	require.Equal(t, 80*gib+gib/2, m.TotalBytes, "what is reserved cannot be told apart")
 	require.Equal(t, gib/2, m.UsedBytes)
 	require.Equal(t, 80*gib, m.FreeBytes)
+}
+
+func TestAGPUWithoutMemoryOfItsOwnSharesTheMainMemory(t *testing.T) {
+	dir, _ := writeList(t, simgpu.GPU{UUID: "GPU-u", Product: "NVIDIA GB10", MemoryTotalBytes: gib})
+	refuse(t, dir, "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo")
+	require.NoError(t, holders(t, dir).Set("GPU-u", os.Getpid(), gib/2))
+	p := openNVML(t, dir)
+	proc, err := procfs.NewDefaultFS()
+	require.NoError(t, err)
+	info, err := proc.Meminfo()
+	require.NoError(t, err)
+	require.Equal(t, []gpu.Device{{UUID: "GPU-u", Product: "NVIDIA GB10", MemoryTotalBytes: *info.MemTotalBytes}}, p.Devices())
+	m := memory(t, p, "GPU-u")
+	require.Equal(t, *info.MemTotalBytes, m.TotalBytes)
+	require.Equal(t, m.TotalBytes, m.UsedBytes+m.FreeBytes)
+	require.NotZero(t, m.FreeBytes)
+	require.Equal(t, []gpu.Process{{PID: os.Getpid(), Bytes: gib / 2}}, m.Processes)
+	require.True(t, p.Health("GPU-u").OK)
 }
 
 func TestProcessesAreUnknownWhenTheDriverDoesNotSay(t *testing.T) {

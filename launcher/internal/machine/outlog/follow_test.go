@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -278,4 +280,35 @@ func TestAFollowerKeepsReadingALogThatWasPruned(t *testing.T) {
 	assert.NoError(t, follower.end(t))
 	require.NoError(t, f.Close())
 	assert.Zero(t, watches(t))
+}
+
+func TestLogsAreMadeAndFollowedThoughTheFolderWasRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "logs")
+	store, err := outlog.Open(outlog.Options{Dir: dir, MaxTotalBytes: 1})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, store.Close()) }()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	file, name, err := store.Create("a")
+	require.NoError(t, err)
+	defer file.Close()
+	before := follow(ctx, store, name, 0, nil)
+	fmt.Fprint(file, "a line")
+	before.awaits(t, "a line")
+
+	require.NoError(t, os.RemoveAll(dir))
+	removed, err := store.Prune(nil)
+	require.NoError(t, err)
+	require.Empty(t, removed)
+	file, name, err = store.Create("b")
+	require.NoError(t, err)
+	defer file.Close()
+	after := follow(ctx, store, name, 0, nil)
+	fmt.Fprint(file, "one")
+	after.awaits(t, "one")
+	fmt.Fprint(file, ", two")
+	after.awaits(t, "one, two")
+	stop()
+	require.ErrorIs(t, before.end(t), context.Canceled)
+	require.ErrorIs(t, after.end(t), context.Canceled)
 }

@@ -63,12 +63,11 @@ func (n *notifier) subscribe(name string) (*subscription, error) {
 	if n.closed {
 		return nil, ErrClosed
 	}
-	if len(n.subs) == 0 {
-		if err := n.watcher.Add(n.dir); errors.Is(err, unix.ENOSPC) {
-			return nil, fmt.Errorf("cannot watch %s (raise fs.inotify.max_user_watches): %w", n.dir, err)
-		} else if err != nil {
-			return nil, fmt.Errorf("cannot watch %s: %w", n.dir, err)
-		}
+	// Each time: the watch of a folder that was removed and made again has ended.
+	if err := n.watcher.Add(n.dir); errors.Is(err, unix.ENOSPC) {
+		return nil, fmt.Errorf("cannot watch %s (raise fs.inotify.max_user_watches): %w", n.dir, err)
+	} else if err != nil {
+		return nil, fmt.Errorf("cannot watch %s: %w", n.dir, err)
 	}
 	sub := &subscription{name: name, wake: make(chan struct{}, 1)}
 	if n.subs[name] == nil {
@@ -93,7 +92,7 @@ func (n *notifier) unsubscribe(sub *subscription) {
 	if len(n.subs) > 0 || n.closed {
 		return
 	}
-	if err := n.watcher.Remove(n.dir); err != nil {
+	if err := n.watcher.Remove(n.dir); err != nil && !errors.Is(err, fsnotify.ErrNonExistentWatch) {
 		n.logger.Warn("cannot end the watch of the folder of logs", "error", err)
 	}
 }

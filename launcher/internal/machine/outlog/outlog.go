@@ -95,7 +95,7 @@ func (s *Store) Create(id string) (*os.File, string, error) {
 	defer s.mu.Unlock()
 	for n := s.last[id] + 1; ; n++ {
 		name := formatName(id, n)
-		f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err := s.create(name)
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
@@ -111,6 +111,19 @@ func (s *Store) Create(id string) (*os.File, string, error) {
 		}
 		return f, name, nil
 	}
+}
+
+// create makes a file, and first the folder where a cleaner of temporary files has removed
+// it.
+func (s *Store) create(name string) (f *os.File, err error) {
+	const flags = os.O_WRONLY | os.O_APPEND | os.O_CREATE | os.O_EXCL
+	if f, err = os.OpenFile(s.path(name), flags, 0o600); !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	if err = os.Mkdir(s.opts.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(s.path(name), flags, 0o600)
 }
 
 // TooMany returns a channel that receives a value when a new log exceeds MaxFiles. Prune is

@@ -69,6 +69,9 @@ func (s *Store) Prune(inUse func() map[string]bool) (removed []string, err error
 
 func (s *Store) list() ([]logFile, error) {
 	entries, err := os.ReadDir(s.opts.Dir)
+	if errors.Is(err, fs.ErrNotExist) { // see create
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the log folder: %w", err)
 	}

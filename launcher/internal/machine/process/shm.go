@@ -13,10 +13,14 @@ import (
 // shmFolder is where POSIX shared memory and semaphores are files (shm_overview(7)).
 const shmFolder = "/dev/shm/"
 
-// shmPrefixes are how Python's multiprocessing names its shared memory and its
-// semaphores (Lib/multiprocessing/shared_memory.py, synchronize.py); a random
-// part follows. Its resource tracker removes them, unless it is killed as well.
-var shmPrefixes = []string{"psm_", "sem.mp-"}
+// shmPrefixes are how engines name their shared memory; a part that no two of them share
+// follows. Whoever has made it removes it, unless that is killed.
+var shmPrefixes = []string{
+	"psm_", "sem.mp-", // multiprocessing of Python (Lib/multiprocessing/shared_memory.py, synchronize.py)
+	"torch_",        // PyTorch, between its processes (torch/csrc/StorageSharing)
+	"nccl-",         // NCCL, between the GPUs of a machine
+	"vllm_offload_", // vLLM, the KV cache that it offloads: many GiB
+}
 
 // sharedMemory lists the files of shared memory that processes have mapped. Once these
 // processes are killed, no process removes the files.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,13 +13,16 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 )
 
-func TestAKilledTreeLeavesNoSharedMemoryOfPythonsBehind(t *testing.T) {
+func TestAKilledTreeLeavesNoSharedMemoryOfEnginesBehind(t *testing.T) {
 	h := newHost(t, cgroup.None)
 	tag := fmt.Sprintf("hotseat-test-%d", os.Getpid())
-	orphaned := []string{"psm_" + tag, "sem.mp-" + tag}
+	orphaned := []string{"psm_" + tag, "sem.mp-" + tag, "torch_" + tag, "nccl-" + tag, "vllm_offload_" + tag + ".mmap"}
+	for _, name := range orphaned {
+		t.Cleanup(func() { _ = os.Remove(filepath.Join("/dev/shm", name)) })
+	}
 	kept := "other-" + tag
 	t.Cleanup(func() { _ = os.Remove(filepath.Join("/dev/shm", kept)) })
-	c := h.start(t, "a", fmt.Sprintf("sharer %s %s %s", orphaned[0], orphaned[1], kept))
+	c := h.start(t, "a", "sharer "+strings.Join(append(orphaned, kept), " "))
 	c.says("ready")
 	for _, name := range orphaned {
 		require.FileExists(t, filepath.Join("/dev/shm", name))

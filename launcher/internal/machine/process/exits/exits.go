@@ -63,6 +63,9 @@ func (r *Recorder) Record(pid int, start uint64, status syscall.WaitStatus) erro
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := makeAgain(r.dir); err != nil {
+		return fmt.Errorf("cannot record an exit: %w", err)
+	}
 	path := file(r.dir, pid, start)
 	draft := filepath.Join(r.dir, "."+filepath.Base(path))
 	if err := errors.Join(os.WriteFile(draft, text, 0o600), os.Rename(draft, path)); err != nil {
@@ -72,6 +75,14 @@ func (r *Recorder) Record(pid int, start uint64, status syscall.WaitStatus) erro
 		return nil
 	}
 	return r.prune()
+}
+
+// makeAgain makes the folder where a cleaner of temporary files has removed it.
+func makeAgain(dir string) error {
+	if err := os.Mkdir(dir, 0o700); !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 func (r *Recorder) prune() error {
@@ -115,7 +126,7 @@ func Await(ctx context.Context, dir, bootID string, pid int, start uint64) (entr
 		entry, ok = Find(dir, bootID, pid, start)
 		return ok
 	}
-	if fswatch.Until(ctx, dir, find) != nil {
+	if makeAgain(dir) != nil || fswatch.Until(ctx, dir, find) != nil {
 		find() // a last time, or the only time where the folder cannot be watched
 	}
 	return entry, ok

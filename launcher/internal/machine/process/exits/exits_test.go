@@ -80,8 +80,31 @@ func TestAwaitGivesUpWithItsContext(t *testing.T) {
 	defer cancel()
 	_, ok := Await(ctx, r.dir, boot, 10, 500)
 	require.False(t, ok)
-	_, ok = Await(t.Context(), filepath.Join(r.dir, "nonexistent"), boot, 10, 500)
-	require.False(t, ok, "a folder that is not there is not waited for")
+	_, ok = Await(t.Context(), filepath.Join(r.dir, "no", "folder"), boot, 10, 500)
+	require.False(t, ok, "a folder that cannot be made is not waited for")
+}
+
+func TestAnExitIsRecordedAndAwaitedThoughTheFolderWasRemoved(t *testing.T) {
+	r := recorder(t)
+	require.NoError(t, os.Remove(r.dir))
+	require.NoError(t, r.Record(10, 499, status(1)))
+	_, ok := Find(r.dir, boot, 10, 499)
+	require.True(t, ok)
+
+	require.NoError(t, os.RemoveAll(r.dir))
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Wait())
+	defer cancel()
+	found := make(chan bool)
+	go func() {
+		_, ok := Await(ctx, r.dir, boot, 10, 500)
+		found <- ok
+	}()
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(r.dir)
+		return err == nil
+	}, patience.Wait(), time.Millisecond)
+	require.NoError(t, r.Record(10, 500, status(7)))
+	require.True(t, <-found)
 }
 
 func TestTheFolderIsPrunedOfTheOldest(t *testing.T) {
