@@ -55,7 +55,12 @@ var acts = map[string]func(w *world, s step){
 		w.machineFor(s, "blind", func(m *machine) { m.blind = true }, func(m *machine) { m.blind = false })
 	},
 	"driver hangs": func(w *world, s step) {
-		w.machineFor(s, "driver hangs", func(m *machine) { m.silent[s.gpus[0]] = time.Now().Add(min(s.limit, time.Until(w.end))) }, func(*machine) {})
+		w.machineFor(s, "driver hangs", func(m *machine) {
+			until := time.Now().Add(min(s.limit, time.Until(w.end)))
+			if until.After(m.silent[s.gpus[0]]) { // a call that hangs does not end sooner than it would
+				m.silent[s.gpus[0]] = until
+			}
+		}, func(*machine) {})
 	},
 	"stranger": func(w *world, s step) {
 		gpu := s.gpus[0]

@@ -244,6 +244,12 @@ func (m *machine) awaitDriver(uuid string) {
 	time.Sleep(silence)
 }
 
+// isSilent says whether the driver does not answer for a GPU, or did not until a moment ago.
+// The lock is held.
+func (m *machine) isSilent(gpus []string) bool {
+	return slices.ContainsFunc(gpus, func(uuid string) bool { return time.Since(m.silent[uuid]) < grace })
+}
+
 // reserve has an engine take a share of the memory that it needs awake: all (1) or half of
 // it (2). false: there is not enough, and it dies. The lock is held.
 func (p *proc) reserve(share uint64) bool {

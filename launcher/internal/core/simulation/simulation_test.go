@@ -86,12 +86,13 @@ func (w *world) started(p *proc) {
 func (w *world) ended(p *proc) {
 	w.m.mu.Lock()
 	healthy, level := p.alive() && p.ready && !p.asked, p.level
+	silent := w.m.isSilent(p.gpus) // a call that waits for the driver is not under way
 	w.m.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if healthy {
 		woken := slices.ContainsFunc(w.requests, func(r *request) bool {
-			return r.open && r.what == "wake" && r.id == p.name && r.began.Before(time.Now())
+			return r.open && !silent && r.what == "wake" && r.id == p.name && r.began.Before(time.Now())
 		})
 		w.ends = append(w.ends, ending{p, time.Now(), level, woken})
 	}

@@ -59,7 +59,7 @@ func (p *Proxy) newReverseProxy(errorLog *log.Logger) *httputil.ReverseProxy {
 		ErrorHandler:  p.engineError,
 
 		ModifyResponse: p.noteAllowed,
-		ErrorLog:      errorLog,
+		ErrorLog:       errorLog,
 	}
 }
 
