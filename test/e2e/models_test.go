@@ -155,6 +155,30 @@ func TestAModelIsPulledFromEachSchemeOnceAndRemoved(t *testing.T) {
 	assert.Empty(t, blobs)
 }
 
+func TestAFolderOfOthersIsNoModelStore(t *testing.T) {
+	t.Parallel()
+	source, dir := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(source, "config.json"), []byte("{}"), 0o600))
+	mine := []string{"models/checkpoints/mine", "hub/models--org--name/blobs/abc", "blobs/sha256-abc"}
+	for _, name := range mine {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
+	}
+	f := &folderOfModels{t: t, dir: dir}
+	_, errs, code := f.call("pull", "file://"+source)
+	assert.Equal(t, 2, code, errs)
+	line := refused(t, nil, "--state-dir", filepath.Join(t.TempDir(), "state"), "--model-store", dir)
+	for _, said := range []string{errs, line} {
+		assert.Contains(t, said, "cannot use "+dir+" as a model store")
+		assert.Contains(t, said, "choose an empty folder")
+	}
+	for _, name := range mine {
+		assert.FileExists(t, filepath.Join(dir, name))
+	}
+	f.dir = filepath.Join(dir, "hotseat-models")
+	f.pull("file://" + source)
+}
+
 func TestAUserWithoutRightsReadsModelsAndCannotChangeThem(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

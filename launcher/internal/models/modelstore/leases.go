@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -164,15 +163,12 @@ func (u *User) leaseFile(holder string) string {
 
 // leases lists all leases, including those from before a restart of the machine.
 func (r *Reader) leases() ([]lease, error) {
-	files, err := os.ReadDir(filepath.Join(r.dir, leasesDir))
+	files, err := r.ownEntries(leasesDir, isRecord)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("cannot list the leases of models: %w", err)
 	}
 	var all []lease
 	for _, f := range files {
-		if strings.HasPrefix(f.Name(), ".") {
-			continue
-		}
 		l, err := readLease(filepath.Join(r.dir, leasesDir, f.Name()))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // the lease was released meanwhile
@@ -194,12 +190,9 @@ func readLease(path string) (lease, error) {
 }
 
 // readRecord reads a lease or a want from a file. It returns an empty record if the
-// file is damaged or is a folder.
+// file is damaged.
 func readRecord[T any](path string) (record T, err error) {
 	text, err := os.ReadFile(path)
-	if errors.Is(err, unix.EISDIR) {
-		return record, nil
-	}
 	if err == nil && json.Unmarshal(text, &record) != nil {
 		record = *new(T)
 	}
@@ -220,7 +213,7 @@ func (s *Store) removeOldLeases() error {
 		if l.BootID == boot {
 			continue
 		}
-		if err := os.RemoveAll(l.path); err != nil {
+		if err := removeFile(l.path); err != nil {
 			return fmt.Errorf("cannot remove a lease from before the machine's restart: %w", err)
 		}
 	}

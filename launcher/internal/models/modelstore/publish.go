@@ -75,7 +75,7 @@ func (f *Fetch) publish(m *fetchapi.Manifest) error {
 	}
 	target := s.version(m.Key())
 	if _, err := os.Lstat(target); err == nil { // a damaged version, or one without a mark
-		if err := s.moveToTrash(target); err != nil {
+		if err := s.discard(m.Key()); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -102,29 +101,37 @@ func (s *Store) moveVersionToTrash(v *Version) error {
 	if s.fetching(v.Key) != nil {
 		return fmt.Errorf("cannot remove the model: %w; cancel that pull first", &FetchingError{Key: v.Key, Model: v.Manifest.URI})
 	}
-	for _, path := range []string{s.version(v.Key), s.staging(v.Key)} {
-		if err := s.moveToTrash(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	for _, err := range []error{s.discard(v.Key), s.moveToTrash(s.staging(v.Key))} {
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot remove %s: %w", v.Manifest.URI, err)
 		}
 	}
 	return nil
 }
 
+// discard moves a version's folder to the trash, without the files of others in it.
+func (s *Store) discard(key string) error {
+	if err := s.keepOthers(key); err != nil {
+		return err
+	}
+	return s.moveToTrash(s.version(key))
+}
+
 // removeUnmarked moves folders without a mark, which are not versions, to the trash. It
 // spares a folder on which an instance has a lease.
 func (s *Store) removeUnmarked() error {
-	entries, err := os.ReadDir(filepath.Join(s.dir, modelsDir))
+	entries, err := s.ownEntries(modelsDir, isVersion)
 	if err != nil {
 		return fmt.Errorf("cannot look for folders without a mark: %w", err)
 	}
 	for _, e := range entries {
 		path := s.version(e.Name())
-		if _, err := os.Lstat(filepath.Join(path, markFile)); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		if _, err := os.Lstat(filepath.Join(path, markFile)); !errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		holders, err := s.Holders(e.Name())
 		if err == nil && len(holders) == 0 {
-			err = s.moveToTrash(path)
+			err = s.discard(e.Name())
 		}
 		if err != nil {
 			return fmt.Errorf("cannot remove %s, which has no mark: %w", path, err)
@@ -168,7 +175,7 @@ func (s *Store) removeUnusedBlobs() error {
 			counted[hash] = true
 		}
 	}
-	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
+	entries, err := s.ownEntries(blobsDir, isBlob)
 	if err != nil {
 		return fmt.Errorf("cannot list the files of the model store: %w", err)
 	}

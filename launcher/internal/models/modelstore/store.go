@@ -7,11 +7,16 @@
 //	models/KEY/files/…           the files of one version by their names, linked to blobs
 //	models/KEY/manifest.json     the mark: without it the version does not exist
 //	hub/models--ORG--NAME/…      versions from the hub, as the hub's own client keeps them
+//	kept/KEY/…                   files that others have put into a version's folder
 //	staging/KEY/…                the files fetched so far of a version, with its manifest
 //	staging/trash-…              files that are being removed
 //	leases/…                     the leases, a file for each
 //	wants/…                      the wants, a file for each
 //	lock                         held by the owner
+//	.hotseat-model-store         makes the folder a store
+//
+// The store removes only what it has written. It knows its own entries by their names and
+// kinds, and leaves all others alone.
 package modelstore
 
 import (
@@ -33,6 +38,7 @@ const (
 	modelsDir  = "models"
 	filesDir   = "files"
 	hubDir     = "hub"
+	keptDir    = "kept"
 	stagingDir = "staging"
 	leasesDir  = "leases"
 	wantsDir   = "wants"
@@ -90,15 +96,18 @@ func Read(dir string) (*Reader, error) {
 	return &Reader{dir: dir}, nil
 }
 
-// Open makes this process the owner of a store, and makes the folder if it is missing.
-// It repairs what an owner left that ended in the middle of a change. Open does not
+// Open makes this process the owner of a store, and makes the folder a store if it is
+// missing or empty; see Mark. It repairs what an owner left that ended in the middle of a change. Open does not
 // wait: the error is a *LockedError when another process owns the store.
 func Open(o Options) (*Store, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the model store: %w", err)
 	}
-	for _, name := range []string{"", blobsDir, modelsDir, hubDir, stagingDir, leasesDir, wantsDir} {
+	if err := Mark(dir); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{blobsDir, modelsDir, hubDir, stagingDir, leasesDir, wantsDir} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			return nil, fmt.Errorf("cannot make the model store: %w", err)
 		}
@@ -158,14 +167,11 @@ func (s *Store) repair() error {
 // repairStaging undoes unfinished publications, and removes what finished ones have
 // left.
 func (s *Store) repairStaging() error {
-	fetches, err := os.ReadDir(filepath.Join(s.dir, stagingDir))
+	fetches, err := s.ownEntries(stagingDir, isVersion)
 	if err != nil {
 		return fmt.Errorf("cannot list the staging folders of the model store: %w", err)
 	}
 	for _, f := range fetches {
-		if !f.IsDir() {
-			continue
-		}
 		if err := s.undoPublication(filepath.Join(s.dir, stagingDir, f.Name())); err != nil {
 			return fmt.Errorf("cannot undo an unfinished publication: %w", err)
 		}
@@ -220,7 +226,7 @@ func removeIfEmpty(staging string) error {
 
 // Used returns how many bytes the files of the store take. Each file counts once.
 func (r *Reader) Used() (int64, error) {
-	entries, err := os.ReadDir(filepath.Join(r.dir, blobsDir))
+	entries, err := r.ownEntries(blobsDir, isBlob)
 	if err != nil {
 		return 0, fmt.Errorf("cannot count the bytes of the model store: %w", err)
 	}

@@ -45,7 +45,7 @@ func (r *Reader) Versions() ([]Version, error) { return r.versions(modelsDir, st
 func (r *Reader) versions(dirs ...string) ([]Version, error) {
 	keys := map[string]bool{}
 	for _, dir := range dirs {
-		entries, err := os.ReadDir(filepath.Join(r.dir, dir))
+		entries, err := r.ownEntries(dir, isVersion)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("cannot list the model store: %w", err)
 		}

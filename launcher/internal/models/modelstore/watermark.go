@@ -98,7 +98,7 @@ func (s *Store) evictToLowWatermark(f *Fetch, published string) error {
 func (s *Store) evictVersions(f *Fetch, candidates *evictable, gone []Version, why string) error {
 	var freed int64
 	for n, v := range gone {
-		if err := s.moveToTrash(s.version(v.Key)); err != nil {
+		if err := s.discard(v.Key); err != nil {
 			return fmt.Errorf("cannot remove %s to make room: %w", v.Manifest.URI, err)
 		}
 		before := freed
