@@ -91,7 +91,7 @@ func (s *Store) moveVersionToTrash(v *Version) error {
 		return err
 	}
 	defer unlock()
-	holders, err := s.Holders(v.Key)
+	holders, err := s.holdersNow(v.Key)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (s *Store) removeUnmarked() error {
 		if _, err := os.Lstat(filepath.Join(path, markFile)); !errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		holders, err := s.Holders(e.Name())
+		holders, err := s.holdersNow(e.Name())
 		if err == nil && len(holders) == 0 {
 			err = s.discard(e.Name())
 		}

@@ -154,7 +154,7 @@ func (s *Store) whoKeeps(v *Version) (why string, err error) {
 	if s.fetching(v.Key) != nil {
 		return "being fetched again", nil
 	}
-	holders, err := s.Holders(v.Key)
+	holders, err := s.holdersNow(v.Key)
 	if len(holders) > 0 || err != nil {
 		return "in use by " + strings.Join(holders, ", "), err
 	}

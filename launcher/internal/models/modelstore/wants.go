@@ -2,8 +2,6 @@ package modelstore
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -101,8 +99,7 @@ func (r *Reader) wantFile(w *Want) string {
 	if !w.All() {
 		name += "\x00" + strings.Join(w.Include, "\x00") + "\x00\x00" + strings.Join(w.Exclude, "\x00")
 	}
-	sum := sha256.Sum256([]byte(name))
-	return filepath.Join(r.dir, wantsDir, hex.EncodeToString(sum[:16]))
+	return filepath.Join(r.dir, wantsDir, recordName(name))
 }
 
 // writeWant writes a want, in place of an earlier one. The caller holds the lock.
