@@ -119,7 +119,10 @@ func TestAModelIsPulledFromEachSchemeOnceAndRemoved(t *testing.T) {
 	hub.Put("org/tiny", tiny(3<<20))
 	hub.Put("tiny", tiny(3<<20)) // of no organisation
 	source := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(source, "model.safetensors"), random(3<<20), 0o600))
+	weights := filepath.Join(source, "model.safetensors")
+	require.NoError(t, os.WriteFile(weights, random(3<<20), 0o600))
+	then := time.Now().Add(-time.Hour) // a younger date is no version for a web server's file
+	require.NoError(t, os.Chtimes(weights, then, then))
 	web := httptest.NewServer(http.FileServer(http.Dir(source)))
 	defer web.Close()
 	f := models(t, hub)

@@ -43,6 +43,9 @@ type object struct {
 	file fetchapi.File
 }
 
+// strong reports whether the tag names this version of the object and no other.
+func (o *object) strong() bool { return o.tag != "" && !strings.HasPrefix(o.tag, "W/") }
+
 // provider is one of object storage.
 type provider struct {
 	remedy string // where its library takes a credential from
@@ -175,9 +178,12 @@ func bare(tag string) string { return strings.Trim(strings.TrimPrefix(tag, "W/")
 func (s *bucket) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	ctx, call := newCall(ctx, s.store.remedy)
 	o := s.objects[n]
+	if !o.strong() { // the rest could be of another version
+		offset = 0
+	}
 	r, err := trusting(func() (*blob.Reader, error) {
 		return s.opened.NewRangeReader(ctx, o.key, offset, -1, &blob.ReaderOptions{BeforeRead: func(as func(any) bool) error {
-			if o.tag != "" {
+			if o.strong() {
 				s.store.exactly(as, o.tag)
 			}
 			return nil

@@ -76,7 +76,7 @@ func mounted(claims map[string]string) string {
 	return "mounted: " + strings.Join(slices.Sorted(maps.Keys(claims)), ", ")
 }
 
-func (s *folder) Resolve(context.Context) (*fetchapi.Manifest, error) {
+func (s *folder) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	info, err := os.Stat(s.path)
 	if err != nil {
 		return nil, fileError(err)
@@ -104,11 +104,47 @@ func (s *folder) Resolve(context.Context) (*fetchapi.Manifest, error) {
 	if err != nil {
 		return nil, fileError(err)
 	}
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
 	h := sha256.New()
 	for n, f := range s.files {
 		fmt.Fprintf(h, "%q %d %d\n", f.Path, f.Size, s.times[n].UnixNano())
 	}
 	return &fetchapi.Manifest{URI: s.uri, Revision: hex.EncodeToString(h.Sum(nil)), Files: s.files}, nil
+}
+
+// The resolutions of times: of file systems that keep whole seconds, or two of them, and of
+// the others, where the kernel's clock decides.
+const (
+	coarse = 2 * time.Second
+	fine   = 20 * time.Millisecond
+)
+
+// settle waits until a file that is written to from now on gets another time: only then do
+// its name, size and time name one version.
+func (s *folder) settle(ctx context.Context) error {
+	var longest time.Duration
+	for _, t := range s.times {
+		resolution := fine
+		if t.Nanosecond() == 0 {
+			resolution = coarse
+		}
+		if left := time.Until(t.Add(resolution)); left < 2*resolution { // further ahead, the time tells nothing
+			longest = max(longest, left)
+		}
+	}
+	if longest <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(longest)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (s *folder) add(root *os.Root, name string) error {

@@ -212,22 +212,23 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// open reads a file from offset on. If tag is not empty, it is the tag that the server gave
-// for the file before; the error is ErrChanged if the server gives another one now.
-func (c *caller) open(ctx context.Context, address string, offset int64, tag string) (*Stream, error) {
+// open reads a file from offset on. If v names a version, it is what the server said of the
+// file before; the error is ErrChanged if the server says something else now.
+func (c *caller) open(ctx context.Context, address string, offset int64, v version) (*Stream, error) {
 	header := http.Header{}
 	if offset > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
-		if tag != "" {
-			header.Set("If-Range", tag)
+		if condition := v.strong(); condition != "" {
+			header.Set("If-Range", condition)
 		}
 	}
 	resp, err := c.do(ctx, address, header, http.StatusOK, http.StatusPartialContent)
 	if err != nil {
 		return nil, err
 	}
-	// A partial answer to If-Range has the same tag, and need not repeat it.
-	if now := tagOf(resp.Header); tag != "" && now != tag && (now != "" || resp.StatusCode == http.StatusOK) {
+	same, told := v.compare(versionOf(resp.Header))
+	// A partial answer to If-Range has the same version, and need not repeat it.
+	if told && !same || !told && v.isNamed() && resp.StatusCode == http.StatusOK {
 		return nil, errors.Join(ErrChanged, resp.Body.Close())
 	}
 	if resp.StatusCode == http.StatusOK {
@@ -253,12 +254,46 @@ func contentRange(text string) (first, size int64, ok bool) {
 	return first, size, ok && dash && err == nil
 }
 
-// tagOf returns the tag of an answer that If-Range takes: a strong ETag, or Last-Modified.
-func tagOf(h http.Header) string {
+// version is what an answer says of the version of its file.
+type version struct {
+	tag  string // a strong ETag
+	date string // Last-Modified
+	old  bool   // the date is so old that the file had no other version on it
+}
+
+// dateAge is how old Last-Modified must be, by the clock of the server, to name one version:
+// it is in seconds, and the clocks of a server may differ (RFC 9110, 8.8.2.2).
+const dateAge = time.Minute
+
+func versionOf(h http.Header) version {
+	v := version{date: h.Get("Last-Modified")}
 	if tag := h.Get("ETag"); strings.HasPrefix(tag, `"`) {
-		return tag
+		v.tag = tag
 	}
-	return h.Get("Last-Modified")
+	modified, err := http.ParseTime(v.date)
+	answered, bad := http.ParseTime(h.Get("Date"))
+	v.old = err == nil && bad == nil && answered.Sub(modified) >= dateAge
+	return v
+}
+
+// strong returns what names this version and no other; empty: nothing does, so the rest of
+// a part could be of another version.
+func (v version) strong() string {
+	if v.tag == "" && v.old {
+		return v.date
+	}
+	return v.tag
+}
+
+func (v version) isNamed() bool { return v.tag != "" || v.date != "" }
+
+// compare reports whether two answers are of the same version; told is false if they do not
+// tell.
+func (v version) compare(now version) (same, told bool) {
+	if v.tag != "" && now.tag != "" {
+		return v.tag == now.tag, true
+	}
+	return v.date == now.date, v.date != "" && now.date != ""
 }
 
 // maxAnswer bounds the bytes of a list of files.

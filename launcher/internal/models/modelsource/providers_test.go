@@ -218,6 +218,31 @@ func TestAnObjectThatIsReplacedWhileItIsFetchedIsSeen(t *testing.T) {
 	}
 }
 
+// Without a strong tag, nothing says that the rest is of the same version.
+func TestAnObjectWithoutAStrongTagIsReadFromTheBeginning(t *testing.T) {
+	for name, tag := range map[string]string{"no tag": "", "a weak tag": "<ETag>W/&quot;1&quot;</ETag>"} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Get("list-type") == "2" {
+					_, _ = fmt.Fprintf(w, `<ListBucketResult><Contents><Key>m/weights</Key><LastModified>2026-01-02T03:04:05Z</LastModified>%s<Size>100</Size></Contents></ListBucketResult>`, tag)
+					return
+				}
+				assert.Empty(t, r.Header.Get("If-Match"), "which compares strong tags alone")
+				w.Header().Set("ETag", `W/"1"`)
+				http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, 100))
+			})
+			theirs(t, server.URL)
+			s := source(t, "s3://models/m", options)
+			_, err := s.Resolve(t.Context())
+			require.NoError(t, err)
+			stream, err := s.Open(t.Context(), 0, 40)
+			require.NoError(t, err)
+			require.NoError(t, stream.Close())
+			assert.Zero(t, stream.Offset)
+		})
+	}
+}
+
 func TestAnotherPartThanTheOneThatWasAskedForIsRefused(t *testing.T) {
 	o := &objects{send: func(w http.ResponseWriter, r *http.Request, content string) {
 		w.Header().Set("Content-Range", "bytes 0-7999/8000")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -131,6 +132,26 @@ func TestAFileThatIsWrittenToWhileItIsReadIsNotMixed(t *testing.T) {
 		}
 		require.NoError(t, stream.Close())
 	}
+}
+
+// Two versions of a file that were written within the resolution of the file system's times
+// have the same name, size and time.
+func TestAFolderIsReadOnceAChangeWouldGetAnotherTime(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "m")
+	for resolution, written := range map[time.Duration]time.Time{coarse: time.Now().Truncate(time.Second), fine: time.Now().Add(time.Nanosecond)} {
+		require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
+		require.NoError(t, os.Chtimes(path, written, written))
+		_, err := source(t, "file://"+path, options).Resolve(t.Context())
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Since(written), resolution)
+	}
+	soon := time.Now().Truncate(time.Second).Add(time.Second)
+	require.NoError(t, os.Chtimes(path, soon, soon))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := source(t, "file://"+path, options).Resolve(ctx)
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestAPipeInTheFilesPlaceIsNotWaitedFor(t *testing.T) {
@@ -267,17 +288,44 @@ func TestAServerWhoseCertificateNobodyVouchesForIsNotTriedAgain(t *testing.T) {
 }
 
 func TestAServerThatNamesNoVersionIsReadFromTheBeginning(t *testing.T) {
+	now := time.Now().UTC().Format(http.TimeFormat)
+	for name, header := range map[string]http.Header{
+		"nothing":                  {},
+		"a weak tag":               {"Etag": {`W/"1"`}},
+		"a date within its second": {"Last-Modified": {now}, "Date": {now}},
+		"a date that is young":     {"Last-Modified": {now}, "Date": {time.Now().UTC().Add(dateAge - 2*time.Second).Format(http.TimeFormat)}},
+		"a date without a clock":   {"Last-Modified": {"Fri, 02 Jan 2026 03:04:05 GMT"}, "Date": nil},
+		"a date that is none":      {"Last-Modified": {"yesterday"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				maps.Copy(w.Header(), header)
+				http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, 100))
+			})
+			s := source(t, server.URL+"/m", options)
+			m, err := s.Resolve(t.Context())
+			require.NoError(t, err)
+			assert.Empty(t, m.Revision)
+			stream, err := s.Open(t.Context(), 0, 40)
+			require.NoError(t, err)
+			require.NoError(t, stream.Close())
+			assert.Zero(t, stream.Offset)
+		})
+	}
+}
+
+// A date that is no strong validator shows all the same that a file has changed.
+func TestAFileOfAYoungDateThatChangesIsSeen(t *testing.T) {
+	then := time.Now().UTC()
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, 100))
+		http.ServeContent(w, r, "", then, io.NewSectionReader(zeros{}, 0, 100))
 	})
 	s := source(t, server.URL+"/m", options)
-	m, err := s.Resolve(t.Context())
+	_, err := s.Resolve(t.Context())
 	require.NoError(t, err)
-	assert.Empty(t, m.Revision)
-	stream, err := s.Open(t.Context(), 0, 40)
-	require.NoError(t, err)
-	require.NoError(t, stream.Close())
-	assert.Zero(t, stream.Offset)
+	then = then.Add(-2 * time.Second)
+	_, err = s.Open(t.Context(), 0, 40)
+	require.ErrorIs(t, err, ErrChanged)
 }
 
 // A server need not repeat Last-Modified in a part that If-Range asked for
