@@ -190,6 +190,12 @@ func (s *bucket) Open(ctx context.Context, n int, offset int64) (*Stream, error)
 		}})
 	})
 	if err != nil {
+		switch call.last().status {
+		case http.StatusRequestedRangeNotSatisfiable, http.StatusOK: // the server cannot begin there, and some libraries refuse what it sends
+			if offset > 0 {
+				return s.Open(ctx, n, 0)
+			}
+		}
 		if code := gcerrors.Code(err); code == gcerrors.FailedPrecondition || code == gcerrors.NotFound || call.last().status == http.StatusPreconditionFailed {
 			return nil, ErrChanged
 		}
@@ -204,7 +210,11 @@ func (s *bucket) Open(ctx context.Context, n int, offset int64) (*Stream, error)
 	case sent != "" && o.tag != "" && sent != bare(o.tag): // the server ignores which version was asked for
 		return nil, errors.Join(ErrChanged, stream.Close())
 	case partial && first != offset:
-		return nil, errors.Join(invalid("the source was asked for the bytes from %d on, but answers with %q", offset, answer.header.Get("Content-Range")), stream.Close())
+		_ = stream.Close()
+		if offset > 0 {
+			return s.Open(ctx, n, 0)
+		}
+		return nil, wrongPart(offset, answer.header)
 	case offset > 0 && !partial: // the server cannot send parts, and the library does not know the size
 		stream.Offset, stream.Size = 0, -1
 	case stream.Size != o.file.Size:

@@ -212,8 +212,9 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// open reads a file from offset on. If v names a version, it is what the server said of the
-// file before; the error is ErrChanged if the server says something else now.
+// open reads a file from offset on, or from the beginning if the server cannot begin there. If
+// v names a version, it is what the server said of the file before; the error is ErrChanged if
+// the server says something else now.
 func (c *caller) open(ctx context.Context, address string, offset int64, v version) (*Stream, error) {
 	header := http.Header{}
 	if offset > 0 {
@@ -222,24 +223,40 @@ func (c *caller) open(ctx context.Context, address string, offset int64, v versi
 			header.Set("If-Range", condition)
 		}
 	}
-	resp, err := c.do(ctx, address, header, http.StatusOK, http.StatusPartialContent)
+	wanted := []int{http.StatusOK, http.StatusPartialContent}
+	if offset > 0 {
+		wanted = append(wanted, http.StatusRequestedRangeNotSatisfiable)
+	}
+	resp, err := c.do(ctx, address, header, wanted...)
 	if err != nil {
 		return nil, err
 	}
 	same, told := v.compare(versionOf(resp.Header))
-	// A partial answer to If-Range has the same version, and need not repeat it.
-	if told && !same || !told && v.isNamed() && resp.StatusCode == http.StatusOK {
+	if told && !same {
 		return nil, errors.Join(ErrChanged, resp.Body.Close())
 	}
-	if resp.StatusCode == http.StatusOK {
-		return &Stream{ReadCloser: resp.Body, Size: resp.ContentLength}, nil
-	}
 	first, size, ok := contentRange(resp.Header.Get("Content-Range"))
-	if !ok || first != offset {
-		_ = resp.Body.Close()
-		return nil, reasonf(fetchapi.ReasonInvalid, "the source was asked for the bytes from %d on, but answers with %q", offset, resp.Header.Get("Content-Range"))
+	whole := resp.StatusCode == http.StatusOK
+	switch {
+	case whole && (told || !v.isNamed()):
+		return &Stream{ReadCloser: resp.Body, Size: resp.ContentLength}, nil
+	case resp.StatusCode == http.StatusPartialContent && ok && first == offset: // a partial answer to If-Range need not repeat the version
+		return &Stream{ReadCloser: resp.Body, Offset: first, Size: size}, nil
 	}
-	return &Stream{ReadCloser: resp.Body, Offset: first, Size: size}, nil
+	_ = resp.Body.Close()
+	switch {
+	case offset > 0: // it cannot begin there, or an answer without the range may say more
+		return c.open(ctx, address, 0, v)
+	case whole:
+		return nil, ErrChanged
+	default:
+		return nil, wrongPart(offset, resp.Header)
+	}
+}
+
+// wrongPart is the error for another part of a file than the one that was asked for.
+func wrongPart(offset int64, h http.Header) error {
+	return invalid("the source was asked for the bytes from %d on, but answers with %q", offset, h.Get("Content-Range"))
 }
 
 // contentRange reads "bytes 5-9/10".

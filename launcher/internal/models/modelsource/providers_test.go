@@ -243,16 +243,63 @@ func TestAnObjectWithoutAStrongTagIsReadFromTheBeginning(t *testing.T) {
 	}
 }
 
-func TestAnotherPartThanTheOneThatWasAskedForIsRefused(t *testing.T) {
-	o := &objects{send: func(w http.ResponseWriter, r *http.Request, content string) {
-		w.Header().Set("Content-Range", "bytes 0-7999/8000")
-		w.Header().Set("Content-Length", "8000")
+// partly answers questions for a part by itself, and others as a server should.
+func partly(part func(w http.ResponseWriter, content string)) func(http.ResponseWriter, *http.Request, string) {
+	return func(w http.ResponseWriter, r *http.Request, content string) {
+		if r.Header.Get("Range") == "" {
+			properly(w, r, content)
+			return
+		}
+		part(w, content)
+	}
+}
+
+func TestAPartThatCannotBeHadIsBegunAnew(t *testing.T) {
+	for name, part := range map[string]func(w http.ResponseWriter, content string){
+		"another part": func(w http.ResponseWriter, content string) {
+			w.Header().Set("Content-Range", "bytes 1-7999/8000")
+			w.Header().Set("Content-Length", "7999")
+			w.WriteHeader(http.StatusPartialContent)
+			_, _ = io.WriteString(w, content[1:])
+		},
+		"416": func(w http.ResponseWriter, _ string) {
+			w.Header().Set("Content-Range", "bytes */8000")
+			w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+		},
+		"200":              func(w http.ResponseWriter, content string) { _, _ = io.WriteString(w, content) },
+		"200, and no name": func(w http.ResponseWriter, content string) { w.Header().Del("ETag"); _, _ = io.WriteString(w, content) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &objects{send: partly(part)}
+			sources := weights(t, o, options)
+			server := serve(t, o.ServeHTTP)
+			web := source(t, server.URL+"/weights", options)
+			_, err := web.Resolve(t.Context())
+			require.NoError(t, err)
+			sources["https"] = web
+			for scheme, s := range sources {
+				stream, err := s.Open(t.Context(), 0, 5000)
+				require.NoError(t, err, scheme)
+				assert.Zero(t, stream.Offset, scheme)
+				text, err := io.ReadAll(stream)
+				require.NoError(t, err, scheme)
+				require.NoError(t, stream.Close(), scheme)
+				assert.True(t, o.content == string(text), scheme)
+			}
+		})
+	}
+}
+
+func TestAPartThatNobodyAskedForIsRefused(t *testing.T) {
+	o := &objects{send: func(w http.ResponseWriter, _ *http.Request, content string) {
+		w.Header().Set("Content-Range", "bytes 1-7999/8000")
+		w.Header().Set("Content-Length", "7999")
 		w.WriteHeader(http.StatusPartialContent)
-		_, _ = io.WriteString(w, content)
+		_, _ = io.WriteString(w, content[1:])
 	}}
 	for scheme, s := range weights(t, o, options) {
-		_, err := s.Open(t.Context(), 0, 5000)
-		require.ErrorContains(t, err, "asked for the bytes from 5000 on", scheme)
+		_, err := s.Open(t.Context(), 0, 0)
+		require.ErrorContains(t, err, "asked for the bytes from 0 on", scheme)
 	}
 }
 
