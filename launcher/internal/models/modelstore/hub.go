@@ -47,7 +47,7 @@ func (s *Store) rebuildHub() error { return s.rebuildHubFor("") }
 // rebuildHubFor rebuilds the layout after a change to versions from an address. It
 // fails when it cannot show the model of that address.
 func (s *Store) rebuildHubFor(uri string) error {
-	if uri != "" && !strings.HasPrefix(uri, modelref.HubScheme) {
+	if uri != "" && !strings.HasPrefix(uri, modelref.HubScheme) || !s.can.links || !s.can.symlinks {
 		return nil
 	}
 	all, err := s.versions(modelsDir)

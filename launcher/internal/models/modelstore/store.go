@@ -20,8 +20,10 @@
 package modelstore
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -59,6 +61,7 @@ type Store struct {
 	retention  Retention
 	watermarks Watermarks
 	lock       *os.File
+	can        abilities
 	disk       func(dir string) (size, free int64, err error)
 
 	mu      sync.Mutex
@@ -152,11 +155,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// repair finishes or undoes the changes that an earlier owner has not finished. It
-// empties the trash, removes records and files that nothing uses, rebuilds the hub's
+// repair finishes or undoes the changes that an earlier owner has not finished. It tries
+// what the file system can do, empties the trash, removes records and files that nothing uses, rebuilds the hub's
 // layout, and undoes unfinished publications.
 func (s *Store) repair() error {
-	for _, step := range []func() error{s.emptyTrash, s.removeOldLeases, s.removeUnmarked, s.rebuildHub, s.repairStaging, s.removeUnusedBlobs, s.removeOldWants} {
+	for _, step := range []func() error{s.try, s.emptyTrash, s.removeOldLeases, s.removeUnmarked, s.rebuildHub, s.repairStaging, s.removeUnusedBlobs, s.removeOldWants} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -224,22 +227,32 @@ func removeIfEmpty(staging string) error {
 	return os.RemoveAll(staging)
 }
 
-// Used returns how many bytes the files of the store take. Each file counts once.
+// Used returns how many bytes the files of the store take. Each file counts once, by
+// whatever names it is there: versions have copies where there are no hard links.
 func (r *Reader) Used() (int64, error) {
-	entries, err := r.ownEntries(blobsDir, isBlob)
+	blobs, err := r.ownEntries(blobsDir, isBlob)
 	if err != nil {
 		return 0, fmt.Errorf("cannot count the bytes of the model store: %w", err)
 	}
+	files := map[uint64]int64{}
+	for _, e := range blobs {
+		if inode, size, ok := inodeOf(r.blob(e.Name())); ok {
+			files[inode] = size
+		}
+	}
+	versions, err := r.ownEntries(modelsDir, isVersion)
+	if err != nil {
+		return 0, fmt.Errorf("cannot count the bytes of the model store: %w", err)
+	}
+	for _, e := range versions {
+		v := Version{Key: e.Name()}
+		if text, err := os.ReadFile(filepath.Join(r.version(v.Key), markFile)); err == nil && json.Unmarshal(text, &v.Manifest) == nil {
+			maps.Copy(files, r.inodes(&v))
+		}
+	}
 	var sum int64
-	for _, e := range entries {
-		info, err := e.Info()
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return 0, fmt.Errorf("cannot count the bytes of the model store: %w", err)
-		}
-		sum += info.Size()
+	for _, size := range files {
+		sum += size
 	}
 	return sum, nil
 }
