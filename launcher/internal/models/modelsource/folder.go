@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // folder is a folder, or one file, of this machine. Links in it are followed as far
@@ -32,6 +33,8 @@ type folder struct {
 	dir   string // the folder that is read: path, or the folder of path if that is a file
 	files []fetchapi.File
 	times []time.Time
+
+	selection modelref.Selection // what it does not take need not be readable
 }
 
 func newFolder(u *url.URL) (Source, error) {
@@ -95,10 +98,10 @@ func (s *folder) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		err = s.add(root, filepath.Base(s.path))
 	} else {
 		err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
-			if err != nil || e.IsDir() {
-				return err
+			if err == nil && !e.IsDir() {
+				err = s.add(root, name)
 			}
-			return s.add(root, name)
+			return s.excuse(name, e, err)
 		})
 	}
 	if err != nil {
@@ -112,6 +115,25 @@ func (s *folder) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		fmt.Fprintf(h, "%q %d %d\n", f.Path, f.Size, s.times[n].UnixNano())
 	}
 	return &fetchapi.Manifest{URI: s.uri, Revision: hex.EncodeToString(h.Sum(nil)), Files: s.files}, nil
+}
+
+// excuse returns the error for an entry of the folder, unless the selection leaves it out.
+func (s *folder) excuse(name string, e fs.DirEntry, err error) error {
+	if err == nil || e == nil {
+		return err
+	}
+	pattern := name
+	if e.IsDir() {
+		pattern += "/"
+	}
+	left := func(exclude string) bool { return modelref.Match(exclude, name) || modelref.Match(exclude, pattern) }
+	switch {
+	case e.IsDir() && slices.ContainsFunc(s.selection.Exclude, left):
+		return fs.SkipDir
+	case !e.IsDir() && !s.selection.Takes(name):
+		return nil
+	}
+	return fmt.Errorf("%w; leave it out by --exclude %s, or let user %d read it", err, pattern, os.Getuid())
 }
 
 // The resolutions of times: of file systems that keep whole seconds, or two of them, and of
@@ -214,11 +236,11 @@ func (s *steady) check() error {
 }
 
 func fileError(err error) error {
-	if _, ok := errors.AsType[*fetchapi.Error](err); ok {
-		return err
-	}
 	reason := fetchapi.ReasonInvalid
+	told, ok := errors.AsType[*fetchapi.Error](err)
 	switch {
+	case ok:
+		reason = told.Reason
 	case errors.Is(err, fs.ErrNotExist):
 		reason = fetchapi.ReasonNotFound
 	case errors.Is(err, fs.ErrPermission):

@@ -22,6 +22,9 @@ func Select(s Source, selection modelref.Selection, note func(text string)) Sour
 	if selection.All() {
 		return s
 	}
+	if f, ok := s.(*folder); ok {
+		f.selection = selection
+	}
 	return &selected{Source: s, Selection: selection, note: note}
 }
 
