@@ -199,6 +199,9 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 		return err
 	}
 	p.asked = m
+	if v, there := p.Store.Version(m.Key()); there && v.Damage != nil {
+		_ = p.Store.Mend(m.Key()) // the files that stay damaged are fetched
+	}
 	p.fetch, err = p.Store.Admit(m, p.wanted(m))
 	p.joins, _ = errors.AsType[*modelstore.FetchingError](err)
 	if p.joins != nil || errors.Is(err, modelstore.ErrThere) {

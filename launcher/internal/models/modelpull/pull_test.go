@@ -195,6 +195,24 @@ func TestFetchedModelIsPublishedOnce(t *testing.T) {
 	}
 }
 
+// A store that was copied has other times than those of its publication.
+func TestFileWithAnotherTimeIsReadAndNotFetched(t *testing.T) {
+	s, _ := store(t)
+	r, err := pullWith(t.Context(), t, s, "right", ignore)
+	require.NoError(t, err)
+	file := filepath.Join(s.Files(r.Version.Key), "a")
+	require.NoError(t, os.Chtimes(file, time.Now(), time.Now()))
+	r, err = pullWith(t.Context(), t, s, "right", ignore)
+	require.NoError(t, err)
+	assert.True(t, r.There)
+	require.NoError(t, os.Chmod(file, 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("WEIGHTS"), 0o600))
+	r, err = pullWith(t.Context(), t, s, "right", ignore)
+	require.NoError(t, err)
+	assert.False(t, r.There)
+	require.NoError(t, s.Verify(r.Version.Key))
+}
+
 // The store has the model when modelfetch announces it. The model may be removed before
 // the source has answered.
 func TestModelRemovedDuringProofIsFetched(t *testing.T) {

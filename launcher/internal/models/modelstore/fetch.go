@@ -206,9 +206,9 @@ func (f *Fetch) GiveUp(drop bool) error {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
 	delete(f.store.pending, f)
-	end := removeIfEmpty
+	end := f.store.removeIfEmpty
 	if drop {
-		end = os.RemoveAll
+		end = f.store.throwAway
 	}
 	if err := end(f.staging); err != nil {
 		return fmt.Errorf("cannot free the room of an ended fetch: %w", err)
@@ -225,5 +225,5 @@ func writeSynced(path string, text []byte) (err error) {
 	if _, err := f.Write(text); err != nil {
 		return err
 	}
-	return f.Sync()
+	return errors.Join(letRead(path, 0o644), f.Sync())
 }

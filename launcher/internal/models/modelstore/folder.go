@@ -61,7 +61,7 @@ func Mark(dir string) error {
 	f, err := os.OpenFile(mark, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o644)
 	if err == nil {
 		_, err = f.WriteString(storeMarkText)
-		err = errors.Join(err, f.Close(), syncDir(dir))
+		err = errors.Join(err, f.Close(), letRead(mark, 0o644), syncDir(dir))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot mark the model store: %w", err)
@@ -167,9 +167,36 @@ func (s *Store) keepOthers(key string) error {
 	})
 }
 
+// makeFolder makes a folder that others may read, whatever the umask says: the folder of the
+// store decides who may read it.
+func makeFolder(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := makeFolder(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return letRead(dir, 0o755)
+}
+
+// letRead adds rights to a file or folder. Some file systems have none to add.
+func letRead(path string, rights fs.FileMode) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode()&rights == rights {
+		return err
+	}
+	if err := os.Chmod(path, info.Mode()|rights); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
 // moveAside moves a file, and takes another name for it if there is one of that name.
 func moveAside(path, to string) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+	if err := makeFolder(filepath.Dir(to)); err != nil {
 		return err
 	}
 	free := to

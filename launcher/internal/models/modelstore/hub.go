@@ -78,7 +78,8 @@ func (s *Store) rebuildHubFor(uri string) error {
 			return fmt.Errorf("cannot show %s in the hub's layout: %w", name, err)
 		}
 	}
-	return s.emptyTrash()
+	s.emptyTrash()
+	return nil
 }
 
 // The folders of a model in the hub's layout, and the list of the files in them that the
@@ -304,7 +305,7 @@ func (s *Store) showBlob(path, hash string) error {
 	if err := removeFile(path); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
 	return s.link(hash, path)
@@ -329,13 +330,13 @@ func (s *Store) showSnapshot(target string, links map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Chmod(tree, 0o755); err != nil {
+	if err := letRead(tree, 0o755); err != nil {
 		return err
 	}
 	if err := s.makeLinks(tree, links); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+	if err := makeFolder(filepath.Dir(target)); err != nil {
 		return err
 	}
 	return os.Rename(tree, target)
@@ -350,7 +351,7 @@ func (s *Store) makeLinks(dir string, links map[string]string) error {
 		if err := removeFile(path); err != nil {
 			return err
 		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		if err := makeFolder(filepath.Dir(path)); err != nil {
 			return err
 		}
 		if err := os.Symlink(text, path); err != nil {
@@ -370,7 +371,7 @@ func (s *Store) replaceText(path, text string) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == text {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
 	_ = unix.Rmdir(path) // an earlier ref may have had this name as its folder

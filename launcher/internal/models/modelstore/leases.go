@@ -93,6 +93,9 @@ func (u *User) Lease(key, holder string) error {
 		err = os.WriteFile(filepath.Join(u.dir, leasesDir, newRecord), text, 0o644)
 	}
 	if err == nil {
+		err = letRead(filepath.Join(u.dir, leasesDir, newRecord), 0o644)
+	}
+	if err == nil {
 		err = os.Rename(filepath.Join(u.dir, leasesDir, newRecord), u.leaseFile(holder, boot))
 	}
 	if err == nil {

@@ -28,7 +28,7 @@ func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
 		return Version{}, fmt.Errorf("cannot publish %s: %w", m.URI, err)
 	}
 	delete(s.pending, f)
-	if err := errors.Join(f.wantPublished(m), os.RemoveAll(f.staging), s.rebuildHubFor(m.URI), s.emptyTrash(), s.removeUnusedBlobs()); err != nil {
+	if err := errors.Join(f.wantPublished(m), s.throwAway(f.staging), s.rebuildHubFor(m.URI), s.removeUnusedBlobs()); err != nil {
 		return Version{}, err
 	}
 	v, _ := s.Version(m.Key())
@@ -124,7 +124,7 @@ func makeFolders(tree string, m *fetchapi.Manifest) (folders map[string]bool, er
 		if folders[dir] {
 			continue
 		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := makeFolder(dir); err != nil {
 			return nil, err
 		}
 		for ; len(dir) >= len(tree); dir = filepath.Dir(dir) {

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -49,7 +49,7 @@ func (s *Store) makeRoom(f *Fetch, mayEvict bool) error {
 		return err
 	}
 	for _, dir := range leftovers {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := s.throwAway(dir); err != nil {
 			return fmt.Errorf("cannot remove the leftovers of an interrupted fetch: %w", err)
 		}
 	}
@@ -85,7 +85,8 @@ func (s *Store) evict(f *Fetch, left int64, full *CapacityError, mayEvict bool) 
 		return err
 	}
 	unlock()
-	return errors.Join(s.rebuildHub(), s.emptyTrash(), s.removeUnusedBlobs())
+	s.emptyTrash()
+	return errors.Join(s.rebuildHub(), s.removeUnusedBlobs())
 }
 
 // fewestEnough returns the versions to evict. It takes versions from the beginning of
@@ -131,7 +132,7 @@ func (s *Store) findEvictable() (*evictable, error) {
 		if _, partial := errors.AsType[*PartialError](v.Damage); partial {
 			continue // its files are leftovers or belong to a pending fetch
 		}
-		candidates.files[v.Key] = s.inodes(&v)
+		candidates.files[v.Key] = s.inodes(v.Key, &v.Manifest)
 		for inode := range candidates.files[v.Key] {
 			candidates.users[inode]++
 		}
@@ -181,10 +182,10 @@ func (s *Store) whoKeeps(v *Version) (why string, err error) {
 
 // inodes returns the sizes of the files of a version, by their inodes. For a file that it
 // has lost, that of the blob counts.
-func (r *Reader) inodes(v *Version) map[uint64]int64 {
+func (r *Reader) inodes(key string, m *fetchapi.Manifest) map[uint64]int64 {
 	all := map[uint64]int64{}
-	for _, f := range v.Manifest.Files {
-		inode, size, ok := inodeOf(filepath.Join(r.Files(v.Key), filepath.FromSlash(f.Path)))
+	for _, f := range m.Files {
+		inode, size, ok := inodeOf(filepath.Join(r.Files(key), filepath.FromSlash(f.Path)))
 		if !ok {
 			inode, size, ok = inodeOf(r.blob(f.SHA256))
 		}

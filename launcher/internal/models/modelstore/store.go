@@ -20,7 +20,6 @@
 package modelstore
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -111,7 +110,7 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	for _, name := range []string{blobsDir, modelsDir, hubDir, stagingDir, leasesDir, wantsDir} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+		if err := makeFolder(filepath.Join(dir, name)); err != nil {
 			return nil, fmt.Errorf("cannot make the model store: %w", err)
 		}
 	}
@@ -159,7 +158,8 @@ func (s *Store) Close() error {
 // what the file system can do, empties the trash, removes records and files that nothing uses, rebuilds the hub's
 // layout, and undoes unfinished publications.
 func (s *Store) repair() error {
-	for _, step := range []func() error{s.try, s.emptyTrash, s.removeOldLeases, s.removeUnmarked, s.rebuildHub, s.repairStaging, s.removeUnusedBlobs, s.removeOldWants} {
+	s.emptyTrash()
+	for _, step := range []func() error{s.try, s.removeOldLeases, s.removeUnmarked, s.rebuildHub, s.repairStaging, s.removeUnusedBlobs, s.removeOldWants} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -210,13 +210,13 @@ func (s *Store) undoPublication(staging string) error {
 		}
 	}
 	if s.isWhole(filepath.Base(staging)) { // the version was published
-		return os.RemoveAll(staging)
+		return s.throwAway(staging)
 	}
-	return removeIfEmpty(staging)
+	return s.removeIfEmpty(staging)
 }
 
 // removeIfEmpty removes a staging folder that exists and has no fetched bytes.
-func removeIfEmpty(staging string) error {
+func (s *Store) removeIfEmpty(staging string) error {
 	files, err := os.ReadDir(staging)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -224,7 +224,7 @@ func removeIfEmpty(staging string) error {
 	if err != nil || len(files) > 1 || len(files) == 1 && files[0].Name() != markFile {
 		return err
 	}
-	return os.RemoveAll(staging)
+	return s.throwAway(staging)
 }
 
 // Used returns how many bytes the files of the store take. Each file counts once, by
@@ -245,10 +245,8 @@ func (r *Reader) Used() (int64, error) {
 		return 0, fmt.Errorf("cannot count the bytes of the model store: %w", err)
 	}
 	for _, e := range versions {
-		v := Version{Key: e.Name()}
-		if text, err := os.ReadFile(filepath.Join(r.version(v.Key), markFile)); err == nil && json.Unmarshal(text, &v.Manifest) == nil {
-			maps.Copy(files, r.inodes(&v))
-		}
+		m, _ := r.manifest(e.Name()) // without it, the files are not known
+		maps.Copy(files, r.inodes(e.Name(), &m))
 	}
 	var sum int64
 	for _, size := range files {

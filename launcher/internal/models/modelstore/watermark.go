@@ -91,7 +91,8 @@ func (s *Store) evictToLowWatermark(f *Fetch, published string) error {
 		return err
 	}
 	unlock()
-	return errors.Join(s.rebuildHub(), s.emptyTrash(), s.removeUnusedBlobs())
+	s.emptyTrash()
+	return errors.Join(s.rebuildHub(), s.removeUnusedBlobs())
 }
 
 // evictVersions evicts versions, and records them in f.Evicted.
