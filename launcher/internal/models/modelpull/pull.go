@@ -58,6 +58,13 @@ type Result struct {
 
 // Run pulls a model. When ctx ends, Run ends the child; the fetched files stay, so that
 // a later pull resumes.
+//
+//	the store has the version whole            effect
+//	no                                         the source is asked
+//	it is private, or the pull has credentials the source is asked
+//	the address has its commit or digest       nothing is asked
+//	otherwise                                  the source is asked, for a person only briefly: if
+//	                                           it does not answer, the version stands in
 func Run(ctx context.Context, o Options) (Result, error) {
 	if o.UnlessThere {
 		if v, there, err := o.amend(); there || err != nil {
@@ -65,10 +72,28 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		}
 	}
 	for {
-		if r, err := runOnce(ctx, o); !errors.Is(err, errRemovedMeanwhile) {
+		r, err := runHeld(ctx, o)
+		if !errors.Is(err, errRemovedMeanwhile) {
 			return r, err
 		}
 	}
+}
+
+// runHeld pulls the model, unless the store has it and that is enough.
+func runHeld(ctx context.Context, o Options) (Result, error) {
+	h := o.inStore()
+	if h.fixed(o.URI) {
+		r, err := o.take(h)
+		return r, withReason(err)
+	}
+	if h.mayStandIn(&o) {
+		o.Program = append(slices.Clone(o.Program), "--answer-tries=2")
+	}
+	r, answered, err := runOnce(ctx, o)
+	if !answered && h.mayStandIn(&o) && failedFor(err, fetchapi.ReasonUnavailable) {
+		return o.standIn(h, err)
+	}
+	return r, err
 }
 
 // withReason turns an error of a full disk into one with a reason.
@@ -79,11 +104,12 @@ func withReason(err error) error {
 	return err
 }
 
-// runOnce pulls the model with one child.
-func runOnce(ctx context.Context, o Options) (r Result, err error) {
+// runOnce pulls the model with one child. answered says whether the source has said what the
+// model consists of.
+func runOnce(ctx context.Context, o Options) (r Result, answered bool, err error) {
 	c, err := start(o)
 	if err != nil {
-		return Result{}, err
+		return Result{}, false, err
 	}
 	stop := context.AfterFunc(ctx, c.hangUp)
 	defer stop()
@@ -107,7 +133,7 @@ func runOnce(ctx context.Context, o Options) (r Result, err error) {
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return p.result, err
+	return p.result, p.asked != nil, err
 }
 
 // Prove asks the source of a model whether it lets a caller read one byte of it. It
