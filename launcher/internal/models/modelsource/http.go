@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -99,6 +100,7 @@ func (c *caller) do(ctx context.Context, address string, header http.Header, wan
 		req.Header[name] = values
 	}
 	req.Header.Set("User-Agent", "hotseat-modelfetch")
+	req.Header.Set(acceptEncoding, identity)
 	resp, err := c.client.Do(req)
 	if err != nil {
 		watch.Stop()
@@ -108,16 +110,35 @@ func (c *caller) do(ctx context.Context, address string, header http.Header, wan
 	}
 	watch.Stop()
 	resp.Body = &watched{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, watch: watch, stall: c.stall, left: c.stall}
-	for _, status := range wanted {
-		if resp.StatusCode == status {
-			return resp, nil
+	if slices.Contains(wanted, resp.StatusCode) {
+		if err := checkEncoding(resp); err != nil {
+			return nil, errors.Join(err, resp.Body.Close())
 		}
+		return resp, nil
 	}
 	defer resp.Body.Close()
 	return nil, statusError(resp.StatusCode, resp.Header, req.URL, c.remedy)
 }
 
-var errSilent = errors.New("the source sent nothing for too long")
+// Without the header Accept-Encoding, a proxy may compress what it sends
+// (RFC 9110, 12.5.3); the compressed bytes would be taken for the file.
+const (
+	acceptEncoding = "Accept-Encoding"
+	identity       = "identity"
+)
+
+// checkEncoding refuses an answer that is compressed all the same. Some servers say of a
+// compressed file itself that it is.
+func checkEncoding(resp *http.Response) error {
+	is := strings.ToLower(resp.Header.Get("Content-Encoding"))
+	name := resp.Request.URL.Path
+	if is == "" || is == identity || strings.HasSuffix(name, ".gz") || strings.HasSuffix(name, ".tgz") {
+		return nil
+	}
+	return invalid("%s, or a proxy before it, sends the file encoded as %s although it was asked not to; have it sent as it is", resp.Request.URL.Host, is)
+}
+
+var errSilent = errors.New("the source sent nothing for too long, or next to nothing")
 
 // netError returns the error for a failed connection. Another try may succeed, unless the
 // certificate is wrong.
@@ -154,8 +175,9 @@ type watched struct {
 	came int           // since left was all of stall
 }
 
-// something is how many bytes have to come while the source may be silent.
-const something = 1 << 10
+// something is how many bytes have to come while the source may be silent. A connection that
+// crawls is given up, since another may be faster: the fetch resumes.
+const something = 64 << 10
 
 // Read counts the time that it waits for the source itself: a reader that takes its
 // time does not have the source cut off.
@@ -195,10 +217,36 @@ func statusError(code int, header http.Header, asked *url.URL, remedy string) er
 	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:
 		return &TemporaryError{
 			Cause: reasonf(fetchapi.ReasonUnavailable, "the source gave an unexpected answer: %s", what),
-			After: retryAfter(header.Get("Retry-After"), time.Now()),
+			After: waitAsked(header, time.Now()),
 		}
 	}
 	return reasonf(fetchapi.ReasonInvalid, "the source gave an unexpected answer: %s", what)
+}
+
+// waitAsked returns how long a server asks to wait: by Retry-After, or by what it says of its
+// limits that are used up. The hub sends RateLimit: "api";r=0;t=55, which is
+// draft-ietf-httpapi-ratelimit-headers; earlier drafts had RateLimit-Reset.
+func waitAsked(h http.Header, now time.Time) time.Duration {
+	if asked := retryAfter(h.Get("Retry-After"), now); asked > 0 {
+		return asked
+	}
+	longest := retryAfter(h.Get("RateLimit-Reset"), now)
+	for limit := range strings.SplitSeq(strings.Join(h.Values("RateLimit"), ","), ",") {
+		left, reset := "", ""
+		for parameter := range strings.SplitSeq(limit, ";") {
+			name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
+			switch name {
+			case "r":
+				left = value
+			case "t":
+				reset = value
+			}
+		}
+		if left == "0" {
+			longest = max(longest, retryAfter(reset, now))
+		}
+	}
+	return longest
 }
 
 // retryAfter reads seconds or a time.

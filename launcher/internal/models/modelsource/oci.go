@@ -200,6 +200,10 @@ func (s *artifact) Open(ctx context.Context, n int, offset int64) (*Stream, erro
 	if err != nil {
 		return nil, call.error(ctx, err)
 	}
+	if err := checkEncoding(resp); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
 	body := reading{resp.Body, ctx, call}
 	switch resp.StatusCode {
 	case http.StatusOK:

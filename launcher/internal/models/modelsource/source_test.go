@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -211,6 +212,57 @@ func TestWhatAServerAnswersIsToldByItsReason(t *testing.T) {
 	}
 }
 
+func TestALimitThatIsUsedUpIsWaitedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		header http.Header
+		after  time.Duration
+	}{
+		"as the hub says it":      {http.Header{"Ratelimit": {`"api";r=0;t=55`}, "Ratelimit-Policy": {`"fixed window";"api";q=500;w=300`}}, 55 * time.Second},
+		"several":                 {http.Header{"Ratelimit": {`"api";r=0;t=5, "pages";t=70;r=0`, `"more"; r=0; t=6`}}, 70 * time.Second},
+		"some are left":           {http.Header{"Ratelimit": {`"api";r=3;t=55`}}, 0},
+		"as it was said before":   {http.Header{"Ratelimit-Reset": {"40"}}, 40 * time.Second},
+		"Retry-After comes first": {http.Header{"Ratelimit": {`"api";r=0;t=55`}, "Retry-After": {"7"}}, 7 * time.Second},
+		"nonsense":                {http.Header{"Ratelimit": {`;;r=0;t=-5,t=x;r=0,=`}}, 0},
+	} {
+		server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			maps.Copy(w.Header(), c.header)
+			w.WriteHeader(http.StatusTooManyRequests)
+		})
+		_, err := source(t, server.URL+"/m", options).Resolve(t.Context())
+		var temporary *TemporaryError
+		require.ErrorAs(t, err, &temporary, name)
+		assert.Equal(t, c.after, temporary.After, name)
+	}
+}
+
+func TestNothingCompressedIsTakenForTheFile(t *testing.T) {
+	compresses := "gzip"
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "identity", r.Header.Get("Accept-Encoding"))
+		w.Header().Set("Content-Encoding", compresses)
+		_, _ = io.WriteString(w, "compressed")
+	})
+	_, err := source(t, server.URL+"/m", options).Resolve(t.Context())
+	require.ErrorContains(t, err, "encoded as gzip although it was asked not to")
+	assert.Equal(t, fetchapi.ReasonInvalid, reasonOf(t, err))
+	_, err = source(t, server.URL+"/m.tar.gz", options).Resolve(t.Context())
+	require.NoError(t, err, "the file itself is compressed")
+	compresses = "identity"
+	_, err = source(t, server.URL+"/m", options).Resolve(t.Context())
+	require.NoError(t, err)
+}
+
+func TestAPageForPeopleIsNoModel(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "Text/HTML; charset=utf-8")
+		_, _ = io.WriteString(w, "<html>")
+	})
+	_, err := source(t, server.URL+"/org/name", options).Resolve(t.Context())
+	require.ErrorContains(t, err, "is a page for people, and not a file")
+	_, err = source(t, server.URL+"/model.html", options).Resolve(t.Context())
+	require.NoError(t, err)
+}
+
 func TestARedirectOutOfTheWebIsNotTriedAgain(t *testing.T) {
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "file:///etc/passwd")
@@ -223,14 +275,17 @@ func TestARedirectOutOfTheWebIsNotTriedAgain(t *testing.T) {
 
 func TestASourceThatIsSilentIsLeft(t *testing.T) {
 	t.Parallel()
-	for name, every := range map[string]time.Duration{"a hang": time.Hour, "a slow trickle": 20 * time.Millisecond} {
+	for name, c := range map[string]struct {
+		every time.Duration
+		sends string
+	}{"a hang": {time.Hour, "a"}, "a slow trickle": {20 * time.Millisecond, "a"}, "a crawl": {100 * time.Millisecond, strings.Repeat("a", 1500)}} {
 		t.Run(name, func(t *testing.T) {
 			server := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Length", "1000")
-				tick := time.NewTicker(every)
+				w.Header().Set("Content-Length", "10000000")
+				tick := time.NewTicker(c.every)
 				defer tick.Stop()
 				for {
-					if _, err := io.WriteString(w, "a"); err != nil {
+					if _, err := io.WriteString(w, c.sends); err != nil {
 						return
 					}
 					w.(http.Flusher).Flush()

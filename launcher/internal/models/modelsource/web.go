@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
 	"path"
@@ -47,6 +48,10 @@ func (s *web) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		return nil, err
 	}
 	_ = resp.Body.Close()
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if end := strings.ToLower(path.Ext(s.address.Path)); kind == "text/html" && end != ".html" && end != ".htm" {
+		return nil, invalid("%s is a page for people, and not a file: give the address of the file itself, or hf://org/name for a model of the hub", s.address)
+	}
 	if resp.ContentLength < 0 {
 		return nil, invalid("%s gives no size for the file, so no room can be promised for it", s.address.Host)
 	}
