@@ -10,7 +10,6 @@ import (
 	"io"
 	"os/exec"
 	"slices"
-	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
@@ -68,7 +67,7 @@ type Result struct {
 func Run(ctx context.Context, o Options) (Result, error) {
 	if o.UnlessThere {
 		if v, there, err := o.amend(); there || err != nil {
-			return Result{Version: v, There: there}, withReason(err)
+			return Result{Version: v, There: there}, o.noRoom(err)
 		}
 	}
 	for {
@@ -84,7 +83,7 @@ func runHeld(ctx context.Context, o Options) (Result, error) {
 	h := o.inStore()
 	if h.fixed(o.URI) {
 		r, err := o.take(h)
-		return r, withReason(err)
+		return r, o.noRoom(err)
 	}
 	if h.mayStandIn(&o) {
 		o.Program = append(slices.Clone(o.Program), "--answer-tries=2")
@@ -96,13 +95,8 @@ func runHeld(ctx context.Context, o Options) (Result, error) {
 	return r, err
 }
 
-// withReason turns an error of a full disk into one with a reason.
-func withReason(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store is full: %v; free some room, and pull again", err)}
-	}
-	return err
-}
+// noRoom gives an error of a full disk a reason.
+func (o *Options) noRoom(err error) error { return modelstore.NoRoom(o.Store.HubCache(), err) }
 
 // runOnce pulls the model with one child. answered says whether the source has said what the
 // model consists of.
@@ -118,7 +112,7 @@ func runOnce(ctx context.Context, o Options) (r Result, answered bool, err error
 		err = c.write(fetchapi.Line{Type: fetchapi.TypeCredentials, Credentials: o.Credentials})
 	}
 	if err == nil {
-		err = withReason(p.follow())
+		err = o.noRoom(p.follow())
 	}
 	if oomKilled := c.end(); oomKilled && err != nil { // end comes before GiveUp: the child writes into the fetch's folder
 		err = errOutOfMemory
@@ -222,6 +216,9 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 		return fmt.Errorf("modelfetch was asked for the files %q, and its manifest has %q", p.Selection, m.Selection)
 	}
 	if err := p.check(m); err != nil {
+		return err
+	}
+	if err := checkShards(m); err != nil {
 		return err
 	}
 	p.asked = m
