@@ -37,7 +37,7 @@ func (s *Store) try() error {
 	if err != nil {
 		return fmt.Errorf("cannot write to the model store: %w", err)
 	}
-	defer os.Remove(probe) //nolint:errcheck // what is left goes with the trash
+	defer os.Remove(probe) // what is left goes with the trash
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("cannot write to the model store: %w", err)
 	}
