@@ -169,6 +169,9 @@ func TestStoreLeavesTheFilesOfOthersInIt(t *testing.T) {
 		"hub/models--org--name/snapshots/later/other":        "->../../blobs/abc",
 		"hub/models--org--name/refs/later":                   "later",
 		"hub/models--org--name/refs/a/b":                     "later",
+		"hub/models--org--begun/blobs/":                      "", // a download that has just begun
+		"hub/models--org--hostile/blobs":                     "->../../blobs",
+		"hub/models--org--hostile/out":                       "->../..",
 		"hub/models--org--name/.no_exist/c0ffee/config.yaml": "",
 	}
 	for name, earlier := range map[string]bool{"a store": false, "a store of an earlier release": true} {
@@ -179,6 +182,7 @@ func TestStoreLeavesTheFilesOfOthersInIt(t *testing.T) {
 			}
 			require.NoError(t, Mark(dir))
 			fill(t, dir, others)
+			fill(t, dir, map[string]string{"hub/models--org--hostile/.hotseat-files": `["../../README", "/README", "blobs/sha256-x", "out/README"]`})
 			for _, name := range []string{"added", "sub/added"} {
 				require.NoError(t, os.WriteFile(filepath.Join(dir, modelsDir, v.Key, filesDir, name), []byte("x"), 0o644))
 			}
@@ -197,6 +201,7 @@ func TestStoreLeavesTheFilesOfOthersInIt(t *testing.T) {
 				if strings.HasPrefix(name, "models/aaaa") {
 					name = strings.Replace(name, "models", "kept", 1)
 				}
+				assert.Contains(t, has, name)
 				assert.Equal(t, text, has[name], name)
 			}
 			for _, name := range []string{"added", "sub/added"} {

@@ -2,6 +2,7 @@ package modelstore
 
 import (
 	"cmp"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,20 +152,43 @@ func (s *Store) showModel(dir string, versions []Version) error {
 	if err := s.writeList(dir, made, want.paths()); err != nil { // before anything is made
 		return err
 	}
-	for path := range made {
-		if !want.has(path) {
-			if err := removeFile(filepath.Join(dir, path)); err != nil {
-				return err
-			}
-		}
+	if err := removeMade(dir, made, &want); err != nil {
+		return err
 	}
 	if err := s.makeShown(dir, &want); err != nil {
 		return err
 	}
-	if err := s.writeList(dir, nil, want.paths()); err != nil {
+	return s.writeList(dir, nil, want.paths())
+}
+
+// removeMade removes the files that the store has made in a model's folder and does not want
+// any more, and the folders that they leave empty. It follows no link out of the folder.
+func removeMade(dir string, made map[string]bool, want *shown) error {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	return removeEmptyFolders(dir)
+	defer root.Close()
+	for path := range made {
+		if _, err := root.Lstat(path); err != nil || want.has(path) {
+			continue // it is gone, or behind a link of somebody else
+		}
+		if err := root.Remove(path); err != nil && !isOthers(err) {
+			return err
+		}
+		for path = filepath.Dir(path); path != "." && root.Remove(path) == nil; path = filepath.Dir(path) {
+		}
+	}
+	return nil
+}
+
+// isOthers reports whether a file could not be removed because it is gone, or because
+// somebody has made a folder in its place.
+func isOthers(err error) bool {
+	return slices.ContainsFunc([]error{os.ErrNotExist, syscall.ENOTDIR, syscall.ENOTEMPTY}, func(is error) bool { return errors.Is(err, is) })
 }
 
 func (s *Store) makeShown(dir string, want *shown) error {
@@ -206,7 +230,9 @@ func madeIn(dir string) (map[string]bool, error) {
 	var list []string
 	if err == nil && json.Unmarshal(text, &list) == nil {
 		for _, path := range list {
-			made[path] = filepath.IsLocal(path)
+			if filepath.IsLocal(path) {
+				made[path] = true
+			}
 		}
 		return made, nil
 	}
@@ -254,21 +280,35 @@ func addRefs(dir string, commits, made map[string]bool) error {
 	return err
 }
 
-// writeList replaces the list of the files that the store has made in a model's folder. It
-// removes an empty list.
+// writeList replaces the list of the files that the store has made in a model's folder. The
+// folder comes and goes together with its list.
 func (s *Store) writeList(dir string, made map[string]bool, more []string) error {
 	all := append(slices.Collect(maps.Keys(made)), more...)
 	slices.Sort(all)
 	all = slices.Compact(all)
 	list := filepath.Join(dir, shownList)
 	if len(all) == 0 {
+		entries, err := os.ReadDir(dir)
+		if err == nil && len(entries) == 1 && entries[0].Name() == shownList {
+			return s.moveToTrash(dir)
+		}
 		return removeFile(list)
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
 		return err
 	}
-	return s.replaceText(list, string(text))
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		return s.replaceText(list, string(text))
+	}
+	fresh := filepath.Join(s.dir, stagingDir, trashPrefix+rand.Text())
+	if err := makeFolder(fresh); err != nil {
+		return err
+	}
+	if err := writeSynced(filepath.Join(fresh, shownList), text); err != nil {
+		return err
+	}
+	return os.Rename(fresh, dir)
 }
 
 // refsOf returns which commit each ref means: the commit that was wanted by it last. If
@@ -387,34 +427,8 @@ func (s *Store) replaceText(path, text string) error {
 
 // removeFile removes a file, if it is there.
 func removeFile(path string) error {
-	err := os.Remove(path)
-	for _, is := range []error{os.ErrNotExist, syscall.ENOTDIR, syscall.ENOTEMPTY} { // the last: somebody has made a folder in its place
-		if errors.Is(err, is) {
-			return nil
-		}
-	}
-	return err
-}
-
-// removeEmptyFolders removes the folders below dir that are empty, and dir itself.
-func removeEmptyFolders(dir string) error {
-	var folders []string
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.IsDir() {
-			folders = append(folders, path)
-		}
+	if err := os.Remove(path); err != nil && !isOthers(err) {
 		return err
-	})
-	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		return err
-	}
-	for _, folder := range slices.Backward(folders) {
-		if err := os.Remove(folder); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
-			return err
-		}
 	}
 	return nil
 }
