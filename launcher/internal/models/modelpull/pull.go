@@ -58,12 +58,12 @@ type Result struct {
 // Run pulls a model. When ctx ends, Run ends the child; the fetched files stay, so that
 // a later pull resumes.
 //
-//	the store has the version whole            effect
-//	no                                         the source is asked
-//	it is private, or the pull has credentials the source is asked
-//	the address has its commit or digest       nothing is asked
-//	otherwise                                  the source is asked, for a person only briefly: if
-//	                                           it does not answer, the version stands in
+//	a pull                                                         effect
+//	for a holder, with credentials, of a private model             the source is asked
+//	by commit or digest, of a version that the store has whole     nothing is asked
+//	of another version that the store has whole                    the source is asked briefly; if it does
+//	                                                               not answer, that version stands in
+//	of anything else                                               the source is asked
 func Run(ctx context.Context, o Options) (Result, error) {
 	if o.UnlessThere {
 		if v, there, err := o.amend(); there || err != nil {
@@ -85,11 +85,11 @@ func runHeld(ctx context.Context, o Options) (Result, error) {
 		r, err := o.take(h)
 		return r, o.noRoom(err)
 	}
-	if h.mayStandIn(&o) {
+	if h.there {
 		o.Program = append(slices.Clone(o.Program), "--answer-tries=2")
 	}
 	r, answered, err := runOnce(ctx, o)
-	if !answered && h.mayStandIn(&o) && failedFor(err, fetchapi.ReasonUnavailable) {
+	if !answered && h.there && failedFor(err, fetchapi.ReasonUnavailable) {
 		return o.standIn(h, err)
 	}
 	return r, err

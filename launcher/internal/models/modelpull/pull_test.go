@@ -274,7 +274,7 @@ func TestVersionNamedByCommitOrDigestIsNotAskedFor(t *testing.T) {
 		asks   bool
 	}{
 		"a commit":                 {func(*Options) {}, false},
-		"for a holder":             {func(o *Options) { o.Holder = "pool" }, false},
+		"for a holder":             {func(o *Options) { o.Holder = "pool" }, true},
 		"a digest":                 {func(o *Options) { o.URI = "oci://host/m@sha256:" + digest }, false},
 		"another commit":           {func(o *Options) { o.URI = "hf://org/name@" + strings.Repeat("c", 40) }, true},
 		"a branch":                 {func(o *Options) { o.URI = "hf://org/name@main" }, true},

@@ -25,10 +25,10 @@ type held struct {
 	there   bool
 }
 
-// inStore looks for the version in the store. A pull with credentials of its own asks the
-// source whether they suffice, and a private one whether it may read.
+// inStore looks for the version in the store, for a person. A holder has the source show that
+// it may read the model, and so has a call with credentials of its own or for a private model.
 func (o *Options) inStore() (h held) {
-	if o.Credentials != nil || o.Private {
+	if o.Holder != "" || o.Credentials != nil || o.Private {
 		return held{}
 	}
 	h.version, h.ref, h.there = o.Store.Whole(o.URI, o.Clean())
@@ -41,10 +41,6 @@ func (h *held) fixed(uri string) bool {
 	m := &h.version.Manifest
 	return h.there && (strings.HasPrefix(uri, modelref.HubScheme) && h.ref == m.Revision || strings.HasPrefix(uri, "oci://") && strings.HasSuffix(uri, "@sha256:"+m.Revision))
 }
-
-// mayStandIn reports whether the version is the result of a pull whose source does not answer.
-// Only a person is told that it may be an old one.
-func (h *held) mayStandIn(o *Options) bool { return h.there && o.Holder == "" }
 
 // take wants a version that the store has.
 func (o *Options) take(h held) (r Result, err error) {
