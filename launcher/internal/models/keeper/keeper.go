@@ -252,7 +252,7 @@ func Model(r *modelstore.Reader, v modelstore.Version) launcherapi.Model {
 	}
 	if v.Damage != nil {
 		m.State, m.Reason = launcherapi.ModelDamaged, v.Damage.Error()
-	} else if modelstore.FromHub(&v.Manifest) {
+	} else if r.InHubCache(&v.Manifest) {
 		m.HubCache = r.HubCache()
 	}
 	if _, partial := errors.AsType[*modelstore.PartialError](v.Damage); partial {

@@ -62,6 +62,12 @@ func TestAStoreWithoutSymbolicLinksLeavesOutTheHubsLayout(t *testing.T) {
 	s.can.symlinks = false
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	require.NoError(t, s.Verify(v.Key))
+	assert.False(t, s.InHubCache(&v.Manifest))
+	s.can.symlinks = true
+	other := put(t, s, "hf://org/other", "c0ffee", twoFiles)
+	assert.True(t, s.InHubCache(&other.Manifest))
+	require.NoError(t, s.Remove(other.Key, ""))
+	require.NoError(t, s.Remove(v.Key, ""))
 	shown, err := os.ReadDir(s.HubCache())
 	require.NoError(t, err)
 	assert.Empty(t, shown)

@@ -69,9 +69,10 @@ func Mark(dir string) error {
 	return nil
 }
 
-// beside are entries of a folder that say nothing about whose it is: a file system's own,
-// and the compile cache that a launcher keeps beside its models.
-var beside = []string{"lost+found", "compiled"}
+// beside are entries of a folder that say nothing about whose it is, and that no store
+// removes: a file system's own, the compile cache that a launcher keeps beside its models, and
+// what a store has moved out of its way.
+var beside = []string{"lost+found", "compiled", keptDir}
 
 // othersIn returns the names of the files for which a folder without a mark is not a
 // store: none if it is empty, or has exactly the layout of a store of an earlier release,

@@ -120,7 +120,7 @@ func unmarked(t *testing.T) (dir string, whole Version) {
 
 func TestStoreOfEarlierReleaseOpensAndIsMarked(t *testing.T) {
 	dir, whole := unmarked(t)
-	fill(t, dir, map[string]string{"lost+found/": "", "compiled/key/x": "x", "blobs/.nfs0001": "", "hub/.locks/models--x/y": ""})
+	fill(t, dir, map[string]string{"lost+found/": "", "compiled/key/x": "x", "kept/x": "x", "blobs/.nfs0001": "", "hub/.locks/models--x/y": ""})
 	s := open(t, Options{Dir: dir})
 	assert.FileExists(t, filepath.Join(dir, storeMark))
 	require.NoError(t, s.Verify(whole.Key))
@@ -135,7 +135,7 @@ func TestStoreOfEarlierReleaseOpensAndIsMarked(t *testing.T) {
 }
 
 func TestFolderThatIsAlmostAStoreIsRefused(t *testing.T) {
-	for _, name := range []string{"README", "blobs/sha256-x", "blobs/" + strings.Repeat("a", 64) + "/x", "models/mine/x", "models/" + strings.Repeat("a", 32), "staging/x", "leases/x", "wants/x", "kept/x", "hub/x"} {
+	for _, name := range []string{"README", "blobs/sha256-x", "blobs/" + strings.Repeat("a", 64) + "/x", "models/mine/x", "models/" + strings.Repeat("a", 32), "staging/x", "leases/x", "wants/x", "hub/x"} {
 		t.Run(name, func(t *testing.T) {
 			dir, _ := unmarked(t)
 			fill(t, dir, map[string]string{name: "x"})

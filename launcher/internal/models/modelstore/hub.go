@@ -433,5 +433,15 @@ func removeFile(path string) error {
 	return nil
 }
 
-// FromHub reports whether a version is from the hub, and therefore in the hub's layout.
+// FromHub reports whether a version is from the hub.
 func FromHub(m *fetchapi.Manifest) bool { return strings.HasPrefix(m.URI, modelref.HubScheme) }
+
+// InHubCache reports whether the hub's layout shows a version. Not every file system takes
+// that layout.
+func (r *Reader) InHubCache(m *fetchapi.Manifest) bool {
+	if !FromHub(m) {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(r.HubCache(), hubFolder(m), shownSnapshots, m.Revision))
+	return err == nil
+}
