@@ -35,6 +35,7 @@ type folder struct {
 	times []time.Time
 
 	selection modelref.Selection // what it does not take need not be readable
+	excused   map[string]bool    // the patterns that left out what is not readable
 }
 
 func newFolder(u *url.URL) (Source, error) {
@@ -126,9 +127,14 @@ func (s *folder) excuse(name string, e fs.DirEntry, err error) error {
 	if e.IsDir() {
 		pattern += "/"
 	}
-	left := func(exclude string) bool { return modelref.Match(exclude, name) || modelref.Match(exclude, pattern) }
+	out := false
+	for _, exclude := range s.selection.Exclude {
+		if modelref.Match(exclude, name) || e.IsDir() && modelref.Match(exclude, pattern) {
+			s.excused[exclude], out = true, true
+		}
+	}
 	switch {
-	case e.IsDir() && slices.ContainsFunc(s.selection.Exclude, left):
+	case e.IsDir() && out:
 		return fs.SkipDir
 	case !e.IsDir() && !s.selection.Takes(name):
 		return nil

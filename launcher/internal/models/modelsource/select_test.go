@@ -65,7 +65,7 @@ func TestWhatASelectionLeavesOutNeedNotBeReadable(t *testing.T) {
 	resolve := func(s modelref.Selection) error {
 		whole, err := New("file://"+dir, Options{})
 		require.NoError(t, err)
-		m, err := Select(whole, s.Clean(), func(string) {}).Resolve(t.Context())
+		m, err := Select(whole, s.Clean(), func(text string) { t.Error(text) }).Resolve(t.Context())
 		if err == nil {
 			assert.Len(t, m.Files, 1)
 		}
@@ -80,7 +80,7 @@ func TestWhatASelectionLeavesOutNeedNotBeReadable(t *testing.T) {
 	require.NoError(t, err)
 	folderEntry := entries[slices.IndexFunc(entries, fs.DirEntry.IsDir)]
 	for pattern, out := range map[string]bool{"lost+found/": true, "lost*": true, "lost+found": true, "*": true, "lost+found/a": false, "other/": false} {
-		f := &folder{selection: modelref.Selection{Exclude: []string{pattern}}.Clean()}
+		f := &folder{selection: modelref.Selection{Exclude: []string{pattern}}.Clean(), excused: map[string]bool{}}
 		err := f.excuse("lost+found", folderEntry, fs.ErrPermission)
 		if out {
 			require.ErrorIs(t, err, fs.SkipDir, pattern)

@@ -179,7 +179,8 @@ func removeMade(dir string, made map[string]bool, want *shown) error {
 		if err := root.Remove(path); err != nil && !isOthers(err) {
 			return err
 		}
-		for path = filepath.Dir(path); path != "." && root.Remove(path) == nil; path = filepath.Dir(path) {
+		for above := filepath.Dir(path); above != "." && root.Remove(above) == nil; {
+			above = filepath.Dir(above)
 		}
 	}
 	return nil
