@@ -25,5 +25,5 @@ const ReasonClaimNotWritable = "ClaimNotWritable"
 const (
 	ExitRefused = 1 // the outcome says why; another try at once would fail in the same way
 	ExitUsage   = 2 // the arguments are wrong
-	ExitBroken  = 3 // it was interrupted; another try resumes from there
+	ExitBroken  = 3 // it was interrupted, or an error of this machine ended it; another try resumes from there
 )

@@ -171,6 +171,12 @@ func TestAJobsProgramThatIsEndedGoesOnAndSaysWhyItCannot(t *testing.T) {
 	require.NoError(t, slow.Process.Signal(syscall.SIGTERM))
 	_ = slow.Wait()
 	assert.Equal(t, fetchapi.ExitBroken, slow.ProcessState.ExitCode())
+	text, err := os.ReadFile(c.mount + "/result")
+	require.NoError(t, err)
+	var broken fetchapi.Outcome
+	require.NoError(t, json.Unmarshal(text, &broken))
+	require.NotNil(t, broken.Error, "the status of the ModelCache has no other words")
+	assert.Contains(t, broken.Error.Detail, "terminated")
 	o, code, log := c.filled("--storage-limit=1000", "hf://org/tiny")
 	assert.Equal(t, fetchapi.ExitRefused, code, log)
 	assert.Equal(t, fetchapi.ReasonCapacityExceeded, o.Error.Reason)

@@ -42,7 +42,6 @@ func TestWhatIsSaidOfAModelThatItsHolderHasIsNotedAndItsSourceIsNotAsked(t *test
 
 	for what, more := range map[string]map[string]any{
 		"another holder":               {"wanted_by": "other"},
-		"nobody holds it":              {"wanted_by": ""},
 		"another digest":               {"expected_digest": "sha256:" + strings.Repeat("0", 64)},
 		"another branch":               {"ref": "v2"},
 		"some of the files":            {"include": []string{"config.json"}},
@@ -55,6 +54,8 @@ func TestWhatIsSaidOfAModelThatItsHolderHasIsNotedAndItsSourceIsNotAsked(t *test
 		assert.Equal(t, 404, say(body).Status, "%s: the hub has that commit no more", what)
 		assert.NotEmpty(t, hub.Seen(), what)
 	}
+	assert.Equal(t, first.ID, model(t, say(map[string]any{"uri": "hf://org/tiny@" + commit, "wanted_by": ""})).ID)
+	assert.Empty(t, hub.Seen(), "of what is whole and cannot change, nothing is asked for a person")
 	say(map[string]any{"unless_there": false})
 	n.Eventually("the branch has moved", func() bool { return len(n.models().Models) == 2 })
 }

@@ -119,7 +119,10 @@ func TestAModelIsPulledFromEachSchemeOnceAndRemoved(t *testing.T) {
 	hub.Put("org/tiny", tiny(3<<20))
 	hub.Put("tiny", tiny(3<<20)) // of no organisation
 	source := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(source, "model.safetensors"), random(3<<20), 0o600))
+	weights := filepath.Join(source, "model.safetensors")
+	require.NoError(t, os.WriteFile(weights, random(3<<20), 0o600))
+	then := time.Now().Add(-time.Hour) // a younger date is no version for a web server's file
+	require.NoError(t, os.Chtimes(weights, then, then))
 	web := httptest.NewServer(http.FileServer(http.Dir(source)))
 	defer web.Close()
 	f := models(t, hub)
@@ -153,6 +156,30 @@ func TestAModelIsPulledFromEachSchemeOnceAndRemoved(t *testing.T) {
 	blobs, err = os.ReadDir(filepath.Join(f.dir, "blobs"))
 	require.NoError(t, err)
 	assert.Empty(t, blobs)
+}
+
+func TestAFolderOfOthersIsNoModelStore(t *testing.T) {
+	t.Parallel()
+	source, dir := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(source, "config.json"), []byte("{}"), 0o600))
+	mine := []string{"models/checkpoints/mine", "hub/models--org--name/blobs/abc", "blobs/sha256-abc"}
+	for _, name := range mine {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
+	}
+	f := &folderOfModels{t: t, dir: dir}
+	_, errs, code := f.call("pull", "file://"+source)
+	assert.Equal(t, 2, code, errs)
+	line := refused(t, nil, "--state-dir", filepath.Join(t.TempDir(), "state"), "--model-store", dir)
+	for _, said := range []string{errs, line} {
+		assert.Contains(t, said, "cannot use "+dir+" as a model store")
+		assert.Contains(t, said, "choose an empty folder")
+	}
+	for _, name := range mine {
+		assert.FileExists(t, filepath.Join(dir, name))
+	}
+	f.dir = filepath.Join(dir, "hotseat-models")
+	f.pull("file://" + source)
 }
 
 func TestAUserWithoutRightsReadsModelsAndCannotChangeThem(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -137,7 +138,15 @@ func TestAModelInUseIsNotRemovedAndItsUserIsNamed(t *testing.T) {
 	inUse()
 	n.Kill9()
 	inUse()
+	leases, err := filepath.Glob(filepath.Join(f.dir, "leases", "[0-9a-f]*"))
+	require.NoError(t, err)
+	require.Len(t, leases, 1)
+	require.NoError(t, os.Chtimes(leases[0], time.Unix(1, 0), time.Unix(1, 0)))
 	n.Start()
+	n.Eventually("the next launcher renews the lease, for machines that share the store", func() bool {
+		info, err := os.Stat(leases[0])
+		return err == nil && info.ModTime().Year() > 2000
+	})
 	i := n.Get("a")
 	assert.Equal(t, "sleeping", i.State)
 	assert.Equal(t, m.ID, i.ModelID)

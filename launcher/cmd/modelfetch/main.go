@@ -5,6 +5,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,6 +56,8 @@ type program struct {
 	tokenFile string
 	given     bool // credentials come with the first line
 
+	answerTries int // how often the source is asked what the model consists of; 0: as often as for a file
+
 	saying  sync.Mutex // files are fetched side by side
 	out     *json.Encoder
 	answers chan fetchapi.Line
@@ -66,6 +69,7 @@ func (p *program) parse(args []string) error {
 	flags.IntVar(&p.fetch.Streams, "streams", 8, "how many files are fetched at once")
 	flags.IntVar(&p.fetch.BytesPerSecond, "bytes-per-second", 0, "limit for all streams together; 0: no limit")
 	flags.IntVar(&p.fetch.Tries, "tries", 6, "how often in a row a file may fail without progress")
+	flags.IntVar(&p.answerTries, "answer-tries", 0, "how often the source is asked what the model consists of; 0: as --tries says")
 	flags.DurationVar(&p.fetch.Backoff, "backoff", time.Second, "pause before the second try; it grows")
 	flags.DurationVar(&p.fetch.MaxWait, "max-wait", 5*time.Minute, "the longest pause that a source may ask for")
 	flags.DurationVar(&p.source.Stall, "stall-timeout", 30*time.Second, "how long a source may be silent")
@@ -238,7 +242,7 @@ func (p *program) resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	for tries := 1; ; tries++ {
 		manifest, err := p.fetch.Source.Resolve(ctx)
 		temporary, ok := errors.AsType[*modelsource.TemporaryError](err)
-		if !ok || tries == p.fetch.Tries {
+		if !ok || tries >= cmp.Or(p.answerTries, p.fetch.Tries) {
 			return manifest, err
 		}
 		if err := p.fetch.Wait(ctx, p.uri, tries, temporary); err != nil {

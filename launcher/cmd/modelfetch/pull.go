@@ -42,10 +42,11 @@ func pull(args []string) int {
 	if err != nil {
 		fmt.Fprintf(p.log, "cannot pull %s: %v\n", p.options.URI, err)
 		status = fetchapi.ExitBroken
+		reason := fetchapi.ReasonInternal
 		if refused, ok := errors.AsType[*fetchapi.Error](err); ok {
-			status = fetchapi.ExitRefused
-			outcome.Error = &fetchapi.Error{Reason: refused.Reason, Detail: shortened(err.Error())}
+			status, reason = fetchapi.ExitRefused, refused.Reason
 		}
+		outcome.Error = &fetchapi.Error{Reason: reason, Detail: shortened(err.Error())}
 	}
 	if err := p.tell(outcome); err != nil && status == 0 {
 		fmt.Fprintln(p.log, err)

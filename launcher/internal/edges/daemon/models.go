@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/pagecache"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
@@ -28,7 +30,31 @@ func (d *Daemon) openModels(host *process.Host) (err error) {
 		return fmt.Errorf("--model-store %s: %w", o.ModelStore, err)
 	}
 	d.later(d.keeper.Close)
+	d.later(d.keepLeases())
 	return nil
+}
+
+// leasesEnd bounds the wait for a renewal of leases, which a disk may hold up.
+const leasesEnd = 5 * time.Second
+
+// keepLeases renews the leases of instances until it is stopped: on other machines with the
+// same store they count only while they are renewed.
+func (d *Daemon) keepLeases() (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.models.KeepLeases(ctx, func(err error) { d.log.Warn("cannot renew the leases of models", "error", err) })
+	}()
+	return func() error {
+		cancel()
+		select {
+		case <-ended:
+			return nil
+		case <-time.After(leasesEnd):
+			return fmt.Errorf("the model store %s does not answer: its leases are still being renewed", d.opts.ModelStore)
+		}
+	}
 }
 
 // usedModels are the models that instances use.

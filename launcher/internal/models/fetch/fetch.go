@@ -17,13 +17,13 @@ import (
 	"path/filepath"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
 	"hotseat.dev/hotseat/launcher/internal/models/modelsource"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
@@ -100,7 +100,7 @@ func (f *Fetch) Run(ctx context.Context) (whole *fetchapi.Manifest, err error) {
 		return nil, err
 	}
 	if err := f.openHashes(); err != nil {
-		return nil, described(err)
+		return nil, modelstore.NoRoom(f.Staging, err)
 	}
 	defer func() {
 		if f.hashes != nil {
@@ -113,7 +113,7 @@ func (f *Fetch) Run(ctx context.Context) (whole *fetchapi.Manifest, err error) {
 	defer func() { err = errors.Join(err, f.landing.close()) }()
 	whole, err = f.files(ctx)
 	if err := errors.Join(err, f.landing.rest()); err != nil { // also what came before something went wrong
-		return nil, described(err)
+		return nil, modelstore.NoRoom(f.Staging, err)
 	}
 	return whole, nil
 }
@@ -159,14 +159,6 @@ func (f *Fetch) missing() (all []int) {
 		all = append(all, n)
 	}
 	return all
-}
-
-// described gives errors of this machine a reason.
-func described(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store is full: %v; free some room, and pull again", err)}
-	}
-	return err
 }
 
 func (f *Fetch) part(n int) *part {

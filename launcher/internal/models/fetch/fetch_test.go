@@ -199,3 +199,15 @@ func TestOnlyWhatMayPassIsTriedAgain(t *testing.T) {
 	_, err = of(t, s, content).Run(t.Context())
 	require.ErrorContains(t, err, "longer than the limit of 1s")
 }
+
+func TestAPointerOfGitLFSIsNoFile(t *testing.T) {
+	pointer := []byte("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n")
+	_, err := of(t, &scripted{content: pointer}, pointer).Run(t.Context())
+	require.ErrorContains(t, err, "a is a pointer of Git LFS in place of the file")
+	var e *fetchapi.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, fetchapi.ReasonInvalid, e.Reason)
+	long := append(bytes.Clone(pointer), make([]byte, pointerSize)...)
+	_, err = of(t, &scripted{content: long}, long).Run(t.Context())
+	require.NoError(t, err, "it only begins so")
+}

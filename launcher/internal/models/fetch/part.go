@@ -156,7 +156,7 @@ func (p *part) writeNote(text string) error {
 // with others.
 func (p *part) finish() error {
 	p.whole = hex.EncodeToString(p.sums.Sum(nil))
-	if wrong := p.wrong(p.whole); wrong != nil {
+	if wrong := cmp.Or(p.wrong(p.whole), p.isPointer()); wrong != nil {
 		return errors.Join(wrong, p.restart())
 	}
 	if p.file.Size >= short {
@@ -203,6 +203,25 @@ func (p *part) wrong(hash string) error {
 		}
 	}
 	return nil
+}
+
+// The beginning and the greatest size of a pointer of Git LFS, which stands in a clone for a
+// file that was not fetched (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md).
+const (
+	pointerBegins = "version https://git-lfs.github.com/spec/"
+	pointerSize   = 1024
+)
+
+// isPointer refuses a pointer in the place of a file: no engine can read it.
+func (p *part) isPointer() error {
+	if p.file.Size < int64(len(pointerBegins)) || p.file.Size >= pointerSize {
+		return nil
+	}
+	begins := make([]byte, len(pointerBegins))
+	if _, err := p.out.ReadAt(begins, 0); err != nil || string(begins) != pointerBegins {
+		return err
+	}
+	return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: fmt.Sprintf("%s is a pointer of Git LFS in place of the file: run git lfs pull at the source, or leave the file out by --exclude %[1]s", p.file.Path)}
 }
 
 func mismatch(format string, args ...any) error {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/smalldisk"
@@ -17,6 +18,7 @@ import (
 
 func TestFullDiskAndMissingPermissionHaveDifferentErrors(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "models")
+	require.NoError(t, modelstore.Mark(dir))
 	wants := filepath.Join(dir, "wants")
 	require.NoError(t, os.MkdirAll(wants, 0o700))
 	smalldisk.Mount(t, wants, 20)

@@ -10,12 +10,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -80,9 +82,10 @@ type failure struct {
 	reason   string
 }
 
-// New makes a keeper, and the store's folder if it is missing.
+// New makes a keeper, and the store's folder if it is missing. It refuses a folder that has
+// files of others; see modelstore.Mark.
 func New(o Options) (*Keeper, error) {
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+	if err := modelstore.Mark(o.Dir); err != nil && !mayOnlyRead(err, o.Dir) {
 		return nil, err
 	}
 	r, err := modelstore.Read(o.Dir)
@@ -101,6 +104,13 @@ func New(o Options) (*Keeper, error) {
 	}
 	k.tasks.Go(func() { k.follow(watch) })
 	return k, nil
+}
+
+// mayOnlyRead reports whether an error says that a folder which is there cannot be marked
+// by this process. Its models can still be listed.
+func mayOnlyRead(err error, dir string) bool {
+	_, there := os.Stat(dir)
+	return there == nil && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOSPC))
 }
 
 // errClosing is the error of pulls that end with the launcher.
@@ -242,7 +252,7 @@ func Model(r *modelstore.Reader, v modelstore.Version) launcherapi.Model {
 	}
 	if v.Damage != nil {
 		m.State, m.Reason = launcherapi.ModelDamaged, v.Damage.Error()
-	} else if modelstore.FromHub(&v.Manifest) {
+	} else if r.InHubCache(&v.Manifest) {
 		m.HubCache = r.HubCache()
 	}
 	if _, partial := errors.AsType[*modelstore.PartialError](v.Damage); partial {

@@ -42,7 +42,7 @@ var errRemoved = launcher.Conflictf("the model was removed during the fetch; pul
 // since its branch may have moved.
 //
 //	the version            effect
-//	is there, whole        Ready; with unless_there the source is not asked
+//	is there, whole        Ready; with unless_there the source is not asked; see modelpull.Run
 //	is being fetched       joins that fetch
 //	partial or damaged     fetches the missing files
 //	is not there           fetches it, also if it is removed while the source is asked

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os/exec"
 	"slices"
-	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
@@ -58,32 +57,53 @@ type Result struct {
 
 // Run pulls a model. When ctx ends, Run ends the child; the fetched files stay, so that
 // a later pull resumes.
+//
+//	a pull                                                         effect
+//	for a holder, with credentials, of a private model             the source is asked
+//	by commit or digest, of a version that the store has whole     nothing is asked
+//	of another version that the store has whole                    the source is asked briefly; if it does
+//	                                                               not answer, that version stands in
+//	of anything else                                               the source is asked
 func Run(ctx context.Context, o Options) (Result, error) {
 	if o.UnlessThere {
 		if v, there, err := o.amend(); there || err != nil {
-			return Result{Version: v, There: there}, withReason(err)
+			return Result{Version: v, There: there}, o.noRoom(err)
 		}
 	}
 	for {
-		if r, err := runOnce(ctx, o); !errors.Is(err, errRemovedMeanwhile) {
+		r, err := runHeld(ctx, o)
+		if !errors.Is(err, errRemovedMeanwhile) {
 			return r, err
 		}
 	}
 }
 
-// withReason turns an error of a full disk into one with a reason.
-func withReason(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store is full: %v; free some room, and pull again", err)}
+// runHeld pulls the model, unless the store has it and that is enough.
+func runHeld(ctx context.Context, o Options) (Result, error) {
+	h := o.inStore()
+	if h.fixed(o.URI) {
+		r, err := o.take(h)
+		return r, o.noRoom(err)
 	}
-	return err
+	if h.there {
+		o.Program = append(slices.Clone(o.Program), "--answer-tries=2")
+	}
+	r, answered, err := runOnce(ctx, o)
+	if !answered && h.there && failedFor(err, fetchapi.ReasonUnavailable) {
+		return o.standIn(h, err)
+	}
+	return r, err
 }
 
-// runOnce pulls the model with one child.
-func runOnce(ctx context.Context, o Options) (r Result, err error) {
+// noRoom gives an error of a full disk a reason.
+func (o *Options) noRoom(err error) error { return modelstore.NoRoom(o.Store.HubCache(), err) }
+
+// runOnce pulls the model with one child. answered says whether the source has said what the
+// model consists of.
+func runOnce(ctx context.Context, o Options) (r Result, answered bool, err error) {
 	c, err := start(o)
 	if err != nil {
-		return Result{}, err
+		return Result{}, false, err
 	}
 	stop := context.AfterFunc(ctx, c.hangUp)
 	defer stop()
@@ -92,7 +112,7 @@ func runOnce(ctx context.Context, o Options) (r Result, err error) {
 		err = c.write(fetchapi.Line{Type: fetchapi.TypeCredentials, Credentials: o.Credentials})
 	}
 	if err == nil {
-		err = withReason(p.follow())
+		err = o.noRoom(p.follow())
 	}
 	if oomKilled := c.end(); oomKilled && err != nil { // end comes before GiveUp: the child writes into the fetch's folder
 		err = errOutOfMemory
@@ -107,7 +127,7 @@ func runOnce(ctx context.Context, o Options) (r Result, err error) {
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return p.result, err
+	return p.result, p.asked != nil, err
 }
 
 // Prove asks the source of a model whether it lets a caller read one byte of it. It
@@ -198,7 +218,13 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 	if err := p.check(m); err != nil {
 		return err
 	}
+	if err := checkShards(m); err != nil {
+		return err
+	}
 	p.asked = m
+	if v, there := p.Store.Version(m.Key()); there && v.Damage != nil {
+		_ = p.Store.Mend(m.Key()) // the files that stay damaged are fetched
+	}
 	p.fetch, err = p.Store.Admit(m, p.wanted(m))
 	p.joins, _ = errors.AsType[*modelstore.FetchingError](err)
 	if p.joins != nil || errors.Is(err, modelstore.ErrThere) {

@@ -141,6 +141,16 @@ var children = map[string]func(out *json.Encoder, in *json.Decoder){
 		fetch(out, in, announced())
 		say(out, fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: "full"}})
 	},
+	"does not answer": func(out *json.Encoder, _ *json.Decoder) {
+		say(out, fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonUnavailable, Detail: "nobody there"}})
+	},
+	"answers and ends": func(out *json.Encoder, in *json.Decoder) {
+		m := announced()
+		m.Revision = "2"
+		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: m})
+		_ = in.Decode(&fetchapi.Line{})
+		say(out, fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonUnavailable, Detail: "nobody there"}})
+	},
 	"asks first": func(out *json.Encoder, in *json.Decoder) {
 		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
 		say(out, fetchapi.Line{Type: fetchapi.TypeNote, Text: "the source is asked"})
@@ -195,6 +205,24 @@ func TestFetchedModelIsPublishedOnce(t *testing.T) {
 	}
 }
 
+// A store that was copied has other times than those of its publication.
+func TestFileWithAnotherTimeIsReadAndNotFetched(t *testing.T) {
+	s, _ := store(t)
+	r, err := pullWith(t.Context(), t, s, "right", ignore)
+	require.NoError(t, err)
+	file := filepath.Join(s.Files(r.Version.Key), "a")
+	require.NoError(t, os.Chtimes(file, time.Now(), time.Now()))
+	r, err = pullWith(t.Context(), t, s, "right", ignore)
+	require.NoError(t, err)
+	assert.True(t, r.There)
+	require.NoError(t, os.Chmod(file, 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("WEIGHTS"), 0o600))
+	r, err = pullWith(t.Context(), t, s, "right", ignore)
+	require.NoError(t, err)
+	assert.False(t, r.There)
+	require.NoError(t, s.Verify(r.Version.Key))
+}
+
 // The store has the model when modelfetch announces it. The model may be removed before
 // the source has answered.
 func TestModelRemovedDuringProofIsFetched(t *testing.T) {
@@ -223,6 +251,85 @@ func TestModelRemovedDuringProofIsFetched(t *testing.T) {
 			require.NoError(t, s.Verify(r.Version.Key))
 		})
 	}
+}
+
+// putIn publishes a model in a store.
+func putIn(t *testing.T, s *modelstore.Store, m *fetchapi.Manifest, w modelstore.Want) {
+	t.Helper()
+	m.Files = announced().Files
+	f, err := s.Admit(m, w)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), m.Files[0].SHA256), weights, 0o600))
+	v, err := f.Publish(m)
+	require.NoError(t, err)
+	w.Key, w.URI, w.Since = v.Key, m.URI, v.Published
+	require.NoError(t, s.Want(w))
+}
+
+// Nobody is asked for a version that its address names whatever happens at the source.
+func TestVersionNamedByCommitOrDigestIsNotAskedFor(t *testing.T) {
+	commit, digest := strings.Repeat("a", 40), strings.Repeat("b", 64)
+	for name, c := range map[string]struct {
+		change func(o *Options)
+		asks   bool
+	}{
+		"a commit":                 {func(*Options) {}, false},
+		"for a holder":             {func(o *Options) { o.Holder = "pool" }, true},
+		"a digest":                 {func(o *Options) { o.URI = "oci://host/m@sha256:" + digest }, false},
+		"another commit":           {func(o *Options) { o.URI = "hf://org/name@" + strings.Repeat("c", 40) }, true},
+		"a branch":                 {func(o *Options) { o.URI = "hf://org/name@main" }, true},
+		"some of the files":        {func(o *Options) { o.Include = []string{"a"} }, true},
+		"the caller's credentials": {func(o *Options) { o.Credentials = fetchapi.Credentials{} }, true},
+		"a private want":           {func(o *Options) { o.Private = true }, true},
+		"a private version":        {func(o *Options) { o.URI = "hf://org/private@" + commit }, true},
+		"damaged": {func(o *Options) {
+			v, err := o.Store.Find("hf://org/name")
+			require.NoError(t, err)
+			require.NoError(t, os.Remove(filepath.Join(o.Store.Files(v.Key), "a")))
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := store(t)
+			putIn(t, s, &fetchapi.Manifest{URI: "hf://org/name", Revision: commit, Ref: "main"}, modelstore.Want{Ref: "main"})
+			putIn(t, s, &fetchapi.Manifest{URI: "hf://org/private", Revision: commit}, modelstore.Want{Holder: "theirs", Private: true})
+			putIn(t, s, &fetchapi.Manifest{URI: "oci://host/m@sha256:" + digest, Revision: digest}, modelstore.Want{})
+			o := Options{Store: s, Program: []string{"/none"}, URI: "hf://org/name@" + commit, Stderr: io.Discard, Progress: ignore}
+			c.change(&o)
+			r, err := Run(t.Context(), o)
+			if c.asks {
+				require.ErrorContains(t, err, "cannot start modelfetch")
+				return
+			}
+			require.NoError(t, err)
+			assert.True(t, r.There)
+			assert.Equal(t, announced().Files, r.Version.Manifest.Files)
+			o.Expected = Expected{Digest: "sha256:" + digest}
+			_, err = Run(t.Context(), o)
+			require.ErrorContains(t, err, "is expected")
+		})
+	}
+}
+
+func TestWholeVersionStandsInForASourceThatDoesNotAnswer(t *testing.T) {
+	s, _ := store(t)
+	_, err := pullWith(t.Context(), t, s, "does not answer", ignore)
+	require.ErrorContains(t, err, "nobody there")
+	_, err = pullWith(t.Context(), t, s, "right", ignore)
+	require.NoError(t, err)
+	var said string
+	r, err := pullWith(t.Context(), t, s, "does not answer", func(l fetchapi.Line) { said += l.Text })
+	require.NoError(t, err)
+	assert.True(t, r.There)
+	assert.Equal(t, "1", r.Version.Manifest.Revision)
+	assert.Contains(t, said, "nobody there; the store has x://m whole, revision 1 of ")
+
+	_, err = pullWith(t.Context(), t, s, "answers and ends", ignore)
+	require.ErrorContains(t, err, "nobody there", "there is a newer one")
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	t.Setenv(childEnv, "does not answer")
+	_, err = Run(t.Context(), Options{Store: s, Program: []string{exe}, URI: "x://m", Holder: "pool", Stderr: io.Discard, Progress: ignore})
+	require.ErrorContains(t, err, "nobody there", "a program asks again")
 }
 
 // TestUnlessThereDoesNotMoveTheBranchBack checks that a pull with UnlessThere does not

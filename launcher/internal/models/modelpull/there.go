@@ -1,9 +1,14 @@
 package modelpull
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"strings"
+	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
@@ -11,6 +16,59 @@ import (
 // source.
 func (o *Options) amend() (v modelstore.Version, there bool, err error) {
 	return o.Store.Amend(modelref.Name{Model: o.URI}, modelstore.Want{Selection: o.Clean(), Ref: o.Ref, Holder: o.Holder, Retention: o.Retention, Private: o.Private, Warm: o.Warm}, o.check)
+}
+
+// held is the whole version that a pull's address names, if the store has it.
+type held struct {
+	version modelstore.Version
+	ref     string // by which the address names it; empty: by none
+	there   bool
+}
+
+// inStore looks for the version in the store, for a person. A holder has the source show that
+// it may read the model, and so has a call with credentials of its own or for a private model.
+func (o *Options) inStore() (h held) {
+	if o.Holder != "" || o.Credentials != nil || o.Private {
+		return held{}
+	}
+	h.version, h.ref, h.there = o.Store.Whole(o.URI, o.Clean())
+	return h
+}
+
+// fixed reports whether the address names this version whatever happens at the source: by its
+// commit on the hub, or by its digest.
+func (h *held) fixed(uri string) bool {
+	m := &h.version.Manifest
+	return h.there && (strings.HasPrefix(uri, modelref.HubScheme) && h.ref == m.Revision || strings.HasPrefix(uri, "oci://") && strings.HasSuffix(uri, "@sha256:"+m.Revision))
+}
+
+// take wants a version that the store has.
+func (o *Options) take(h held) (r Result, err error) {
+	m := h.version.Manifest
+	if err := o.check(&m); err != nil {
+		return r, err
+	}
+	if m.Ref = h.ref; h.ref == m.Revision {
+		m.Ref = ""
+	} else if h.ref == "" && strings.HasPrefix(m.URI, modelref.HubScheme) {
+		m.Ref = modelref.MainBranch
+	}
+	p := &pull{Options: *o}
+	there, err := o.Store.WantThere(p.wanted(&m))
+	if err == nil && !there {
+		err = errRemovedMeanwhile
+	}
+	return Result{There: true, Version: h.version}, err
+}
+
+// standIn takes a version whose source does not answer.
+func (o *Options) standIn(h held, because error) (Result, error) {
+	r, err := o.take(h)
+	if err != nil {
+		return Result{}, errors.Join(because, err)
+	}
+	o.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("%v; the store has %s whole, revision %s of %s, which may have moved since", because, o.URI, cmp.Or(r.Version.Manifest.Revision, "unknown"), r.Version.Published.Format(time.RFC3339))})
+	return r, nil
 }
 
 // errRemovedMeanwhile ends a pull that had nothing to fetch: the version was there, or

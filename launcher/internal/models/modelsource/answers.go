@@ -193,7 +193,11 @@ func (t *noting) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	watch := time.AfterFunc(t.stall, func() { cancel(errSilent) })
-	resp, err := t.base(req.WithContext(ctx))
+	req = req.Clone(ctx)
+	if req.Header.Get(acceptEncoding) == "" {
+		req.Header.Set(acceptEncoding, identity)
+	}
+	resp, err := t.base(req)
 	watch.Stop()
 	if err != nil {
 		err = netError(ctx, err)

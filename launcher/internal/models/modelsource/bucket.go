@@ -13,6 +13,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"gocloud.dev/blob"
@@ -32,7 +33,8 @@ type bucket struct {
 	given   fetchapi.Credentials
 
 	opened  *blob.Bucket
-	objects []object // the files, in the order in which they are listed
+	objects []object    // the files, in the order in which they are listed
+	foreign atomic.Bool // its answers have other tags than its lists, of the same object
 }
 
 // object is one that is a file of the model.
@@ -42,6 +44,9 @@ type object struct {
 	time time.Time
 	file fetchapi.File
 }
+
+// strong reports whether the tag names this version of the object and no other.
+func (o *object) strong() bool { return o.tag != "" && !strings.HasPrefix(o.tag, "W/") }
 
 // provider is one of object storage.
 type provider struct {
@@ -172,18 +177,72 @@ func trusting[T any](call func() (T, error)) (given T, err error) {
 // bare is a tag as lists and headers have it in common.
 func bare(tag string) string { return strings.Trim(strings.TrimPrefix(tag, "W/"), `"`) }
 
+// Open opens an object. Some servers have other tags in their lists than in their answers: if
+// an object seems to have changed and the list still has it as before, its time and its size
+// are compared, and the object is read from the beginning.
 func (s *bucket) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
+	stream, err := s.open(ctx, n, offset)
+	if !errors.Is(err, ErrChanged) || s.foreign.Load() || !s.objects[n].strong() {
+		return stream, err
+	}
+	same, err := s.isListed(ctx, s.objects[n])
+	if err != nil {
+		return nil, err
+	}
+	if !same {
+		return nil, ErrChanged
+	}
+	s.foreign.Store(true)
+	return s.open(ctx, n, 0)
+}
+
+// isListed reports whether the list has an object as it was.
+func (s *bucket) isListed(ctx context.Context, o object) (bool, error) {
+	ctx, call := newCall(ctx, s.store.remedy)
+	call.bounded = true
+	objects := s.opened.List(&blob.ListOptions{Prefix: o.key})
+	now, err := trusting(func() (*blob.ListObject, error) { return objects.Next(ctx) }) // the one of just that name comes first
+	if errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	if err != nil {
+		return false, call.error(ctx, err)
+	}
+	return now.Key == o.key && now.Size == o.file.Size && now.ModTime.Equal(o.time) && s.store.tag(now) == o.tag, nil
+}
+
+// seemsOther reports whether an answer is of another version of an object than the list.
+func (s *bucket) seemsOther(o *object, h http.Header) bool {
+	if !s.foreign.Load() {
+		sent := bare(h.Get(s.store.header))
+		return sent != "" && o.tag != "" && sent != bare(o.tag)
+	}
+	modified, err := http.ParseTime(h.Get("Last-Modified"))
+	return err == nil && !modified.Equal(o.time.Truncate(time.Second))
+}
+
+func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	ctx, call := newCall(ctx, s.store.remedy)
 	o := s.objects[n]
+	exactly := o.strong() && !s.foreign.Load()
+	if !exactly { // the rest could be of another version
+		offset = 0
+	}
 	r, err := trusting(func() (*blob.Reader, error) {
 		return s.opened.NewRangeReader(ctx, o.key, offset, -1, &blob.ReaderOptions{BeforeRead: func(as func(any) bool) error {
-			if o.tag != "" {
+			if exactly {
 				s.store.exactly(as, o.tag)
 			}
 			return nil
 		}})
 	})
 	if err != nil {
+		switch call.last().status {
+		case http.StatusRequestedRangeNotSatisfiable, http.StatusOK: // the server cannot begin there, and some libraries refuse what it sends
+			if offset > 0 {
+				return s.open(ctx, n, 0)
+			}
+		}
 		if code := gcerrors.Code(err); code == gcerrors.FailedPrecondition || code == gcerrors.NotFound || call.last().status == http.StatusPreconditionFailed {
 			return nil, ErrChanged
 		}
@@ -191,17 +250,20 @@ func (s *bucket) Open(ctx context.Context, n int, offset int64) (*Stream, error)
 	}
 	stream := &Stream{ReadCloser: reading{r, ctx, call}, Offset: offset, Size: r.Size()}
 	answer := call.last()
-	sent := bare(answer.header.Get(s.store.header))
 	first, _, _ := contentRange(answer.header.Get("Content-Range"))
 	partial := answer.status == http.StatusPartialContent
 	switch {
-	case sent != "" && o.tag != "" && sent != bare(o.tag): // the server ignores which version was asked for
+	case s.seemsOther(&o, answer.header): // the server ignores which version was asked for
 		return nil, errors.Join(ErrChanged, stream.Close())
 	case partial && first != offset:
-		return nil, errors.Join(invalid("the source was asked for the bytes from %d on, but answers with %q", offset, answer.header.Get("Content-Range")), stream.Close())
+		_ = stream.Close()
+		if offset > 0 {
+			return s.open(ctx, n, 0)
+		}
+		return nil, wrongPart(offset, answer.header)
 	case offset > 0 && !partial: // the server cannot send parts, and the library does not know the size
 		stream.Offset, stream.Size = 0, -1
-	case stream.Size != o.file.Size:
+	case stream.Size >= 0 && stream.Size != o.file.Size:
 		return nil, errors.Join(ErrChanged, stream.Close())
 	}
 	return stream, nil

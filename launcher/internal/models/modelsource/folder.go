@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // folder is a folder, or one file, of this machine. Links in it are followed as far
@@ -32,6 +33,9 @@ type folder struct {
 	dir   string // the folder that is read: path, or the folder of path if that is a file
 	files []fetchapi.File
 	times []time.Time
+
+	selection modelref.Selection // what it does not take need not be readable
+	excused   map[string]bool    // the patterns that left out what is not readable
 }
 
 func newFolder(u *url.URL) (Source, error) {
@@ -76,7 +80,7 @@ func mounted(claims map[string]string) string {
 	return "mounted: " + strings.Join(slices.Sorted(maps.Keys(claims)), ", ")
 }
 
-func (s *folder) Resolve(context.Context) (*fetchapi.Manifest, error) {
+func (s *folder) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	info, err := os.Stat(s.path)
 	if err != nil {
 		return nil, fileError(err)
@@ -95,20 +99,80 @@ func (s *folder) Resolve(context.Context) (*fetchapi.Manifest, error) {
 		err = s.add(root, filepath.Base(s.path))
 	} else {
 		err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
-			if err != nil || e.IsDir() {
-				return err
+			if err == nil && !e.IsDir() {
+				err = s.add(root, name)
 			}
-			return s.add(root, name)
+			return s.excuse(name, e, err)
 		})
 	}
 	if err != nil {
 		return nil, fileError(err)
+	}
+	if err := s.settle(ctx); err != nil {
+		return nil, err
 	}
 	h := sha256.New()
 	for n, f := range s.files {
 		fmt.Fprintf(h, "%q %d %d\n", f.Path, f.Size, s.times[n].UnixNano())
 	}
 	return &fetchapi.Manifest{URI: s.uri, Revision: hex.EncodeToString(h.Sum(nil)), Files: s.files}, nil
+}
+
+// excuse returns the error for an entry of the folder, unless the selection leaves it out.
+func (s *folder) excuse(name string, e fs.DirEntry, err error) error {
+	if err == nil || e == nil {
+		return err
+	}
+	pattern := name
+	if e.IsDir() {
+		pattern += "/"
+	}
+	out := false
+	for _, exclude := range s.selection.Exclude {
+		if modelref.Match(exclude, name) || e.IsDir() && modelref.Match(exclude, pattern) {
+			s.excused[exclude], out = true, true
+		}
+	}
+	switch {
+	case e.IsDir() && out:
+		return fs.SkipDir
+	case !e.IsDir() && !s.selection.Takes(name):
+		return nil
+	}
+	return fmt.Errorf("%w; leave it out by --exclude %s, or let user %d read it", err, pattern, os.Getuid())
+}
+
+// The resolutions of times: of file systems that keep whole seconds, or two of them, and of
+// the others, where the kernel's clock decides.
+const (
+	coarse = 2 * time.Second
+	fine   = 20 * time.Millisecond
+)
+
+// settle waits until a file that is written to from now on gets another time: only then do
+// its name, size and time name one version.
+func (s *folder) settle(ctx context.Context) error {
+	var longest time.Duration
+	for _, t := range s.times {
+		resolution := fine
+		if t.Nanosecond() == 0 {
+			resolution = coarse
+		}
+		if left := time.Until(t.Add(resolution)); left < 2*resolution { // further ahead, the time tells nothing
+			longest = max(longest, left)
+		}
+	}
+	if longest <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(longest)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (s *folder) add(root *os.Root, name string) error {
@@ -178,11 +242,11 @@ func (s *steady) check() error {
 }
 
 func fileError(err error) error {
-	if _, ok := errors.AsType[*fetchapi.Error](err); ok {
-		return err
-	}
 	reason := fetchapi.ReasonInvalid
+	told, ok := errors.AsType[*fetchapi.Error](err)
 	switch {
+	case ok:
+		reason = told.Reason
 	case errors.Is(err, fs.ErrNotExist):
 		reason = fetchapi.ReasonNotFound
 	case errors.Is(err, fs.ErrPermission):

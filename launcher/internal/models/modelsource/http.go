@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -99,6 +100,7 @@ func (c *caller) do(ctx context.Context, address string, header http.Header, wan
 		req.Header[name] = values
 	}
 	req.Header.Set("User-Agent", "hotseat-modelfetch")
+	req.Header.Set(acceptEncoding, identity)
 	resp, err := c.client.Do(req)
 	if err != nil {
 		watch.Stop()
@@ -108,16 +110,35 @@ func (c *caller) do(ctx context.Context, address string, header http.Header, wan
 	}
 	watch.Stop()
 	resp.Body = &watched{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, watch: watch, stall: c.stall, left: c.stall}
-	for _, status := range wanted {
-		if resp.StatusCode == status {
-			return resp, nil
+	if slices.Contains(wanted, resp.StatusCode) {
+		if err := checkEncoding(resp); err != nil {
+			return nil, errors.Join(err, resp.Body.Close())
 		}
+		return resp, nil
 	}
 	defer resp.Body.Close()
 	return nil, statusError(resp.StatusCode, resp.Header, req.URL, c.remedy)
 }
 
-var errSilent = errors.New("the source sent nothing for too long")
+// Without the header Accept-Encoding, a proxy may compress what it sends
+// (RFC 9110, 12.5.3); the compressed bytes would be taken for the file.
+const (
+	acceptEncoding = "Accept-Encoding"
+	identity       = "identity"
+)
+
+// checkEncoding refuses an answer that is compressed all the same. Some servers say of a
+// compressed file itself that it is.
+func checkEncoding(resp *http.Response) error {
+	is := strings.ToLower(resp.Header.Get("Content-Encoding"))
+	name := resp.Request.URL.Path
+	if is == "" || is == identity || strings.HasSuffix(name, ".gz") || strings.HasSuffix(name, ".tgz") {
+		return nil
+	}
+	return invalid("%s, or a proxy before it, sends the file encoded as %s although it was asked not to; have it sent as it is", resp.Request.URL.Host, is)
+}
+
+var errSilent = errors.New("the source sent nothing for too long, or next to nothing")
 
 // netError returns the error for a failed connection. Another try may succeed, unless the
 // certificate is wrong.
@@ -154,8 +175,9 @@ type watched struct {
 	came int           // since left was all of stall
 }
 
-// something is how many bytes have to come while the source may be silent.
-const something = 1 << 10
+// something is how many bytes have to come while the source may be silent. A connection that
+// crawls is given up, since another may be faster: the fetch resumes.
+const something = 64 << 10
 
 // Read counts the time that it waits for the source itself: a reader that takes its
 // time does not have the source cut off.
@@ -195,10 +217,36 @@ func statusError(code int, header http.Header, asked *url.URL, remedy string) er
 	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:
 		return &TemporaryError{
 			Cause: reasonf(fetchapi.ReasonUnavailable, "the source gave an unexpected answer: %s", what),
-			After: retryAfter(header.Get("Retry-After"), time.Now()),
+			After: waitAsked(header, time.Now()),
 		}
 	}
 	return reasonf(fetchapi.ReasonInvalid, "the source gave an unexpected answer: %s", what)
+}
+
+// waitAsked returns how long a server asks to wait: by Retry-After, or by what it says of its
+// limits that are used up. The hub sends RateLimit: "api";r=0;t=55, which is
+// draft-ietf-httpapi-ratelimit-headers; earlier drafts had RateLimit-Reset.
+func waitAsked(h http.Header, now time.Time) time.Duration {
+	if asked := retryAfter(h.Get("Retry-After"), now); asked > 0 {
+		return asked
+	}
+	longest := retryAfter(h.Get("RateLimit-Reset"), now)
+	for limit := range strings.SplitSeq(strings.Join(h.Values("RateLimit"), ","), ",") {
+		left, reset := "", ""
+		for parameter := range strings.SplitSeq(limit, ";") {
+			name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
+			switch name {
+			case "r":
+				left = value
+			case "t":
+				reset = value
+			}
+		}
+		if left == "0" {
+			longest = max(longest, retryAfter(reset, now))
+		}
+	}
+	return longest
 }
 
 // retryAfter reads seconds or a time.
@@ -212,33 +260,51 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// open reads a file from offset on. If tag is not empty, it is the tag that the server gave
-// for the file before; the error is ErrChanged if the server gives another one now.
-func (c *caller) open(ctx context.Context, address string, offset int64, tag string) (*Stream, error) {
+// open reads a file from offset on, or from the beginning if the server cannot begin there. If
+// v names a version, it is what the server said of the file before; the error is ErrChanged if
+// the server says something else now.
+func (c *caller) open(ctx context.Context, address string, offset int64, v version) (*Stream, error) {
 	header := http.Header{}
 	if offset > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
-		if tag != "" {
-			header.Set("If-Range", tag)
+		if condition := v.strong(); condition != "" {
+			header.Set("If-Range", condition)
 		}
 	}
-	resp, err := c.do(ctx, address, header, http.StatusOK, http.StatusPartialContent)
+	wanted := []int{http.StatusOK, http.StatusPartialContent}
+	if offset > 0 {
+		wanted = append(wanted, http.StatusRequestedRangeNotSatisfiable)
+	}
+	resp, err := c.do(ctx, address, header, wanted...)
 	if err != nil {
 		return nil, err
 	}
-	// A partial answer to If-Range has the same tag, and need not repeat it.
-	if now := tagOf(resp.Header); tag != "" && now != tag && (now != "" || resp.StatusCode == http.StatusOK) {
+	same, told := v.compare(versionOf(resp.Header))
+	if told && !same {
 		return nil, errors.Join(ErrChanged, resp.Body.Close())
 	}
-	if resp.StatusCode == http.StatusOK {
-		return &Stream{ReadCloser: resp.Body, Size: resp.ContentLength}, nil
-	}
 	first, size, ok := contentRange(resp.Header.Get("Content-Range"))
-	if !ok || first != offset {
-		_ = resp.Body.Close()
-		return nil, reasonf(fetchapi.ReasonInvalid, "the source was asked for the bytes from %d on, but answers with %q", offset, resp.Header.Get("Content-Range"))
+	whole := resp.StatusCode == http.StatusOK
+	switch {
+	case whole && (told || !v.isNamed()):
+		return &Stream{ReadCloser: resp.Body, Size: resp.ContentLength}, nil
+	case resp.StatusCode == http.StatusPartialContent && ok && first == offset: // a partial answer to If-Range need not repeat the version
+		return &Stream{ReadCloser: resp.Body, Offset: first, Size: size}, nil
 	}
-	return &Stream{ReadCloser: resp.Body, Offset: first, Size: size}, nil
+	_ = resp.Body.Close()
+	switch {
+	case offset > 0: // it cannot begin there, or an answer without the range may say more
+		return c.open(ctx, address, 0, v)
+	case whole:
+		return nil, ErrChanged
+	default:
+		return nil, wrongPart(offset, resp.Header)
+	}
+}
+
+// wrongPart is the error for another part of a file than the one that was asked for.
+func wrongPart(offset int64, h http.Header) error {
+	return invalid("the source was asked for the bytes from %d on, but answers with %q", offset, h.Get("Content-Range"))
 }
 
 // contentRange reads "bytes 5-9/10".
@@ -253,12 +319,46 @@ func contentRange(text string) (first, size int64, ok bool) {
 	return first, size, ok && dash && err == nil
 }
 
-// tagOf returns the tag of an answer that If-Range takes: a strong ETag, or Last-Modified.
-func tagOf(h http.Header) string {
+// version is what an answer says of the version of its file.
+type version struct {
+	tag  string // a strong ETag
+	date string // Last-Modified
+	old  bool   // the date is so old that the file had no other version on it
+}
+
+// dateAge is how old Last-Modified must be, by the clock of the server, to name one version:
+// it is in seconds, and the clocks of a server may differ (RFC 9110, 8.8.2.2).
+const dateAge = time.Minute
+
+func versionOf(h http.Header) version {
+	v := version{date: h.Get("Last-Modified")}
 	if tag := h.Get("ETag"); strings.HasPrefix(tag, `"`) {
-		return tag
+		v.tag = tag
 	}
-	return h.Get("Last-Modified")
+	modified, err := http.ParseTime(v.date)
+	answered, bad := http.ParseTime(h.Get("Date"))
+	v.old = err == nil && bad == nil && answered.Sub(modified) >= dateAge
+	return v
+}
+
+// strong returns what names this version and no other; empty: nothing does, so the rest of
+// a part could be of another version.
+func (v version) strong() string {
+	if v.tag == "" && v.old {
+		return v.date
+	}
+	return v.tag
+}
+
+func (v version) isNamed() bool { return v.tag != "" || v.date != "" }
+
+// compare reports whether two answers are of the same version; told is false if they do not
+// tell.
+func (v version) compare(now version) (same, told bool) {
+	if v.tag != "" && now.tag != "" {
+		return v.tag == now.tag, true
+	}
+	return v.date == now.date, v.date != "" && now.date != ""
 }
 
 // maxAnswer bounds the bytes of a list of files.

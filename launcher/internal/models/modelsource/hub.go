@@ -106,5 +106,5 @@ func (s *hub) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 
 func (s *hub) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	address := s.endpoint.JoinPath(s.name, "resolve", s.commit, escaped(s.files[n].Path))
-	return s.open(ctx, address.String(), offset, "")
+	return s.open(ctx, address.String(), offset, version{})
 }

@@ -200,6 +200,10 @@ func (s *artifact) Open(ctx context.Context, n int, offset int64) (*Stream, erro
 	if err != nil {
 		return nil, call.error(ctx, err)
 	}
+	if err := checkEncoding(resp); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
 	body := reading{resp.Body, ctx, call}
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -209,7 +213,15 @@ func (s *artifact) Open(ctx context.Context, n int, offset int64) (*Stream, erro
 			return &Stream{ReadCloser: body, Offset: first, Size: size}, nil
 		}
 		_ = resp.Body.Close()
-		return nil, invalid("the source was asked for the bytes from %d on, but answers with %q", offset, resp.Header.Get("Content-Range"))
+		if offset > 0 {
+			return s.Open(ctx, n, 0)
+		}
+		return nil, wrongPart(offset, resp.Header)
+	case http.StatusRequestedRangeNotSatisfiable:
+		if offset > 0 { // the registry cannot begin there
+			_ = resp.Body.Close()
+			return s.Open(ctx, n, 0)
+		}
 	}
 	_ = resp.Body.Close()
 	return nil, call.error(ctx, errors.New(resp.Status))

@@ -51,6 +51,11 @@ var s3Storage = provider{
 		if err != nil {
 			return nil, err
 		}
+		for _, endpoint := range []string{os.Getenv("AWS_ENDPOINT_URL_S3"), aws.ToString(settings.BaseEndpoint)} {
+			if u, err := url.Parse(endpoint); endpoint != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
+				return nil, invalid("AWS_ENDPOINT_URL is %q, which is not the address of a server; write it as https://host:9000", endpoint)
+			}
+		}
 		if _, err := settings.Credentials.Retrieve(ctx); err != nil {
 			// If nothing names a credential, the library looks for the machine's own.
 			if !aws.IsCredentialsProvider(settings.Credentials, (*ec2rolecreds.Provider)(nil)) {

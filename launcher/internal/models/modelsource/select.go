@@ -12,8 +12,9 @@ import (
 type selected struct {
 	Source
 	modelref.Selection
-	note func(text string)
-	at   []int // the index of each selected file among the source's files
+	note    func(text string)
+	excused map[string]bool // the patterns that left out what the source could not read
+	at      []int           // the index of each selected file among the source's files
 }
 
 // Select returns a source with only the files that a clean selection takes. It calls note
@@ -22,7 +23,11 @@ func Select(s Source, selection modelref.Selection, note func(text string)) Sour
 	if selection.All() {
 		return s
 	}
-	return &selected{Source: s, Selection: selection, note: note}
+	excused := map[string]bool{}
+	if f, ok := s.(*folder); ok {
+		f.selection, f.excused = selection, excused
+	}
+	return &selected{Source: s, Selection: selection, note: note, excused: excused}
 }
 
 func (s *selected) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
@@ -48,7 +53,7 @@ func (s *selected) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		return nil, invalid("the selection %[2]s takes no file of %[1]s; it has %[3]s", m.URI, s.Selection, names(all))
 	}
 	for _, pattern := range s.Exclude {
-		if !matchesAny(pattern, all) {
+		if !matchesAny(pattern, all) && !s.excused[pattern] {
 			s.note("no file of " + m.URI + " matches --exclude " + pattern)
 		}
 	}

@@ -2,12 +2,15 @@ package modelsource
 
 import (
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/modelref"
 )
@@ -50,5 +53,40 @@ func TestSomeOfTheFilesOfASourceAreGiven(t *testing.T) {
 		s, _ := selected(c.include, c.exclude)
 		_, err := s.Resolve(t.Context())
 		require.ErrorContains(t, err, says)
+	}
+}
+
+func TestWhatASelectionLeavesOutNeedNotBeReadable(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o600))
+	require.NoError(t, os.Symlink("/nowhere", filepath.Join(dir, "dangling")))
+	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "lost+found"), 0o700))
+	resolve := func(s modelref.Selection) error {
+		whole, err := New("file://"+dir, Options{})
+		require.NoError(t, err)
+		m, err := Select(whole, s.Clean(), func(text string) { t.Error(text) }).Resolve(t.Context())
+		if err == nil {
+			assert.Len(t, m.Files, 1)
+		}
+		return err
+	}
+	require.NoError(t, resolve(modelref.Selection{Exclude: []string{"dangling", "pipe"}}))
+	require.NoError(t, resolve(modelref.Selection{Include: []string{"*.json"}}))
+	require.ErrorContains(t, resolve(modelref.Selection{}), "leave it out by --exclude dangling")
+	require.ErrorContains(t, resolve(modelref.Selection{Exclude: []string{"dangling"}}), "leave it out by --exclude pipe")
+
+	entries, err := os.ReadDir(dir) // root reads every folder
+	require.NoError(t, err)
+	folderEntry := entries[slices.IndexFunc(entries, fs.DirEntry.IsDir)]
+	for pattern, out := range map[string]bool{"lost+found/": true, "lost*": true, "lost+found": true, "*": true, "lost+found/a": false, "other/": false} {
+		f := &folder{selection: modelref.Selection{Exclude: []string{pattern}}.Clean(), excused: map[string]bool{}}
+		err := f.excuse("lost+found", folderEntry, fs.ErrPermission)
+		if out {
+			require.ErrorIs(t, err, fs.SkipDir, pattern)
+			continue
+		}
+		require.ErrorIs(t, err, fs.ErrPermission, pattern)
+		require.ErrorContains(t, err, "leave it out by --exclude lost+found/", pattern)
 	}
 }

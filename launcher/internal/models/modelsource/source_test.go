@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,6 +135,26 @@ func TestAFileThatIsWrittenToWhileItIsReadIsNotMixed(t *testing.T) {
 	}
 }
 
+// Two versions of a file that were written within the resolution of the file system's times
+// have the same name, size and time.
+func TestAFolderIsReadOnceAChangeWouldGetAnotherTime(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "m")
+	for resolution, written := range map[time.Duration]time.Time{coarse: time.Now().Truncate(time.Second), fine: time.Now().Add(time.Nanosecond)} {
+		require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
+		require.NoError(t, os.Chtimes(path, written, written))
+		_, err := source(t, "file://"+path, options).Resolve(t.Context())
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Since(written), resolution)
+	}
+	soon := time.Now().Truncate(time.Second).Add(time.Second)
+	require.NoError(t, os.Chtimes(path, soon, soon))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := source(t, "file://"+path, options).Resolve(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 func TestAPipeInTheFilesPlaceIsNotWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
@@ -190,6 +212,57 @@ func TestWhatAServerAnswersIsToldByItsReason(t *testing.T) {
 	}
 }
 
+func TestALimitThatIsUsedUpIsWaitedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		header http.Header
+		after  time.Duration
+	}{
+		"as the hub says it":      {http.Header{"Ratelimit": {`"api";r=0;t=55`}, "Ratelimit-Policy": {`"fixed window";"api";q=500;w=300`}}, 55 * time.Second},
+		"several":                 {http.Header{"Ratelimit": {`"api";r=0;t=5, "pages";t=70;r=0`, `"more"; r=0; t=6`}}, 70 * time.Second},
+		"some are left":           {http.Header{"Ratelimit": {`"api";r=3;t=55`}}, 0},
+		"as it was said before":   {http.Header{"Ratelimit-Reset": {"40"}}, 40 * time.Second},
+		"Retry-After comes first": {http.Header{"Ratelimit": {`"api";r=0;t=55`}, "Retry-After": {"7"}}, 7 * time.Second},
+		"nonsense":                {http.Header{"Ratelimit": {`;;r=0;t=-5,t=x;r=0,=`}}, 0},
+	} {
+		server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			maps.Copy(w.Header(), c.header)
+			w.WriteHeader(http.StatusTooManyRequests)
+		})
+		_, err := source(t, server.URL+"/m", options).Resolve(t.Context())
+		var temporary *TemporaryError
+		require.ErrorAs(t, err, &temporary, name)
+		assert.Equal(t, c.after, temporary.After, name)
+	}
+}
+
+func TestNothingCompressedIsTakenForTheFile(t *testing.T) {
+	compresses := "gzip"
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "identity", r.Header.Get("Accept-Encoding"))
+		w.Header().Set("Content-Encoding", compresses)
+		_, _ = io.WriteString(w, "compressed")
+	})
+	_, err := source(t, server.URL+"/m", options).Resolve(t.Context())
+	require.ErrorContains(t, err, "encoded as gzip although it was asked not to")
+	assert.Equal(t, fetchapi.ReasonInvalid, reasonOf(t, err))
+	_, err = source(t, server.URL+"/m.tar.gz", options).Resolve(t.Context())
+	require.NoError(t, err, "the file itself is compressed")
+	compresses = "identity"
+	_, err = source(t, server.URL+"/m", options).Resolve(t.Context())
+	require.NoError(t, err)
+}
+
+func TestAPageForPeopleIsNoModel(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "Text/HTML; charset=utf-8")
+		_, _ = io.WriteString(w, "<html>")
+	})
+	_, err := source(t, server.URL+"/org/name", options).Resolve(t.Context())
+	require.ErrorContains(t, err, "is a page for people, and not a file")
+	_, err = source(t, server.URL+"/model.html", options).Resolve(t.Context())
+	require.NoError(t, err)
+}
+
 func TestARedirectOutOfTheWebIsNotTriedAgain(t *testing.T) {
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "file:///etc/passwd")
@@ -202,14 +275,17 @@ func TestARedirectOutOfTheWebIsNotTriedAgain(t *testing.T) {
 
 func TestASourceThatIsSilentIsLeft(t *testing.T) {
 	t.Parallel()
-	for name, every := range map[string]time.Duration{"a hang": time.Hour, "a slow trickle": 20 * time.Millisecond} {
+	for name, c := range map[string]struct {
+		every time.Duration
+		sends string
+	}{"a hang": {time.Hour, "a"}, "a slow trickle": {20 * time.Millisecond, "a"}, "a crawl": {100 * time.Millisecond, strings.Repeat("a", 1500)}} {
 		t.Run(name, func(t *testing.T) {
 			server := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Length", "1000")
-				tick := time.NewTicker(every)
+				w.Header().Set("Content-Length", "10000000")
+				tick := time.NewTicker(c.every)
 				defer tick.Stop()
 				for {
-					if _, err := io.WriteString(w, "a"); err != nil {
+					if _, err := io.WriteString(w, c.sends); err != nil {
 						return
 					}
 					w.(http.Flusher).Flush()
@@ -267,17 +343,44 @@ func TestAServerWhoseCertificateNobodyVouchesForIsNotTriedAgain(t *testing.T) {
 }
 
 func TestAServerThatNamesNoVersionIsReadFromTheBeginning(t *testing.T) {
+	now := time.Now().UTC().Format(http.TimeFormat)
+	for name, header := range map[string]http.Header{
+		"nothing":                  {},
+		"a weak tag":               {"Etag": {`W/"1"`}},
+		"a date within its second": {"Last-Modified": {now}, "Date": {now}},
+		"a date that is young":     {"Last-Modified": {now}, "Date": {time.Now().UTC().Add(dateAge - 2*time.Second).Format(http.TimeFormat)}},
+		"a date without a clock":   {"Last-Modified": {"Fri, 02 Jan 2026 03:04:05 GMT"}, "Date": nil},
+		"a date that is none":      {"Last-Modified": {"yesterday"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				maps.Copy(w.Header(), header)
+				http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, 100))
+			})
+			s := source(t, server.URL+"/m", options)
+			m, err := s.Resolve(t.Context())
+			require.NoError(t, err)
+			assert.Empty(t, m.Revision)
+			stream, err := s.Open(t.Context(), 0, 40)
+			require.NoError(t, err)
+			require.NoError(t, stream.Close())
+			assert.Zero(t, stream.Offset)
+		})
+	}
+}
+
+// A date that is no strong validator shows all the same that a file has changed.
+func TestAFileOfAYoungDateThatChangesIsSeen(t *testing.T) {
+	then := time.Now().UTC()
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, 100))
+		http.ServeContent(w, r, "", then, io.NewSectionReader(zeros{}, 0, 100))
 	})
 	s := source(t, server.URL+"/m", options)
-	m, err := s.Resolve(t.Context())
+	_, err := s.Resolve(t.Context())
 	require.NoError(t, err)
-	assert.Empty(t, m.Revision)
-	stream, err := s.Open(t.Context(), 0, 40)
-	require.NoError(t, err)
-	require.NoError(t, stream.Close())
-	assert.Zero(t, stream.Offset)
+	then = then.Add(-2 * time.Second)
+	_, err = s.Open(t.Context(), 0, 40)
+	require.ErrorIs(t, err, ErrChanged)
 }
 
 // A server need not repeat Last-Modified in a part that If-Range asked for

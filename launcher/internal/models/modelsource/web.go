@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
 	"path"
@@ -22,7 +23,7 @@ type web struct {
 	*caller
 	address *url.URL
 	files   []fetchapi.File
-	tag     string // how the server names the one file
+	version version // of the one file
 }
 
 func newWeb(u *url.URL, o Options) (Source, error) {
@@ -47,14 +48,18 @@ func (s *web) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		return nil, err
 	}
 	_ = resp.Body.Close()
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if end := strings.ToLower(path.Ext(s.address.Path)); kind == "text/html" && end != ".html" && end != ".htm" {
+		return nil, invalid("%s is a page for people, and not a file: give the address of the file itself, or hf://org/name for a model of the hub", s.address)
+	}
 	if resp.ContentLength < 0 {
 		return nil, invalid("%s gives no size for the file, so no room can be promised for it", s.address.Host)
 	}
-	s.tag = tagOf(resp.Header)
+	s.version = versionOf(resp.Header)
 	s.files = []fetchapi.File{{Path: path.Base(s.address.Path), Size: resp.ContentLength}}
 	m := &fetchapi.Manifest{URI: s.address.String(), Files: s.files}
-	if s.tag != "" {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", s.tag, resp.ContentLength))
+	if name := s.version.strong(); name != "" {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, resp.ContentLength))
 		m.Revision = hex.EncodeToString(sum[:])
 	}
 	return m, nil
@@ -85,13 +90,13 @@ func (s *web) resolveFolder(ctx context.Context) (*fetchapi.Manifest, error) {
 
 func (s *web) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	if !s.isFolder() {
-		if s.tag == "" { // the rest could be of another file
+		if s.version.strong() == "" { // the rest could be of another version
 			offset = 0
 		}
-		return s.open(ctx, s.address.String(), offset, s.tag)
+		return s.open(ctx, s.address.String(), offset, s.version)
 	}
 	address := s.address.JoinPath(escaped(s.files[n].Path))
-	stream, err := s.open(ctx, address.String(), offset, "")
+	stream, err := s.open(ctx, address.String(), offset, version{})
 	if e, ok := errors.AsType[*fetchapi.Error](err); ok && e.Reason == fetchapi.ReasonNotFound {
 		return nil, reasonf(fetchapi.ReasonNotFound, "manifest.json lists %s, but %s", s.files[n].Path, e.Detail)
 	}

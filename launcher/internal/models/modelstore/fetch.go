@@ -100,7 +100,7 @@ func (s *Store) fetching(key string) *Fetch {
 
 // blobs returns the names of all blobs.
 func (s *Store) blobs() (map[string]bool, error) {
-	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
+	entries, err := s.ownEntries(blobsDir, isBlob)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the files of the model store: %w", err)
 	}
@@ -125,7 +125,11 @@ func (f *Fetch) makeStaging(m *fetchapi.Manifest) error {
 
 // leftovers returns the staging folders of interrupted fetches, without f's own.
 func (s *Store) leftovers(f *Fetch) []string {
-	all, _ := filepath.Glob(filepath.Join(s.dir, stagingDir, "*")) // the pattern is valid
+	entries, _ := s.ownEntries(stagingDir, isVersion) // after an error, there is nothing to free
+	var all []string
+	for _, e := range entries {
+		all = append(all, s.staging(e.Name()))
+	}
 	return slices.DeleteFunc(all, func(dir string) bool {
 		for other := range s.pending {
 			if other.staging == dir {
@@ -202,9 +206,9 @@ func (f *Fetch) GiveUp(drop bool) error {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
 	delete(f.store.pending, f)
-	end := removeIfEmpty
+	end := f.store.removeIfEmpty
 	if drop {
-		end = os.RemoveAll
+		end = f.store.throwAway
 	}
 	if err := end(f.staging); err != nil {
 		return fmt.Errorf("cannot free the room of an ended fetch: %w", err)
@@ -221,5 +225,5 @@ func writeSynced(path string, text []byte) (err error) {
 	if _, err := f.Write(text); err != nil {
 		return err
 	}
-	return f.Sync()
+	return errors.Join(letRead(path, 0o644), f.Sync())
 }

@@ -40,8 +40,8 @@ func TestInvalidRefsAreNotFollowedAndStopNothing(t *testing.T) {
 		require.ErrorContains(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Ref: ref, Since: time.Now()}), "cannot be the name of a version", "%q", ref)
 	}
 	for name, text := range map[string]string{ // as an earlier launcher may have written them
-		"out":  `{"id": "` + v.Key + `", "uri": "hf://org/name", "ref": "../../../../victim"}`,
-		"long": `{"id": "` + v.Key + `", "uri": "hf://org/name", "ref": "` + strings.Repeat("x", 300) + `"}`,
+		strings.Repeat("a", 32): `{"id": "` + v.Key + `", "uri": "hf://org/name", "ref": "../../../../victim"}`,
+		strings.Repeat("b", 32): `{"id": "` + v.Key + `", "uri": "hf://org/name", "ref": "` + strings.Repeat("x", 300) + `"}`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, wantsDir, name), []byte(text), 0o644))
 	}
@@ -98,7 +98,7 @@ func TestFileWithTooManyLinksIsSharedAllTheSame(t *testing.T) {
 	}
 	used, err := s.Used()
 	require.NoError(t, err)
-	assert.EqualValues(t, len("shared"), used)
+	assert.EqualValues(t, 2*len("shared"), used, "the names before keep the old file")
 	require.NoError(t, s.Remove(second.Key, ""))
 	require.NoError(t, s.Verify(first.Key))
 	left, err := os.ReadDir(filepath.Join(s.dir, stagingDir))
@@ -112,10 +112,11 @@ func TestDamagedLeaseIsDroppedAndStopsNothing(t *testing.T) {
 	require.NoError(t, err)
 	v := put(t, s, "hf://org/name", "aaaa", twoFiles)
 	require.NoError(t, user(t, s, "u").Lease(v.Key, "instance a"))
-	leases := filepath.Join(dir, leasesDir)
-	require.NoError(t, os.WriteFile(filepath.Join(leases, "empty"), nil, 0o644))
-	require.NoError(t, os.MkdirAll(filepath.Join(leases, "folder", "x"), 0o755))
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, wantsDir, "folder"), 0o755))
+	empty, folder := strings.Repeat("a", 32), strings.Repeat("b", 32)
+	for _, dir := range []string{leasesDir, wantsDir} {
+		require.NoError(t, os.WriteFile(filepath.Join(s.dir, dir, empty), nil, 0o644))
+		require.NoError(t, os.MkdirAll(filepath.Join(s.dir, dir, folder, "x"), 0o755))
+	}
 	holders, err := s.Holders(v.Key)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"instance a of u"}, holders)
@@ -123,9 +124,9 @@ func TestDamagedLeaseIsDroppedAndStopsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	s = open(t, Options{Dir: dir})
-	for _, gone := range []string{filepath.Join(leases, "empty"), filepath.Join(leases, "folder"), filepath.Join(dir, wantsDir, "folder")} {
-		assert.NoFileExists(t, gone)
-		assert.NoDirExists(t, gone)
+	for _, dir := range []string{leasesDir, wantsDir} {
+		assert.NoFileExists(t, filepath.Join(s.dir, dir, empty))
+		assert.DirExists(t, filepath.Join(s.dir, dir, folder, "x"), "no store makes a folder there")
 	}
 	require.ErrorContains(t, s.Remove(v.Key, ""), "instance a of u")
 }

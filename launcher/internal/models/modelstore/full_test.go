@@ -1,13 +1,17 @@
 package modelstore
 
 import (
+	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/test/smalldisk"
 )
 
@@ -41,4 +45,19 @@ func TestModelsAreRemovedAndEvictedOnFullDisk(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, trash)
 	require.NoError(t, f.GiveUp(true))
+}
+
+func TestDiskWithoutInodesIsToldApartFromAFullOne(t *testing.T) {
+	disk := t.TempDir()
+	smalldisk.Mount(t, disk, 20)
+	full := fmt.Errorf("open x: %w", unix.ENOSPC)
+	require.ErrorContains(t, NoRoom(disk, full), "the disk of the model store is full: open x: no space left on device")
+	smalldisk.Fill(t, disk)
+	require.ErrorContains(t, NoRoom(disk, full), "has no inodes left, so it takes no more files: open x")
+	var told *fetchapi.Error
+	require.ErrorAs(t, NoRoom(disk, unix.EDQUOT), &told)
+	assert.Equal(t, fetchapi.ReasonCapacityExceeded, told.Reason)
+	other := errors.New("other")
+	assert.Equal(t, other, NoRoom(disk, other))
+	require.NoError(t, NoRoom(disk, nil))
 }

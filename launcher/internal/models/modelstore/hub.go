@@ -2,6 +2,8 @@ package modelstore
 
 import (
 	"cmp"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,15 +12,21 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
+// hubPrefix begins the name of a model's folder in the hub's layout.
+const hubPrefix = "models--"
+
 // hubFolder returns the name that the hub's client gives to the folder of a model.
 func hubFolder(m *fetchapi.Manifest) string {
-	return "models--" + strings.ReplaceAll(strings.TrimPrefix(m.URI, modelref.HubScheme), "/", "--")
+	return hubPrefix + strings.ReplaceAll(strings.TrimPrefix(m.URI, modelref.HubScheme), "/", "--")
 }
 
 // etag returns the name that the hub's client gives to a file.
@@ -32,12 +40,15 @@ func etag(f fetchapi.File) string {
 // rebuildHub makes the hub's layout show exactly the whole versions from the hub. The
 // layout is derived from the store, so rebuildHub replaces what is wrong in it. It
 // leaves out a model that cannot be shown, and tries again the next time.
+//
+// The hub's client may write to the layout, too. Each model's folder has a list of the
+// files that the store has made there, and rebuildHub touches no other file.
 func (s *Store) rebuildHub() error { return s.rebuildHubFor("") }
 
 // rebuildHubFor rebuilds the layout after a change to versions from an address. It
 // fails when it cannot show the model of that address.
 func (s *Store) rebuildHubFor(uri string) error {
-	if uri != "" && !strings.HasPrefix(uri, modelref.HubScheme) {
+	if uri != "" && !strings.HasPrefix(uri, modelref.HubScheme) || !s.can.links || !s.can.symlinks {
 		return nil
 	}
 	all, err := s.versions(modelsDir)
@@ -51,13 +62,13 @@ func (s *Store) rebuildHubFor(uri string) error {
 			models[name] = append(models[name], v)
 		}
 	}
-	entries, err := os.ReadDir(s.HubCache())
+	entries, err := s.ownEntries(hubDir, func(e fs.DirEntry) bool { return e.IsDir() && strings.HasPrefix(e.Name(), hubPrefix) })
 	if err != nil {
 		return fmt.Errorf("cannot list the models in the hub's layout: %w", err)
 	}
 	for _, e := range entries {
 		if len(models[e.Name()]) == 0 {
-			if err := s.moveToTrash(filepath.Join(s.HubCache(), e.Name())); err != nil {
+			if err := s.showModel(filepath.Join(s.HubCache(), e.Name()), nil); err != nil {
 				return fmt.Errorf("cannot remove a model from the hub's layout: %w", err)
 			}
 		}
@@ -68,40 +79,237 @@ func (s *Store) rebuildHubFor(uri string) error {
 			return fmt.Errorf("cannot show %s in the hub's layout: %w", name, err)
 		}
 	}
-	return s.emptyTrash()
+	s.emptyTrash()
+	return nil
+}
+
+// The folders of a model in the hub's layout, and the list of the files in them that the
+// store has made.
+const (
+	shownBlobs     = "blobs"
+	shownSnapshots = "snapshots"
+	shownRefs      = "refs"
+	shownList      = ".hotseat-files"
+)
+
+// shown is what the store shows of one model, by paths in the model's folder.
+type shown struct {
+	blobs map[string]string // the blob of each link to it, by its hash
+	links map[string]string // the text of each symbolic link
+	refs  map[string]string // the commit of each ref
+}
+
+func showing(versions []Version) shown {
+	s := shown{blobs: map[string]string{}, links: map[string]string{}, refs: map[string]string{}}
+	for _, v := range versions { // a snapshot has the files of all selections of the commit
+		for _, f := range v.Manifest.Files {
+			s.blobs[filepath.Join(shownBlobs, etag(f))] = f.SHA256
+			s.links[filepath.Join(shownSnapshots, v.Manifest.Revision, filepath.FromSlash(f.Path))] = linkText(f)
+		}
+	}
+	for ref, commit := range refsOf(versions) {
+		s.refs[filepath.Join(shownRefs, filepath.FromSlash(ref))] = commit
+	}
+	return s
+}
+
+func (s *shown) has(path string) bool {
+	return s.blobs[path] != "" || s.links[path] != "" || s.refs[path] != ""
+}
+
+func (s *shown) paths() []string {
+	return slices.Sorted(func(yield func(string) bool) {
+		for _, kind := range []map[string]string{s.blobs, s.links, s.refs} {
+			for path := range kind {
+				if !yield(path) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// leave leaves a file of somebody else in its place.
+func (s *shown) leave(path string) {
+	for _, kind := range []map[string]string{s.blobs, s.links, s.refs} {
+		delete(kind, path)
+	}
 }
 
 // showModel makes the folder of one model: links to the blobs, a snapshot for each
-// commit, and last the refs.
+// commit, and last the refs. Without versions, it removes what the store has made.
 func (s *Store) showModel(dir string, versions []Version) error {
-	snapshots, blobs := map[string]map[string]fetchapi.File{}, map[string]string{}
-	for _, v := range versions {
-		files := snapshots[v.Manifest.Revision] // the files of all selections of the commit
-		if files == nil {
-			files = map[string]fetchapi.File{}
-			snapshots[v.Manifest.Revision] = files
-		}
-		for _, f := range v.Manifest.Files {
-			blobs[etag(f)], files[f.Path] = f.SHA256, f
+	made, err := madeIn(dir)
+	if err != nil {
+		return err
+	}
+	want := showing(versions)
+	for _, path := range want.paths() {
+		if info, err := os.Lstat(filepath.Join(dir, path)); err == nil && !info.IsDir() && !made[path] {
+			want.leave(path)
 		}
 	}
-	for _, name := range []string{"blobs", "snapshots", "refs"} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+	if err := s.writeList(dir, made, want.paths()); err != nil { // before anything is made
+		return err
+	}
+	if err := removeMade(dir, made, &want); err != nil {
+		return err
+	}
+	if err := s.makeShown(dir, &want); err != nil {
+		return err
+	}
+	return s.writeList(dir, nil, want.paths())
+}
+
+// removeMade removes the files that the store has made in a model's folder and does not want
+// any more, and the folders that they leave empty. It follows no link out of the folder.
+func removeMade(dir string, made map[string]bool, want *shown) error {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for path := range made {
+		if _, err := root.Lstat(path); err != nil || want.has(path) {
+			continue // it is gone, or behind a link of somebody else
+		}
+		if err := root.Remove(path); err != nil && !isOthers(err) {
+			return err
+		}
+		for above := filepath.Dir(path); above != "." && root.Remove(above) == nil; {
+			above = filepath.Dir(above)
+		}
+	}
+	return nil
+}
+
+// isOthers reports whether a file could not be removed because it is gone, or because
+// somebody has made a folder in its place.
+func isOthers(err error) bool {
+	return slices.ContainsFunc([]error{os.ErrNotExist, syscall.ENOTDIR, syscall.ENOTEMPTY}, func(is error) bool { return errors.Is(err, is) })
+}
+
+func (s *Store) makeShown(dir string, want *shown) error {
+	for path, hash := range want.blobs {
+		if err := s.showBlob(filepath.Join(dir, path), hash); err != nil {
 			return err
 		}
 	}
-	if err := s.showBlobs(filepath.Join(dir, "blobs"), blobs); err != nil {
-		return err
+	snapshots := map[string]map[string]string{}
+	for path, text := range want.links {
+		commit, name, _ := strings.Cut(strings.TrimPrefix(path, shownSnapshots+"/"), "/")
+		if snapshots[commit] == nil {
+			snapshots[commit] = map[string]string{}
+		}
+		snapshots[commit][name] = text
 	}
-	if err := removeOthers(filepath.Join(dir, "snapshots"), func(name string) bool { return snapshots[name] != nil }); err != nil {
-		return err
-	}
-	for commit, files := range snapshots {
-		if err := s.showSnapshot(filepath.Join(dir, "snapshots", commit), files); err != nil {
+	for commit, links := range snapshots {
+		if err := s.showSnapshot(filepath.Join(dir, shownSnapshots, commit), links); err != nil {
 			return err
 		}
 	}
-	return s.showRefs(filepath.Join(dir, "refs"), refsOf(versions))
+	for path, commit := range want.refs {
+		if err := s.replaceText(filepath.Join(dir, path), commit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// madeIn returns the paths of the files that the store has made in a model's folder. A
+// store of an earlier release has no list: there, hard links to blobs are the store's,
+// and what leads to them.
+func madeIn(dir string) (map[string]bool, error) {
+	made := map[string]bool{}
+	text, err := os.ReadFile(filepath.Join(dir, shownList))
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return nil, err
+	}
+	var list []string
+	if err == nil && json.Unmarshal(text, &list) == nil {
+		for _, path := range list {
+			if filepath.IsLocal(path) {
+				made[path] = true
+			}
+		}
+		return made, nil
+	}
+	commits := map[string]bool{}
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := os.Stat(path)
+		if err != nil || !info.ModTime().Equal(blobTime) {
+			return nil //nolint:nilerr // a link that leads nowhere is left
+		}
+		name, err := filepath.Rel(dir, path)
+		made[name] = true
+		if below, ok := strings.CutPrefix(name, shownSnapshots+"/"); ok {
+			commit, _, _ := strings.Cut(below, "/")
+			commits[commit] = true
+		}
+		return err
+	})
+	if errors.Is(err, os.ErrNotExist) {
+		return made, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return made, addRefs(dir, commits, made)
+}
+
+// addRefs adds the refs that lead to commits which the store shows.
+func addRefs(dir string, commits, made map[string]bool) error {
+	err := filepath.WalkDir(filepath.Join(dir, shownRefs), func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if name, bad := filepath.Rel(dir, path); err == nil && bad == nil && commits[string(text)] {
+			made[name] = true
+		}
+		return err
+	})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// writeList replaces the list of the files that the store has made in a model's folder. The
+// folder comes and goes together with its list.
+func (s *Store) writeList(dir string, made map[string]bool, more []string) error {
+	all := append(slices.Collect(maps.Keys(made)), more...)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	list := filepath.Join(dir, shownList)
+	if len(all) == 0 {
+		entries, err := os.ReadDir(dir)
+		if err == nil && len(entries) == 1 && entries[0].Name() == shownList {
+			return s.moveToTrash(dir)
+		}
+		return removeFile(list)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		return s.replaceText(list, string(text))
+	}
+	fresh := filepath.Join(s.dir, stagingDir, trashPrefix+rand.Text())
+	if err := makeFolder(fresh); err != nil {
+		return err
+	}
+	if err := writeSynced(filepath.Join(fresh, shownList), text); err != nil {
+		return err
+	}
+	return os.Rename(fresh, dir)
 }
 
 // refsOf returns which commit each ref means: the commit that was wanted by it last. If
@@ -130,46 +338,18 @@ func refsOf(versions []Version) map[string]string {
 	return refs
 }
 
-// showRefs makes the files of the refs. A ref may have slashes.
-func (s *Store) showRefs(dir string, refs map[string]string) error {
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		name, err := filepath.Rel(dir, path)
-		if err == nil && refs[name] == "" {
-			err = os.Remove(path)
-		}
-		return err
-	})
-	if err != nil {
+// showBlob makes a hard link to a blob.
+func (s *Store) showBlob(path, hash string) error {
+	if sameFile(path, s.blob(hash)) {
+		return nil
+	}
+	if err := removeFile(path); err != nil {
 		return err
 	}
-	for ref, commit := range refs {
-		if err := s.replaceText(filepath.Join(dir, ref), commit); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Store) showBlobs(dir string, blobs map[string]string) error {
-	if err := removeOthers(dir, func(name string) bool { return blobs[name] != "" }); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
-	for name, hash := range blobs {
-		shown := filepath.Join(dir, name)
-		if sameFile(shown, s.blob(hash)) {
-			continue
-		}
-		if err := os.Remove(shown); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		if err := s.link(hash, shown); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.link(hash, path)
 }
 
 func sameFile(a, b string) bool {
@@ -181,33 +361,45 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(one, other)
 }
 
-// showSnapshot makes the snapshot of a commit by one rename.
-func (s *Store) showSnapshot(target string, files map[string]fetchapi.File) error {
-	if snapshotShows(target, files) {
-		return nil
+// showSnapshot makes the links of a snapshot: all by one rename, unless there is such a
+// folder already.
+func (s *Store) showSnapshot(target string, links map[string]string) error {
+	if _, err := os.Lstat(target); err == nil {
+		return s.makeLinks(target, links)
 	}
 	tree, err := os.MkdirTemp(filepath.Join(s.dir, stagingDir), trashPrefix)
 	if err != nil {
 		return err
 	}
-	if err := os.Chmod(tree, 0o755); err != nil {
+	if err := letRead(tree, 0o755); err != nil {
 		return err
 	}
-	for _, f := range files {
-		path := filepath.Join(tree, filepath.FromSlash(f.Path))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.Symlink(linkText(f), path); err != nil {
-			return err
-		}
+	if err := s.makeLinks(tree, links); err != nil {
+		return err
 	}
-	if _, err := os.Lstat(target); err == nil {
-		if err := s.moveToTrash(target); err != nil {
-			return err
-		}
+	if err := makeFolder(filepath.Dir(target)); err != nil {
+		return err
 	}
 	return os.Rename(tree, target)
+}
+
+func (s *Store) makeLinks(dir string, links map[string]string) error {
+	for name, text := range links {
+		path := filepath.Join(dir, name)
+		if is, err := os.Readlink(path); err == nil && is == text {
+			continue
+		}
+		if err := removeFile(path); err != nil {
+			return err
+		}
+		if err := makeFolder(filepath.Dir(path)); err != nil {
+			return err
+		}
+		if err := os.Symlink(text, path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // linkText returns the link from a file of a snapshot to its blob.
@@ -215,35 +407,17 @@ func linkText(f fetchapi.File) string {
 	return strings.Repeat("../", 2+strings.Count(f.Path, "/")) + "blobs/" + etag(f)
 }
 
-// snapshotShows reports whether a snapshot has exactly these files.
-func snapshotShows(snapshot string, files map[string]fetchapi.File) bool {
-	for _, f := range files {
-		if text, err := os.Readlink(filepath.Join(snapshot, filepath.FromSlash(f.Path))); err != nil || text != linkText(f) {
-			return false
-		}
-	}
-	there := 0
-	err := filepath.WalkDir(snapshot, func(_ string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			there++
-		}
-		return err
-	})
-	return err == nil && there == len(files)
-}
-
 // replaceText replaces a short file by one rename, unless it has that text already.
 func (s *Store) replaceText(path, text string) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == text {
 		return nil
 	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() { // an earlier ref had this name as its folder
-		if err := os.RemoveAll(path); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
+	}
+	_ = unix.Rmdir(path) // an earlier ref may have had this name as its folder
+	if info, err := os.Lstat(path); err == nil && info.IsDir() {
+		return nil // it has refs of others
 	}
 	staged := filepath.Join(s.dir, stagingDir, trashPrefix+"ref")
 	if err := writeSynced(staged, []byte(text)); err != nil {
@@ -252,21 +426,23 @@ func (s *Store) replaceText(path, text string) error {
 	return os.Rename(staged, path)
 }
 
-// removeOthers removes the entries of a folder that are not wanted.
-func removeOthers(dir string, wanted func(name string) bool) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
+// removeFile removes a file, if it is there.
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !isOthers(err) {
 		return err
-	}
-	for _, e := range entries {
-		if !wanted(e.Name()) {
-			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }
 
-// FromHub reports whether a version is from the hub, and therefore in the hub's layout.
+// FromHub reports whether a version is from the hub.
 func FromHub(m *fetchapi.Manifest) bool { return strings.HasPrefix(m.URI, modelref.HubScheme) }
+
+// InHubCache reports whether the hub's layout shows a version. Not every file system takes
+// that layout.
+func (r *Reader) InHubCache(m *fetchapi.Manifest) bool {
+	if !FromHub(m) {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(r.HubCache(), hubFolder(m), shownSnapshots, m.Revision))
+	return err == nil
+}

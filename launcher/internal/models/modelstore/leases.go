@@ -1,6 +1,7 @@
 package modelstore
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,8 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,15 +36,31 @@ func NewUser(dir, name string) (*User, error) {
 }
 
 // lease says that an instance uses a version. It is a file: so it outlives the
-// launcher, as engines do, and other processes see it before they remove a version. A
-// lease ends with a restart of the machine.
+// launcher, as engines do, and other processes see it before they remove a version.
+//
+// Machines may share a store. A lease of this boot counts until it is released. A lease of
+// another boot may be another machine's, whose launcher renews it; or it was left when this
+// machine restarted, and is not renewed any more.
 type lease struct {
 	Key    string `json:"key"`
 	Holder string `json:"holder"` // such as "instance a"
 	User   string `json:"user"`   // the launcher of the instance
 	BootID string `json:"boot_id"`
 
-	path string
+	path    string
+	renewed time.Time // the time of the file
+}
+
+// The times of leases, by the clock of the store's file system.
+const (
+	renewEvery  = time.Minute
+	leaseLasts  = 10 * time.Minute // after the last renewal a lease of another boot counts no more
+	leaseIsKept = 24 * time.Hour   // so much later its file goes; a machine that was suspended renews it before
+)
+
+// counts reports whether a lease keeps its version at a time.
+func (l *lease) counts(boot string, now time.Time) bool {
+	return l.BootID == boot || l.BootID != "" && now.Sub(l.renewed) < leaseLasts
 }
 
 // Files beside the leases.
@@ -76,7 +93,13 @@ func (u *User) Lease(key, holder string) error {
 		err = os.WriteFile(filepath.Join(u.dir, leasesDir, newRecord), text, 0o644)
 	}
 	if err == nil {
-		err = os.Rename(filepath.Join(u.dir, leasesDir, newRecord), u.leaseFile(holder))
+		err = letRead(filepath.Join(u.dir, leasesDir, newRecord), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(filepath.Join(u.dir, leasesDir, newRecord), u.leaseFile(holder, boot))
+	}
+	if err == nil {
+		err = u.releaseEarlier(holder, boot)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot record that %s uses the model %s: %w", holder, v.Manifest.URI, err)
@@ -88,8 +111,21 @@ func (u *User) Lease(key, holder string) error {
 // use records, as the time of the version's folder, that the version is used now. A
 // user who may only write leases cannot do that; then the last want counts as last use.
 func (u *User) use(key string) {
-	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
-	_ = unix.UtimesNanoAt(unix.AT_FDCWD, u.version(key), now, 0)
+	_ = touch(u.version(key))
+}
+
+// releaseEarlier removes the leases of a holder that an earlier release has written: it
+// named the files without the boot.
+func (u *User) releaseEarlier(holder, boot string) error {
+	path := filepath.Join(u.dir, leasesDir, recordName(u.name+"\x00"+holder))
+	l, err := readLease(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil || l.BootID != boot && l.BootID != "" {
+		return err
+	}
+	return removeFile(path)
 }
 
 // lockLeases prevents other processes from taking leases and removing versions. If
@@ -112,11 +148,14 @@ func (r *Reader) lockLeases() (unlock func(), err error) {
 
 // Release ends the lease of a holder, if it has one.
 func (u *User) Release(holder string) error {
-	l, err := readLease(u.leaseFile(holder))
-	if err == nil {
+	boot, err := procfs.BootID()
+	if err != nil {
+		return err
+	}
+	if l, err := readLease(u.leaseFile(holder, boot)); err == nil {
 		u.use(l.Key) // before it may be evicted
 	}
-	if err := os.Remove(u.leaseFile(holder)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := errors.Join(removeFile(u.leaseFile(holder, boot)), u.releaseEarlier(holder, boot)); err != nil {
 		return fmt.Errorf("cannot note that %s does not use its model any more: %w", holder, err)
 	}
 	return nil
@@ -125,20 +164,81 @@ func (u *User) Release(holder string) error {
 // ReleaseOthers ends the leases that an earlier life of this launcher took for holders
 // which do not exist any more.
 func (u *User) ReleaseOthers(there func(holder string) bool) error {
-	all, err := u.leases()
-	if err != nil {
-		return err
-	}
-	for _, l := range all {
-		if l.User == u.name && !there(l.Holder) {
+	own, err := u.ownLeases()
+	for _, l := range own {
+		if !there(l.Holder) {
 			err = errors.Join(err, u.Release(l.Holder))
 		}
 	}
 	return err
 }
 
+// ownLeases returns the leases that this launcher has taken since the machine's start.
+func (u *User) ownLeases() ([]lease, error) {
+	all, err := u.leases()
+	if err != nil {
+		return nil, err
+	}
+	boot, err := procfs.BootID()
+	return slices.DeleteFunc(all, func(l lease) bool { return l.User != u.name || l.BootID != boot }), err
+}
+
+// KeepLeases renews the leases of this launcher until ctx ends. It calls failed with each
+// error.
+func (u *User) KeepLeases(ctx context.Context, failed func(error)) {
+	again := time.NewTicker(renewEvery)
+	defer again.Stop()
+	for {
+		if err := u.renew(); err != nil {
+			failed(err)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// renew renews the leases of this launcher.
+func (u *User) renew() error {
+	own, err := u.ownLeases()
+	for _, l := range own {
+		if touched := touch(l.path); touched != nil && !errors.Is(touched, os.ErrNotExist) {
+			err = errors.Join(err, fmt.Errorf("cannot renew the lease of %s, which another machine may then ignore: %w", l.Holder, touched))
+		}
+	}
+	return err
+}
+
+// touch sets the time of a file to now, by the clock of its file system.
+func touch(path string) error {
+	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, path, now, 0)
+}
+
 // Holders returns the holders of leases on a version, in words.
-func (r *Reader) Holders(key string) ([]string, error) {
+func (r *Reader) Holders(key string) ([]string, error) { return r.holders(key, time.Now()) }
+
+// holdersNow is Holders for the owner, who may remove the version then: the clock of the
+// file system decides, and not that of this machine.
+func (s *Store) holdersNow(key string) ([]string, error) {
+	lock := filepath.Join(s.dir, leasesDir, leaseLock)
+	f, err := os.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o644)
+	if err == nil {
+		err = errors.Join(touch(lock), f.Close())
+	}
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(lock)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell the time of the model store: %w", err)
+	}
+	return s.holders(key, info.ModTime())
+}
+
+func (r *Reader) holders(key string, now time.Time) ([]string, error) {
 	all, err := r.leases()
 	if err != nil {
 		return nil, err
@@ -149,30 +249,37 @@ func (r *Reader) Holders(key string) ([]string, error) {
 	}
 	var holders []string
 	for _, l := range all {
-		if l.Key == key && l.BootID == boot {
-			holders = append(holders, l.Holder+" of "+l.User)
+		if l.Key != key || !l.counts(boot, now) {
+			continue
 		}
+		where := ""
+		if l.BootID != boot {
+			where = fmt.Sprintf(" (of another machine, or from before a restart: then until %s)", l.renewed.Add(leaseLasts).UTC().Format(time.RFC3339))
+		}
+		holders = append(holders, l.Holder+" of "+l.User+where)
 	}
 	slices.Sort(holders)
 	return holders, nil
 }
 
-func (u *User) leaseFile(holder string) string {
-	sum := sha256.Sum256([]byte(u.name + "\x00" + holder))
-	return filepath.Join(u.dir, leasesDir, hex.EncodeToString(sum[:16]))
+// leaseFile returns the path of a lease. Machines may have launchers of one name.
+func (u *User) leaseFile(holder, boot string) string {
+	return filepath.Join(u.dir, leasesDir, recordName(u.name+"\x00"+holder+"\x00"+boot))
 }
 
-// leases lists all leases, including those from before a restart of the machine.
+func recordName(of string) string {
+	sum := sha256.Sum256([]byte(of))
+	return hex.EncodeToString(sum[:16])
+}
+
+// leases lists all leases, including those that do not count any more.
 func (r *Reader) leases() ([]lease, error) {
-	files, err := os.ReadDir(filepath.Join(r.dir, leasesDir))
+	files, err := r.ownEntries(leasesDir, isRecord)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("cannot list the leases of models: %w", err)
 	}
 	var all []lease
 	for _, f := range files {
-		if strings.HasPrefix(f.Name(), ".") {
-			continue
-		}
 		l, err := readLease(filepath.Join(r.dir, leasesDir, f.Name()))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // the lease was released meanwhile
@@ -190,23 +297,28 @@ func (r *Reader) leases() ([]lease, error) {
 func readLease(path string) (lease, error) {
 	l, err := readRecord[lease](path)
 	l.path = path
+	if err != nil {
+		return l, err
+	}
+	info, err := os.Lstat(path)
+	if err == nil {
+		l.renewed = info.ModTime()
+	}
 	return l, err
 }
 
 // readRecord reads a lease or a want from a file. It returns an empty record if the
-// file is damaged or is a folder.
+// file is damaged.
 func readRecord[T any](path string) (record T, err error) {
 	text, err := os.ReadFile(path)
-	if errors.Is(err, unix.EISDIR) {
-		return record, nil
-	}
 	if err == nil && json.Unmarshal(text, &record) != nil {
 		record = *new(T)
 	}
 	return record, err
 }
 
-// removeOldLeases removes the leases from before a restart of the machine.
+// removeOldLeases removes damaged leases, and those of other boots that were not renewed for
+// long.
 func (s *Store) removeOldLeases() error {
 	boot, err := procfs.BootID()
 	if err != nil {
@@ -217,11 +329,11 @@ func (s *Store) removeOldLeases() error {
 		return err
 	}
 	for _, l := range all {
-		if l.BootID == boot {
+		if l.BootID == boot || l.BootID != "" && time.Since(l.renewed) < leaseIsKept {
 			continue
 		}
-		if err := os.RemoveAll(l.path); err != nil {
-			return fmt.Errorf("cannot remove a lease from before the machine's restart: %w", err)
+		if err := removeFile(l.path); err != nil {
+			return fmt.Errorf("cannot remove a lease that does not count any more: %w", err)
 		}
 	}
 	return nil

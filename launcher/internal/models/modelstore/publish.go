@@ -28,7 +28,7 @@ func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
 		return Version{}, fmt.Errorf("cannot publish %s: %w", m.URI, err)
 	}
 	delete(s.pending, f)
-	if err := errors.Join(f.wantPublished(m), os.RemoveAll(f.staging), s.rebuildHubFor(m.URI), s.emptyTrash(), s.removeUnusedBlobs()); err != nil {
+	if err := errors.Join(f.wantPublished(m), s.throwAway(f.staging), s.rebuildHubFor(m.URI), s.removeUnusedBlobs()); err != nil {
 		return Version{}, err
 	}
 	v, _ := s.Version(m.Key())
@@ -75,7 +75,7 @@ func (f *Fetch) publish(m *fetchapi.Manifest) error {
 	}
 	target := s.version(m.Key())
 	if _, err := os.Lstat(target); err == nil { // a damaged version, or one without a mark
-		if err := s.moveToTrash(target); err != nil {
+		if err := s.discard(m.Key()); err != nil {
 			return err
 		}
 	}
@@ -124,7 +124,7 @@ func makeFolders(tree string, m *fetchapi.Manifest) (folders map[string]bool, er
 		if folders[dir] {
 			continue
 		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := makeFolder(dir); err != nil {
 			return nil, err
 		}
 		for ; len(dir) >= len(tree); dir = filepath.Dir(dir) {
@@ -150,32 +150,59 @@ func (f *Fetch) takeBlobs(tree string, m *fetchapi.Manifest) error {
 	for _, file := range m.Files {
 		same[file.SHA256] = append(same[file.SHA256], file)
 	}
+	take := f.linkFiles
+	if !f.store.can.links {
+		take = f.moveFiles
+	}
 	var group errgroup.Group
 	group.SetLimit(linkWorkers)
-	for hash, files := range same {
-		group.Go(func() error {
-			for _, file := range files {
-				if err := f.takeBlob(file); err != nil {
-					return err
-				}
-				if err := f.store.link(hash, treePath(tree, file)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+	for _, files := range same {
+		group.Go(func() error { return take(tree, files) })
 	}
 	return group.Wait()
 }
 
-// takeBlob turns a fetched file into a blob, and replaces a damaged blob. A process
-// that has the damaged blob open keeps it. The file also stays in the staging folder,
-// so that nothing is lost if the process ends before the version is published.
-func (f *Fetch) takeBlob(file fetchapi.File) error {
-	blob := f.store.blob(file.SHA256)
-	if f.have[file.SHA256] && checkFile(blob, file.Size) == nil {
-		return nil
+// linkFiles makes the files of one content links to their blob.
+func (f *Fetch) linkFiles(tree string, files []fetchapi.File) error {
+	for _, file := range files {
+		if err := f.takeBlob(file); err != nil {
+			return err
+		}
+		if err := f.store.link(file.SHA256, treePath(tree, file)); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// moveFiles is linkFiles for a file system without hard links: the last of the files is the
+// fetched one, the others are copies. Nothing is a blob. If the process ends before the
+// version is published, these files are fetched again.
+func (f *Fetch) moveFiles(tree string, files []fetchapi.File) error {
+	from, last := f.store.blob(files[0].SHA256), len(files)
+	if !f.hasBlob(files[0]) {
+		from, last = filepath.Join(f.staging, files[0].SHA256), len(files)-1
+		if err := f.checkFetched(files[0]); err != nil {
+			return err
+		}
+	}
+	for n, file := range files {
+		if n == last {
+			return os.Rename(from, treePath(tree, file))
+		}
+		if err := copyBlob(from, treePath(tree, file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Fetch) hasBlob(file fetchapi.File) bool {
+	return f.have[file.SHA256] && checkFile(f.store.blob(file.SHA256), file.Size) == nil
+}
+
+// checkFetched checks that a file was fetched, and gives it the mode and the time of blobs.
+func (f *Fetch) checkFetched(file fetchapi.File) error {
 	fetched := filepath.Join(f.staging, file.SHA256)
 	info, err := os.Lstat(fetched)
 	switch {
@@ -186,12 +213,20 @@ func (f *Fetch) takeBlob(file fetchapi.File) error {
 	case info.Size() != file.Size:
 		return fmt.Errorf("%s was fetched with %d bytes, but should have %d", file.Path, info.Size(), file.Size)
 	}
-	if err := os.Chmod(fetched, 0o444); err != nil {
+	return seal(fetched)
+}
+
+// takeBlob turns a fetched file into a blob, and replaces a damaged blob. A process
+// that has the damaged blob open keeps it. The file also stays in the staging folder,
+// so that nothing is lost if the process ends before the version is published.
+func (f *Fetch) takeBlob(file fetchapi.File) error {
+	if f.hasBlob(file) {
+		return nil
+	}
+	if err := f.checkFetched(file); err != nil {
 		return err
 	}
-	if err := os.Chtimes(fetched, blobTime, blobTime); err != nil {
-		return err
-	}
+	fetched, blob := filepath.Join(f.staging, file.SHA256), f.store.blob(file.SHA256)
 	if err := os.Link(fetched, blob); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -237,5 +272,5 @@ func copyBlob(blob, to string) (err error) {
 	if _, err := io.Copy(f, from); err != nil {
 		return err
 	}
-	return errors.Join(f.Chmod(0o444), os.Chtimes(to, blobTime, blobTime), f.Sync())
+	return errors.Join(seal(to), f.Sync())
 }

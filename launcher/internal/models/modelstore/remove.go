@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,7 +62,8 @@ func (s *Store) Remove(key, holder string) error {
 	if err := s.moveVersionToTrash(&v); err != nil {
 		return err
 	}
-	return errors.Join(s.removeWants(own), s.rebuildHub(), s.emptyTrash(), s.removeUnusedBlobs())
+	s.emptyTrash()
+	return errors.Join(s.removeWants(own), s.rebuildHub(), s.removeUnusedBlobs())
 }
 
 // wantsOf returns the wants of a version: the holder's own and those of others.
@@ -92,7 +95,7 @@ func (s *Store) moveVersionToTrash(v *Version) error {
 		return err
 	}
 	defer unlock()
-	holders, err := s.Holders(v.Key)
+	holders, err := s.holdersNow(v.Key)
 	if err != nil {
 		return err
 	}
@@ -102,29 +105,37 @@ func (s *Store) moveVersionToTrash(v *Version) error {
 	if s.fetching(v.Key) != nil {
 		return fmt.Errorf("cannot remove the model: %w; cancel that pull first", &FetchingError{Key: v.Key, Model: v.Manifest.URI})
 	}
-	for _, path := range []string{s.version(v.Key), s.staging(v.Key)} {
-		if err := s.moveToTrash(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	for _, err := range []error{s.discard(v.Key), s.moveToTrash(s.staging(v.Key))} {
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot remove %s: %w", v.Manifest.URI, err)
 		}
 	}
 	return nil
 }
 
+// discard moves a version's folder to the trash, without the files of others in it.
+func (s *Store) discard(key string) error {
+	if err := s.keepOthers(key); err != nil {
+		return err
+	}
+	return s.moveToTrash(s.version(key))
+}
+
 // removeUnmarked moves folders without a mark, which are not versions, to the trash. It
 // spares a folder on which an instance has a lease.
 func (s *Store) removeUnmarked() error {
-	entries, err := os.ReadDir(filepath.Join(s.dir, modelsDir))
+	entries, err := s.ownEntries(modelsDir, isVersion)
 	if err != nil {
 		return fmt.Errorf("cannot look for folders without a mark: %w", err)
 	}
 	for _, e := range entries {
 		path := s.version(e.Name())
-		if _, err := os.Lstat(filepath.Join(path, markFile)); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		if _, err := os.Lstat(filepath.Join(path, markFile)); !errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		holders, err := s.Holders(e.Name())
+		holders, err := s.holdersNow(e.Name())
 		if err == nil && len(holders) == 0 {
-			err = s.moveToTrash(path)
+			err = s.discard(e.Name())
 		}
 		if err != nil {
 			return fmt.Errorf("cannot remove %s, which has no mark: %w", path, err)
@@ -135,8 +146,17 @@ func (s *Store) removeUnmarked() error {
 
 // moveToTrash takes a folder out of the served ones by one rename, and emptyTrash frees
 // its room later. It makes no new folder, since a full disk would have no room for one.
+//
+// The lower layers of overlayfs have folders that cannot be renamed, as in a container whose
+// image has models. Such a folder is removed in place, its mark first.
 func (s *Store) moveToTrash(path string) error {
-	if err := os.Rename(path, filepath.Join(s.dir, stagingDir, trashPrefix+rand.Text())); err != nil {
+	err := os.Rename(path, filepath.Join(s.dir, stagingDir, trashPrefix+rand.Text()))
+	if errors.Is(err, syscall.EXDEV) {
+		if err = removeFile(filepath.Join(path, markFile)); err == nil {
+			_ = os.RemoveAll(path) // what is left has no mark, and is removed later
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
@@ -144,31 +164,39 @@ func (s *Store) moveToTrash(path string) error {
 
 const trashPrefix = "trash-"
 
-func (s *Store) emptyTrash() error {
-	left, err := filepath.Glob(filepath.Join(s.dir, stagingDir, trashPrefix+"*"))
-	if err != nil {
-		return fmt.Errorf("cannot list the trash of the model store: %w", err)
+// emptyTrash frees the room of what was removed. What cannot be removed now stays in the
+// trash, and is tried again: on NFS, for example, it may be open somewhere.
+func (s *Store) emptyTrash() {
+	entries, _ := s.ownEntries(stagingDir, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), trashPrefix) })
+	for _, e := range entries {
+		_ = os.RemoveAll(filepath.Join(s.dir, stagingDir, e.Name()))
 	}
-	for _, path := range left {
-		if err := os.RemoveAll(path); err != nil {
-			return fmt.Errorf("cannot empty the trash of the model store: %w", err)
-		}
+}
+
+// throwAway removes a folder, if it is there, and frees its room as far as that can be done.
+func (s *Store) throwAway(path string) error {
+	if err := s.moveToTrash(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
+	s.emptyTrash()
 	return nil
 }
 
-// removeUnusedBlobs removes the blobs that no version links to and no fetch needs.
+// removeUnusedBlobs removes the blobs that no version has and no fetch needs. Of a version
+// that was copied without its links, the blob is one copy too many.
 func (s *Store) removeUnusedBlobs() error {
-	counted := map[string]bool{}
+	needed := map[string]bool{}
 	for f := range s.pending {
-		for hash := range f.have {
-			counted[hash] = true
-		}
+		maps.Copy(needed, f.have)
 		for hash := range f.damagedBlobs {
-			counted[hash] = true
+			needed[hash] = true
 		}
 	}
-	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
+	unnamed, err := s.unnamedBlobs()
+	if err != nil {
+		return err
+	}
+	entries, err := s.ownEntries(blobsDir, isBlob)
 	if err != nil {
 		return fmt.Errorf("cannot list the files of the model store: %w", err)
 	}
@@ -178,12 +206,31 @@ func (s *Store) removeUnusedBlobs() error {
 		if err := unix.Lstat(path, &stat); err != nil {
 			return fmt.Errorf("cannot look at %s: %w", path, err)
 		}
-		if stat.Nlink > 1 || counted[e.Name()] {
+		if stat.Nlink > 1 && !unnamed(e.Name()) || needed[e.Name()] {
 			continue
 		}
-		if err := os.Remove(path); err != nil {
+		if err := os.Remove(path); err != nil && !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EBUSY) { // these are tried again
 			return fmt.Errorf("cannot remove a file that no model uses: %w", err)
 		}
 	}
 	return nil
+}
+
+// unnamedBlobs returns a function that reports whether no published version names a blob. It
+// says of none that it is so while a manifest cannot be read. The number of links does not
+// always tell: overlayfs counts those that a layer below has.
+func (s *Store) unnamedBlobs() (func(hash string) bool, error) {
+	versions, err := s.ownEntries(modelsDir, isVersion)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the model store: %w", err)
+	}
+	named, known := map[string]bool{}, true
+	for _, e := range versions {
+		m, err := s.manifest(e.Name())
+		known = known && err == nil
+		for _, f := range m.Files {
+			named[f.SHA256] = true
+		}
+	}
+	return func(hash string) bool { return known && !named[hash] }, nil
 }

@@ -3,10 +3,14 @@ package modelstore
 import (
 	"errors"
 	"fmt"
-	"os"
+	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -45,7 +49,7 @@ func (s *Store) makeRoom(f *Fetch, mayEvict bool) error {
 		return err
 	}
 	for _, dir := range leftovers {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := s.throwAway(dir); err != nil {
 			return fmt.Errorf("cannot remove the leftovers of an interrupted fetch: %w", err)
 		}
 	}
@@ -81,7 +85,8 @@ func (s *Store) evict(f *Fetch, left int64, full *CapacityError, mayEvict bool) 
 		return err
 	}
 	unlock()
-	return errors.Join(s.rebuildHub(), s.emptyTrash(), s.removeUnusedBlobs())
+	s.emptyTrash()
+	return errors.Join(s.rebuildHub(), s.removeUnusedBlobs())
 }
 
 // fewestEnough returns the versions to evict. It takes versions from the beginning of
@@ -102,10 +107,10 @@ func fewestEnough(all []Version, enough func([]Version) bool) (gone []Version) {
 
 // evictable says which versions may be evicted.
 type evictable struct {
-	idle  []Version        // may be evicted; the least recently used first
-	kept  []string         // the versions that stay and who keeps them, in words
-	users map[string]int   // how many versions and fetches use a file, by its hash
-	sizes map[string]int64 // the sizes of the files, by their hashes
+	idle  []Version                   // may be evicted; the least recently used first
+	kept  []string                    // the versions that stay and who keeps them, in words
+	users map[uint64]int              // how many versions and fetches use a file, by its inode
+	files map[string]map[uint64]int64 // the sizes of the files of each version, by their inodes
 }
 
 // findEvictable finds the versions that may be evicted. The caller holds the lock of
@@ -115,24 +120,21 @@ func (s *Store) findEvictable() (*evictable, error) {
 	if err != nil {
 		return nil, err
 	}
-	candidates := &evictable{users: map[string]int{}, sizes: map[string]int64{}}
+	candidates := &evictable{users: map[uint64]int{}, files: map[string]map[uint64]int64{}}
 	for f := range s.pending {
-		for hash := range f.have {
-			candidates.users[hash]++
-		}
-		for hash := range f.damagedBlobs {
-			candidates.users[hash]++
+		for _, hash := range slices.Concat(slices.Collect(maps.Keys(f.have)), slices.Collect(maps.Keys(f.damagedBlobs))) {
+			if inode, _, ok := inodeOf(s.blob(hash)); ok {
+				candidates.users[inode]++
+			}
 		}
 	}
 	for _, v := range all {
 		if _, partial := errors.AsType[*PartialError](v.Damage); partial {
 			continue // its files are leftovers or belong to a pending fetch
 		}
-		for hash := range hashes(&v) {
-			candidates.users[hash]++
-			if info, err := os.Lstat(s.blob(hash)); err == nil {
-				candidates.sizes[hash] = info.Size()
-			}
+		candidates.files[v.Key] = s.inodes(v.Key, &v.Manifest)
+		for inode := range candidates.files[v.Key] {
+			candidates.users[inode]++
 		}
 		why, err := s.whoKeeps(&v)
 		if err != nil {
@@ -154,7 +156,7 @@ func (s *Store) whoKeeps(v *Version) (why string, err error) {
 	if s.fetching(v.Key) != nil {
 		return "being fetched again", nil
 	}
-	holders, err := s.Holders(v.Key)
+	holders, err := s.holdersNow(v.Key)
 	if len(holders) > 0 || err != nil {
 		return "in use by " + strings.Join(holders, ", "), err
 	}
@@ -178,23 +180,39 @@ func (s *Store) whoKeeps(v *Version) (why string, err error) {
 	}
 }
 
-// hashes returns the hashes of the files of a version.
-func hashes(v *Version) map[string]bool {
-	all := map[string]bool{}
-	for _, f := range v.Manifest.Files {
-		all[f.SHA256] = true
+// inodes returns the sizes of the files of a version, by their inodes. For a file that it
+// has lost, that of the blob counts.
+func (r *Reader) inodes(key string, m *fetchapi.Manifest) map[uint64]int64 {
+	all := map[uint64]int64{}
+	for _, f := range m.Files {
+		inode, size, ok := inodeOf(filepath.Join(r.Files(key), filepath.FromSlash(f.Path)))
+		if !ok {
+			inode, size, ok = inodeOf(r.blob(f.SHA256))
+		}
+		if ok {
+			all[inode] = size
+		}
 	}
 	return all
+}
+
+// inodeOf returns the inode and the size of a regular file.
+func inodeOf(path string) (inode uint64, size int64, ok bool) {
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return 0, 0, false
+	}
+	return stat.Ino, stat.Size, true
 }
 
 // bytesFreedBy returns how many bytes become free when these versions are evicted: the
 // files that no other version or fetch uses.
 func (m *evictable) bytesFreedBy(gone []Version) (sum int64) {
-	users := map[string]int{}
+	users := map[uint64]int{}
 	for _, v := range gone {
-		for hash := range hashes(&v) {
-			if users[hash]++; users[hash] == m.users[hash] {
-				sum += m.sizes[hash]
+		for inode, size := range m.files[v.Key] {
+			if users[inode]++; users[inode] == m.users[inode] {
+				sum += size
 			}
 		}
 	}

@@ -7,16 +7,22 @@
 //	models/KEY/files/…           the files of one version by their names, linked to blobs
 //	models/KEY/manifest.json     the mark: without it the version does not exist
 //	hub/models--ORG--NAME/…      versions from the hub, as the hub's own client keeps them
+//	kept/KEY/…                   files that others have put into a version's folder
 //	staging/KEY/…                the files fetched so far of a version, with its manifest
 //	staging/trash-…              files that are being removed
 //	leases/…                     the leases, a file for each
 //	wants/…                      the wants, a file for each
 //	lock                         held by the owner
+//	.hotseat-model-store         makes the folder a store
+//
+// The store removes only what it has written. It knows its own entries by their names and
+// kinds, and leaves all others alone.
 package modelstore
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -33,6 +39,7 @@ const (
 	modelsDir  = "models"
 	filesDir   = "files"
 	hubDir     = "hub"
+	keptDir    = "kept"
 	stagingDir = "staging"
 	leasesDir  = "leases"
 	wantsDir   = "wants"
@@ -53,6 +60,7 @@ type Store struct {
 	retention  Retention
 	watermarks Watermarks
 	lock       *os.File
+	can        abilities
 	disk       func(dir string) (size, free int64, err error)
 
 	mu      sync.Mutex
@@ -90,16 +98,19 @@ func Read(dir string) (*Reader, error) {
 	return &Reader{dir: dir}, nil
 }
 
-// Open makes this process the owner of a store, and makes the folder if it is missing.
-// It repairs what an owner left that ended in the middle of a change. Open does not
+// Open makes this process the owner of a store, and makes the folder a store if it is
+// missing or empty; see Mark. It repairs what an owner left that ended in the middle of a change. Open does not
 // wait: the error is a *LockedError when another process owns the store.
 func Open(o Options) (*Store, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the model store: %w", err)
 	}
-	for _, name := range []string{"", blobsDir, modelsDir, hubDir, stagingDir, leasesDir, wantsDir} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+	if err := Mark(dir); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{blobsDir, modelsDir, hubDir, stagingDir, leasesDir, wantsDir} {
+		if err := makeFolder(filepath.Join(dir, name)); err != nil {
 			return nil, fmt.Errorf("cannot make the model store: %w", err)
 		}
 	}
@@ -143,11 +154,12 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// repair finishes or undoes the changes that an earlier owner has not finished. It
-// empties the trash, removes records and files that nothing uses, rebuilds the hub's
+// repair finishes or undoes the changes that an earlier owner has not finished. It tries
+// what the file system can do, empties the trash, removes records and files that nothing uses, rebuilds the hub's
 // layout, and undoes unfinished publications.
 func (s *Store) repair() error {
-	for _, step := range []func() error{s.emptyTrash, s.removeOldLeases, s.removeUnmarked, s.rebuildHub, s.repairStaging, s.removeUnusedBlobs, s.removeOldWants} {
+	s.emptyTrash()
+	for _, step := range []func() error{s.try, s.removeOldLeases, s.removeUnmarked, s.rebuildHub, s.repairStaging, s.removeUnusedBlobs, s.removeOldWants} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -158,14 +170,11 @@ func (s *Store) repair() error {
 // repairStaging undoes unfinished publications, and removes what finished ones have
 // left.
 func (s *Store) repairStaging() error {
-	fetches, err := os.ReadDir(filepath.Join(s.dir, stagingDir))
+	fetches, err := s.ownEntries(stagingDir, isVersion)
 	if err != nil {
 		return fmt.Errorf("cannot list the staging folders of the model store: %w", err)
 	}
 	for _, f := range fetches {
-		if !f.IsDir() {
-			continue
-		}
 		if err := s.undoPublication(filepath.Join(s.dir, stagingDir, f.Name())); err != nil {
 			return fmt.Errorf("cannot undo an unfinished publication: %w", err)
 		}
@@ -201,13 +210,13 @@ func (s *Store) undoPublication(staging string) error {
 		}
 	}
 	if s.isWhole(filepath.Base(staging)) { // the version was published
-		return os.RemoveAll(staging)
+		return s.throwAway(staging)
 	}
-	return removeIfEmpty(staging)
+	return s.removeIfEmpty(staging)
 }
 
 // removeIfEmpty removes a staging folder that exists and has no fetched bytes.
-func removeIfEmpty(staging string) error {
+func (s *Store) removeIfEmpty(staging string) error {
 	files, err := os.ReadDir(staging)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -215,25 +224,33 @@ func removeIfEmpty(staging string) error {
 	if err != nil || len(files) > 1 || len(files) == 1 && files[0].Name() != markFile {
 		return err
 	}
-	return os.RemoveAll(staging)
+	return s.throwAway(staging)
 }
 
-// Used returns how many bytes the files of the store take. Each file counts once.
+// Used returns how many bytes the files of the store take. Each file counts once, by
+// whatever names it is there: versions have copies where there are no hard links.
 func (r *Reader) Used() (int64, error) {
-	entries, err := os.ReadDir(filepath.Join(r.dir, blobsDir))
+	blobs, err := r.ownEntries(blobsDir, isBlob)
 	if err != nil {
 		return 0, fmt.Errorf("cannot count the bytes of the model store: %w", err)
 	}
+	files := map[uint64]int64{}
+	for _, e := range blobs {
+		if inode, size, ok := inodeOf(r.blob(e.Name())); ok {
+			files[inode] = size
+		}
+	}
+	versions, err := r.ownEntries(modelsDir, isVersion)
+	if err != nil {
+		return 0, fmt.Errorf("cannot count the bytes of the model store: %w", err)
+	}
+	for _, e := range versions {
+		m, _ := r.manifest(e.Name()) // without it, the files are not known
+		maps.Copy(files, r.inodes(e.Name(), &m))
+	}
 	var sum int64
-	for _, e := range entries {
-		info, err := e.Info()
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return 0, fmt.Errorf("cannot count the bytes of the model store: %w", err)
-		}
-		sum += info.Size()
+	for _, size := range files {
+		sum += size
 	}
 	return sum, nil
 }

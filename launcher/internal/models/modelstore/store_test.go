@@ -2,6 +2,7 @@ package modelstore
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -308,7 +310,7 @@ func TestRemovalIsRefusedAndNamesLeaseHolders(t *testing.T) {
 	require.ErrorAs(t, u.Lease(v.Key, "instance a"), &none)
 }
 
-func TestLeaseOutlivesItsLauncherButNotTheMachine(t *testing.T) {
+func TestLeaseOutlivesItsLauncher(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Options{Dir: dir})
 	require.NoError(t, err)
@@ -326,21 +328,127 @@ func TestLeaseOutlivesItsLauncherButNotTheMachine(t *testing.T) {
 	require.ErrorAs(t, s.Remove(v.Key, ""), &used)
 	assert.Equal(t, []string{"instance b of x"}, used.Holders)
 
-	file := again.leaseFile("instance b")
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}
+
+// fromElsewhere makes the lease of a holder one that another machine has taken.
+func fromElsewhere(t *testing.T, u *User, holder string) (file string) {
+	t.Helper()
 	boot, err := procfs.BootID()
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(text), boot, "earlier")), 0o600))
+	text, err := os.ReadFile(u.leaseFile(holder, boot))
+	require.NoError(t, err)
+	file = u.leaseFile(holder, "elsewhere")
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(text), boot, "elsewhere")), 0o644))
+	require.NoError(t, os.Remove(u.leaseFile(holder, boot)))
+	return file
+}
+
+func renewedBefore(t *testing.T, file string, ago time.Duration) {
+	t.Helper()
+	then := time.Now().Add(-ago)
+	require.NoError(t, os.Chtimes(file, then, then))
+}
+
+func TestLeaseOfAnotherBootCountsWhileItIsRenewed(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	require.NoError(t, err)
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	u := user(t, s, "x")
+	require.NoError(t, u.Lease(v.Key, "instance a"))
+	file := fromElsewhere(t, u, "instance a")
+	require.NoError(t, s.Close())
+	s, err = Open(Options{Dir: dir, Limit: 10, Retention: LRU})
+	require.NoError(t, err)
+	var used *InUseError
+	require.ErrorAs(t, s.Remove(v.Key, ""), &used)
+	require.ErrorContains(t, used, "instance a of x (of another machine, or from before a restart: then until 20")
+	large, _ := manifest("x://large", "1", map[string]string{"a": "0123456789"})
+	_, err = s.Admit(large, Want{})
+	require.ErrorContains(t, err, "in use by instance a of x", "no room is made of it")
+
+	renewedBefore(t, file, leaseLasts+time.Second)
 	holders, err := s.Holders(v.Key)
 	require.NoError(t, err)
 	assert.Empty(t, holders)
 	require.NoError(t, s.Close())
 	s, err = Open(Options{Dir: dir})
 	require.NoError(t, err)
-	assert.NoFileExists(t, file)
+	renewedBefore(t, file, 0)
+	require.ErrorAs(t, s.Remove(v.Key, ""), &used, "a machine that was suspended goes on to renew it")
+	renewedBefore(t, file, leaseIsKept+time.Second)
 	require.NoError(t, s.Remove(v.Key, ""))
 	require.NoError(t, s.Close())
+	reopen(t, dir)
+	assert.NoFileExists(t, file)
+}
+
+func TestLaunchersOfOneNameOnTwoMachinesHaveTheirOwnLeases(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v, other := put(t, s, "hf://org/name", "c0ffee", twoFiles), put(t, s, "hf://org/other", "c0ffee", twoFiles)
+	u := user(t, s, "x")
+	require.NoError(t, u.Lease(other.Key, "instance a"))
+	file := fromElsewhere(t, u, "instance a")
+	require.NoError(t, u.Lease(v.Key, "instance a"))
+	require.NoError(t, u.ReleaseOthers(func(string) bool { return false }))
+	require.NoError(t, s.Remove(v.Key, ""))
+	require.NoError(t, u.Release("instance a"))
+	var used *InUseError
+	require.ErrorAs(t, s.Remove(other.Key, ""), &used)
+	renewedBefore(t, file, time.Hour)
+	require.NoError(t, u.renew())
+	require.NoError(t, s.Remove(other.Key, ""), "nobody renews what is another's")
+}
+
+func TestLeaseOfAnEarlierReleaseIsRenewedAndReleased(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	u := user(t, s, "x")
+	boot, err := procfs.BootID()
+	require.NoError(t, err)
+	for name, end := range map[string]func() error{
+		"release": func() error { return u.Release("instance a") },
+		"replace": func() error {
+			return errors.Join(u.Lease(v.Key, "instance a"), os.Remove(u.leaseFile("instance a", boot)))
+		},
+	} {
+		require.NoError(t, u.Lease(v.Key, "instance a"))
+		earlier := filepath.Join(s.dir, leasesDir, recordName("x\x00instance a"))
+		require.NoError(t, os.Rename(u.leaseFile("instance a", boot), earlier))
+		renewedBefore(t, earlier, time.Hour)
+		require.NoError(t, u.renew())
+		info, err := os.Stat(earlier)
+		require.NoError(t, err)
+		assert.Less(t, time.Since(info.ModTime()), time.Hour)
+		require.NoError(t, end(), name)
+		assert.NoFileExists(t, earlier, name)
+	}
+}
+
+func TestLeasesAreRenewedAgainAndAgain(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	u := user(t, s, "x")
+	require.NoError(t, u.Lease(v.Key, "instance a"))
+	boot, err := procfs.BootID()
+	require.NoError(t, err)
+	file := u.leaseFile("instance a", boot)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var keeping sync.WaitGroup
+		keeping.Go(func() { u.KeepLeases(ctx, func(err error) { assert.NoError(t, err) }) })
+		for range 3 {
+			synctest.Wait()
+			info, err := os.Stat(file)
+			require.NoError(t, err)
+			assert.True(t, info.ModTime().After(blobTime), "it was renewed")
+			require.NoError(t, os.Chtimes(file, blobTime, blobTime))
+			<-time.After(renewEvery)
+		}
+		stop()
+		keeping.Wait()
+	})
 }
 
 func TestRemovalOrLeaseWinsTheirRace(t *testing.T) {

@@ -45,7 +45,7 @@ func (r *Reader) Versions() ([]Version, error) { return r.versions(modelsDir, st
 func (r *Reader) versions(dirs ...string) ([]Version, error) {
 	keys := map[string]bool{}
 	for _, dir := range dirs {
-		entries, err := os.ReadDir(filepath.Join(r.dir, dir))
+		entries, err := r.ownEntries(dir, isVersion)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("cannot list the model store: %w", err)
 		}
@@ -103,17 +103,23 @@ func (r *Reader) versionWithMark(key string, mark fs.FileInfo) (v Version) {
 	if folder, err := os.Stat(r.version(key)); err == nil {
 		v.noteUse(folder.ModTime().UTC()) // see User.use
 	}
+	m, err := r.manifest(key)
+	if v.Manifest, v.Damage = m, err; err == nil {
+		v.Damage = r.findDamage(key, &v.Manifest)
+	}
+	return v
+}
+
+// manifest reads the manifest of a published version.
+func (r *Reader) manifest(key string) (m fetchapi.Manifest, err error) {
 	text, err := os.ReadFile(filepath.Join(r.version(key), markFile))
 	if err != nil {
-		v.Damage = fmt.Errorf("cannot read its manifest: %w", err)
-		return v
+		return m, fmt.Errorf("cannot read its manifest: %w", err)
 	}
-	if err := json.Unmarshal(text, &v.Manifest); err != nil {
-		v.Damage = fmt.Errorf("its manifest is damaged: %w", err)
-		return v
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, fmt.Errorf("its manifest is damaged: %w", err)
 	}
-	v.Damage = r.findDamage(key, &v.Manifest)
-	return v
+	return m, nil
 }
 
 // isWhole reports whether a version may be served.
@@ -155,6 +161,19 @@ func (r *Reader) partialVersion(key string) (v Version, found bool) {
 // findDamage returns what is wrong with the files of a version. It does not read
 // them.
 func (r *Reader) findDamage(key string, m *fetchapi.Manifest) error {
+	if err := checkManifest(key, m); err != nil {
+		return err
+	}
+	for _, f := range m.Files {
+		if err := checkFile(filepath.Join(r.Files(key), f.Path), f.Size); err != nil {
+			return fmt.Errorf("its file %s %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+// checkManifest checks the manifest of a version.
+func checkManifest(key string, m *fetchapi.Manifest) error {
 	if err := m.Check(); err != nil {
 		return err
 	}
@@ -164,9 +183,6 @@ func (r *Reader) findDamage(key string, m *fetchapi.Manifest) error {
 	for _, f := range m.Files {
 		if f.SHA256 == "" {
 			return fmt.Errorf("its manifest has no hash of %s", f.Path)
-		}
-		if err := checkFile(filepath.Join(r.Files(key), f.Path), f.Size); err != nil {
-			return fmt.Errorf("its file %s %w", f.Path, err)
 		}
 	}
 	return nil
@@ -185,35 +201,80 @@ func checkFile(path string, size int64) error {
 	case info.Size() != size:
 		return fmt.Errorf("has %d bytes, but should have %d", info.Size(), size)
 	case !info.ModTime().Equal(blobTime):
-		return errors.New("was changed after its publication")
+		return errChanged
 	}
 	return nil
 }
 
+// errChanged is the damage of a file that has another time than when it was published.
+var errChanged = errors.New("was changed after its publication, or copied with another time (launcher models --verify reads it)")
+
 // Verify reads every file of a version, and returns an error that names the damaged
 // ones. If this process may, it also changes the modification time of a damaged file.
-// Then the version is not served any more, and a pull fetches the file again.
+// Then the version is not served any more, and a pull fetches the file again. A file that
+// is right and has another time, as in a copy of a store, gets its own time again.
 func (r *Reader) Verify(key string) error {
+	return r.verify(key, func(error) bool { return true })
+}
+
+// Mend reads those files of a version that have another time than when they were published,
+// and gives their own times to those that are right.
+func (s *Store) Mend(key string) error {
+	return s.verify(key, func(damage error) bool { return damage != nil })
+}
+
+// verify verifies the files for which reads returns true, given their damage.
+func (r *Reader) verify(key string, reads func(damage error) bool) error {
 	v, ok := r.Version(key)
 	if !ok {
 		return &NotFoundError{Dir: r.dir, Name: key}
 	}
-	if v.Damage != nil {
+	if _, partial := errors.AsType[*PartialError](v.Damage); partial || v.Damage != nil && checkManifest(key, &v.Manifest) != nil {
 		return v.Damage
 	}
 	var wrong []error
 	for _, f := range v.Manifest.Files {
-		hash, err := hashFile(filepath.Join(r.Files(key), f.Path))
-		switch {
-		case err != nil:
-			wrong = append(wrong, fmt.Errorf("cannot read its file %s: %w", f.Path, err))
-		case hash != f.SHA256:
-			now := time.Now()
-			_ = os.Chtimes(filepath.Join(r.Files(key), f.Path), now, now) // fails for a process that may only read
-			wrong = append(wrong, fmt.Errorf("its file %s has the sha256 %s, but should have %s", f.Path, hash, f.SHA256))
+		path := filepath.Join(r.Files(key), filepath.FromSlash(f.Path))
+		damage := checkFile(path, f.Size)
+		if !reads(damage) {
+			continue
+		}
+		if damage == nil || errors.Is(damage, errChanged) {
+			damage = verifyFile(path, f)
+		}
+		if damage != nil {
+			wrong = append(wrong, fmt.Errorf("its file %s %w", f.Path, damage))
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// verifyFile reads a file. It gives a right one the time of blobs, and a wrong one another,
+// if this process may.
+func verifyFile(path string, f fetchapi.File) error {
+	before, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("cannot be examined: %w", err)
+	}
+	hash, err := hashFile(path)
+	if err != nil {
+		return fmt.Errorf("cannot be read: %w", err)
+	}
+	if hash != f.SHA256 {
+		now := time.Now()
+		_ = os.Chtimes(path, now, now) // fails for a process that may only read
+		return fmt.Errorf("has the sha256 %s, but should have %s", hash, f.SHA256)
+	}
+	if now, err := os.Lstat(path); err != nil || !now.ModTime().Equal(before.ModTime()) {
+		return errors.New("is being changed")
+	}
+	if before.ModTime().Equal(blobTime) {
+		return nil
+	}
+	if err := seal(path); err != nil {
+		return fmt.Errorf("is right, but has another time than when it was published: %w", err)
+	}
+	return nil
 }
 
 func hashFile(path string) (string, error) {

@@ -137,6 +137,24 @@ func (r *Reader) wanted(all []Version, name modelref.Name, folder string) (Versi
 	return Version{}, &NotFoundError{Dir: r.dir, Name: modelref.Address(name.Model)}
 }
 
+// Whole returns the whole version with a selection that an address names, and the ref by which
+// it does, which may be empty. Of several, the one that was wanted last by that name counts. It
+// leaves out versions that are private.
+func (r *Reader) Whole(address string, selection modelref.Selection) (v Version, ref string, there bool) {
+	all, _ := r.Versions() // after an error, no version is found
+	for _, one := range all {
+		asked, ours := modelref.Name{Model: address}.Of(one.Manifest.URI)
+		if !ours || one.Damage != nil || one.Private() || !one.Manifest.SameSelection(selection) || !one.ref().Is(asked) {
+			continue
+		}
+		if there && one.since(asked).Before(v.since(ref)) {
+			continue
+		}
+		v, ref, there = one, asked, true
+	}
+	return v, ref, there
+}
+
 // ref returns the id, the address, the revision and the refs of the version.
 func (v *Version) ref() modelref.Version {
 	return modelref.Version{ID: v.Key, URI: v.Manifest.URI, Revision: v.Manifest.Revision, Refs: slices.Collect(maps.Keys(v.Refs()))}

@@ -2,8 +2,6 @@ package modelstore
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -101,8 +99,7 @@ func (r *Reader) wantFile(w *Want) string {
 	if !w.All() {
 		name += "\x00" + strings.Join(w.Include, "\x00") + "\x00\x00" + strings.Join(w.Exclude, "\x00")
 	}
-	sum := sha256.Sum256([]byte(name))
-	return filepath.Join(r.dir, wantsDir, hex.EncodeToString(sum[:16]))
+	return filepath.Join(r.dir, wantsDir, recordName(name))
 }
 
 // writeWant writes a want, in place of an earlier one. The caller holds the lock.
@@ -180,15 +177,12 @@ func (s *Store) Unwant(key, holder string) error {
 
 // wants lists all wants, the oldest first.
 func (r *Reader) wants() ([]Want, error) {
-	files, err := os.ReadDir(filepath.Join(r.dir, wantsDir))
+	files, err := r.ownEntries(wantsDir, isRecord)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("cannot list the wants of models: %w", err)
 	}
 	var all []Want
 	for _, f := range files {
-		if strings.HasPrefix(f.Name(), ".") {
-			continue
-		}
 		w, err := readWant(filepath.Join(r.dir, wantsDir, f.Name()))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // the want was dropped meanwhile
@@ -289,7 +283,7 @@ func (v *Version) Refs() map[string]time.Time {
 
 func (s *Store) removeWants(these []Want) error {
 	for _, w := range these {
-		if err := os.RemoveAll(w.path); err != nil {
+		if err := removeFile(w.path); err != nil {
 			return fmt.Errorf("cannot remove a want of the model %s: %w", w.URI, err)
 		}
 	}

@@ -3,6 +3,7 @@ package modelstore
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,7 +130,7 @@ func TestDamagedWantStopsNoOther(t *testing.T) {
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	want(t, s, v, "main", "a", time.Now())
 	want(t, s, Version{Key: "gone", Manifest: v.Manifest}, "other", "a", time.Now())
-	damaged := filepath.Join(dir, wantsDir, "damaged")
+	damaged := filepath.Join(dir, wantsDir, strings.Repeat("d", 32))
 	require.NoError(t, os.WriteFile(damaged, []byte(`{"id": "`), 0o600))
 	assert.Equal(t, []string{"a"}, wantedBy(t, s, v.Key))
 	require.NoError(t, s.Close())

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
 // Why a version was evicted.
@@ -41,6 +43,20 @@ func disk(dir string) (size, free int64, err error) {
 		return 0, 0, fmt.Errorf("cannot find out how much room the disk of %s has: %w", dir, err)
 	}
 	return int64(stat.Blocks) * stat.Bsize, int64(stat.Bavail) * stat.Bsize, nil
+}
+
+// NoRoom gives an error of a full disk a reason. A disk may be full of files, with room for
+// bytes: then it has no inodes left.
+func NoRoom(dir string, err error) error {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		return err
+	}
+	what := "is full"
+	var stat unix.Statfs_t
+	if unix.Statfs(dir, &stat) == nil && stat.Files > 0 && stat.Ffree == 0 {
+		what = "has no inodes left, so it takes no more files"
+	}
+	return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store %s: %v; free some room, and pull again", what, err)}
 }
 
 func percentOf(percent int, of int64) int64 { return int64(float64(of) * float64(percent) / 100) }
@@ -91,14 +107,15 @@ func (s *Store) evictToLowWatermark(f *Fetch, published string) error {
 		return err
 	}
 	unlock()
-	return errors.Join(s.rebuildHub(), s.emptyTrash(), s.removeUnusedBlobs())
+	s.emptyTrash()
+	return errors.Join(s.rebuildHub(), s.removeUnusedBlobs())
 }
 
 // evictVersions evicts versions, and records them in f.Evicted.
 func (s *Store) evictVersions(f *Fetch, candidates *evictable, gone []Version, why string) error {
 	var freed int64
 	for n, v := range gone {
-		if err := s.moveToTrash(s.version(v.Key)); err != nil {
+		if err := s.discard(v.Key); err != nil {
 			return fmt.Errorf("cannot remove %s to make room: %w", v.Manifest.URI, err)
 		}
 		before := freed
