@@ -23,6 +23,9 @@ const lastWait = 2 * time.Second
 // Stop asks the root to end (SIGTERM), and returns when the whole tree is gone:
 //
 //	root ends within the grace     what it left has 200 ms, never more than the grace, then SIGKILL
+//	root dies of the SIGTERM       it was a wrapper around the engine, or an engine that was not
+//	                               ready to handle it: what it left gets a SIGTERM too, and has
+//	                               what is left of the grace
 //	root has ended before          the same
 //	grace is over, or zero         SIGKILL to the whole tree
 //	ctx ends within the grace      SIGKILL to the whole tree, and at most two seconds to be gone
@@ -67,11 +70,20 @@ func (p *Process) endGracefully(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, linger)
-	defer cancel()
+	unhandled := p.Exit().Signal == syscall.SIGTERM
+	if !unhandled {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, linger)
+		defer cancel()
+	}
 	for ctx.Err() == nil {
 		seen := p.host.census(p.id.StartTime).of(p.name)
 		members, err := hold(seen)
+		if unhandled {
+			for _, m := range members {
+				_ = m.signal(syscall.SIGTERM) // as above
+			}
+		}
 		waitAll(ctx, members)
 		if len(seen) == 0 || err != nil {
 			return
