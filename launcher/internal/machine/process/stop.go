@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -143,7 +145,7 @@ func (h *Host) end(
 	defer cancel()
 	defer h.reapStrays()
 	first := h.census(since)
-	left := sharedMemory(first.of(name))
+	left := slices.AppendSeq(sharedMemory(first.of(name)), maps.Keys(h.recordedSharedMemory(name)))
 	killUsers(ctx, first.of(name))
 	for ; ; first = h.census(since) {
 		if err := h.killTree(ctx, name, group, since, first); err != nil {
@@ -162,7 +164,7 @@ func (h *Host) end(
 		if err != nil && (ctx.Err() != nil || !empty(group)) {
 			return err
 		}
-		if err := errors.Join(err, h.removeScratch(name)); err != nil {
+		if err := errors.Join(err, h.removeScratch(name), h.forgetSharedMemory(name)); err != nil {
 			h.opts.Logger.Warn("cannot remove the folders of a process tree that has ended", "name", name, "error", err)
 		}
 		return nil
