@@ -230,7 +230,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	queue := &gpuqueue.Queue{}
 	m := d.metrics
 	g := &gates{
-		ports: gateway.NewPorts(), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
+		ports: gateway.NewPorts(), clients: gateway.NewClients(mostClients()), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
 		compat: d.opts.LLMDCompat, logger: d.log,
 		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
 	}
