@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
@@ -64,6 +67,7 @@ func swapRun(r *swap.Run, err error) (launcher.SwapRun, error) {
 // gates gives the supervisor its ports, by package gateway.
 type gates struct {
 	ports   *gateway.Ports
+	clients *gateway.Clients
 	host    string // public ports listen there, and no wider
 	maxHeld int
 	hold    time.Duration
@@ -91,7 +95,7 @@ func (g *gates) Claim(port int) (supervisor.Reservation, error) {
 func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 	host := engine.PublicHost(o.Host, g.host)
 	opts := gateway.Options{
-		Name: o.InstanceID, Host: host, Port: o.Port, Ports: g.ports, Target: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort)),
+		Name: o.InstanceID, Host: host, Port: o.Port, Ports: g.ports, Clients: g.clients, Target: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort)),
 		MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
 		Observe: g.observe,
 	}
@@ -109,6 +113,19 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 		return nil, fmt.Errorf("cannot open the public port: %w", err)
 	}
 	return proxy, nil
+}
+
+// ownDescriptors are kept back for the launcher's own work.
+const ownDescriptors = 256
+
+// mostClients is how many clients may be connected to public ports: each may need a
+// descriptor for its connection and one for that to the engine.
+func mostClients() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return max(16, (int(limit.Cur)-ownDescriptors)/2)
 }
 
 // sleepCallTime is how long a call of /sleep waits, so that it gets an answer

@@ -76,6 +76,7 @@ const (
 	exitsFolder  = "exits"
 	preFolder    = "preloaders"
 	runFolder    = "run" // short, since the addresses of sockets are
+	sharedFolder = "shm" // records of shared memory
 	pruneEvery   = 10 * time.Minute
 	shutdownTime = 5 * time.Second
 	// swapsTime is for swaps that run when the launcher is told to end: enough for
@@ -206,7 +207,7 @@ func (d *Daemon) openHost() (*process.Host, error) {
 		wait = recordWait
 	}
 	host, err := process.NewHost(process.Options{
-		Mark: mark, Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), RecordWait: wait, ScratchDir: filepath.Join(d.opts.StateDir, runFolder), Logger: d.log,
+		Mark: mark, Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), RecordWait: wait, ScratchDir: filepath.Join(d.opts.StateDir, runFolder), SharedDir: filepath.Join(d.opts.StateDir, sharedFolder), Logger: d.log,
 	})
 	if err != nil {
 		return nil, err
@@ -229,7 +230,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	queue := &gpuqueue.Queue{}
 	m := d.metrics
 	g := &gates{
-		ports: gateway.NewPorts(), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
+		ports: gateway.NewPorts(), clients: gateway.NewClients(mostClients()), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
 		compat: d.opts.LLMDCompat, logger: d.log,
 		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
 	}

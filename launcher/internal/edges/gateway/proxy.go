@@ -25,6 +25,8 @@ type Options struct {
 	// Ports are the ports reserved for engines, which Listen refuses; nil: no port is
 	// reserved.
 	Ports *Ports
+	// Clients bounds the connections of clients; nil: there is no bound.
+	Clients *Clients
 	// Target is the engine's address, such as 127.0.0.1:41234.
 	Target string
 	// MaxHeld is how many inference requests may wait while the gate is shut;
@@ -120,7 +122,7 @@ func Listen(o Options) (*Proxy, error) {
 		ReadHeaderTimeout:            readHeaderTimeout,
 		IdleTimeout:                  clientIdleTimeout,
 		MaxHeaderBytes:               maxHeaderBytes,
-		ConnState:                    p.clients.track,
+		ConnState:                    p.track,
 		ConnContext:                  withConn,
 		BaseContext:                  func(net.Listener) context.Context { return base },
 		ErrorLog:                     errorLog,
@@ -135,6 +137,12 @@ func (p *Proxy) serve() {
 	if err := p.server.Serve(p.listener); !errors.Is(err, net.ErrClosed) {
 		p.options.Logger.Error("the public port failed", "instance", p.options.Name, "port", p.Port(), "error", err)
 	}
+}
+
+// track notes the changes of a client's connection.
+func (p *Proxy) track(conn net.Conn, state http.ConnState) {
+	p.clients.track(conn, state)
+	p.options.Clients.track(conn, state)
 }
 
 // Host returns the address that the public port listens on.

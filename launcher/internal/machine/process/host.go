@@ -44,6 +44,10 @@ type Options struct {
 	// ScratchDir holds the folders that commands get with Command.Scratch. If it is
 	// empty, or its path is too long for the addresses of sockets, commands get none.
 	ScratchDir string
+	// SharedDir is where the Host records which files of shared memory each tree has
+	// mapped, for a later Host that removes them when all processes died at once. Empty:
+	// it does not.
+	SharedDir string
 	// Logger logs failures in the background: strays that cannot be reaped, and folders
 	// of ended trees that cannot be removed.
 	Logger *slog.Logger
@@ -103,6 +107,10 @@ func NewHost(opts Options) (*Host, error) {
 	h.open, h.shut = context.WithCancel(context.Background())
 	h.watchers.Add(1)
 	go h.reapOnSignal()
+	if opts.SharedDir != "" {
+		h.watchers.Add(1)
+		go h.followSharedMemory()
+	}
 	return h, nil
 }
 

@@ -47,6 +47,7 @@ type host struct {
 	exitDir string
 
 	scratchDir string
+	sharedDir  string
 	recordWait time.Duration
 }
 
@@ -98,7 +99,7 @@ func (h *host) open() (err error) {
 		return err
 	}
 	h.Host, err = process.NewHost(process.Options{
-		Mark: h.mark, Cgroups: h.groups, ExitDir: h.exitDir, RecordWait: h.recordWait, ScratchDir: h.scratchDir, Logger: logger,
+		Mark: h.mark, Cgroups: h.groups, ExitDir: h.exitDir, RecordWait: h.recordWait, ScratchDir: h.scratchDir, SharedDir: h.sharedDir, Logger: logger,
 	})
 	return err
 }

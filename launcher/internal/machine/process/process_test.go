@@ -237,3 +237,16 @@ func TestChildrenOfOtherCodeKeepTheirStatus(t *testing.T) {
 		require.ErrorContains(t, cmd.Wait(), "exit status 3")
 	}
 }
+
+func TestAStopGivesTheEngineOfAWrapperItsGrace(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			c, worker := h.startPair(t, "parent finishing") // the parent does not handle SIGTERM
+			stop(t, c.Process)
+			require.Equal(t, "in order", c.says("finished"))
+			require.Equal(t, syscall.SIGTERM, c.Exit().Signal)
+			require.False(t, alive(worker))
+		})
+	}
+}

@@ -56,6 +56,14 @@ func play(role []string) {
 			signal.Ignore(syscall.SIGTERM)
 		}
 		rest("working")
+	case "finish": // does not end at once when it is told to
+		asked := make(chan os.Signal, 1)
+		signal.Notify(asked, syscall.SIGTERM)
+		fmt.Println("working")
+		<-asked
+		time.Sleep(time.Second)
+		fmt.Println("finished", "in order")
+		os.Exit(0)
 	case "sharer": // sharer NAME…: has those files of shared memory mapped
 		share(role[1:])
 	case "tracked": // tracked NAME: has that shared memory, not mapped, and one who removes it
@@ -195,6 +203,7 @@ func eat() {
 //	unmarked    with such an environment
 //	child       with such an environment, in a session of its own
 //	stubborn    ignores SIGTERM
+//	finishing   ends in order some time after a SIGTERM
 func spawn(kind string) {
 	attr := &syscall.SysProcAttr{}
 	role, env := "work", os.Environ()
@@ -205,6 +214,8 @@ func spawn(kind string) {
 		attr.Setsid = true
 	case "stubborn":
 		role = "work stubbornly"
+	case "finishing":
+		role = "finish"
 	case "daemon", "hidden":
 		role = "leaver session"
 		attr.Setsid = true

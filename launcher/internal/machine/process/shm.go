@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,13 +42,18 @@ func sharedMemory(processes []procfs.Stat) []string {
 	}
 	var out []string
 	for path := range seen {
-		for _, prefix := range shmPrefixes {
-			if strings.HasPrefix(filepath.Base(path), prefix) && filepath.Dir(path)+"/" == shmFolder {
-				out = append(out, path)
-			}
+		if isEngines(path) {
+			out = append(out, path)
 		}
 	}
 	return out
+}
+
+// isEngines reports whether a file is shared memory of the kind that engines make.
+func isEngines(path string) bool {
+	return filepath.Dir(path)+"/" == shmFolder && slices.ContainsFunc(shmPrefixes, func(prefix string) bool {
+		return strings.HasPrefix(filepath.Base(path), prefix)
+	})
 }
 
 // removeAll removes files that may be gone already.

@@ -5,12 +5,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestAKilledTreeLeavesNoSharedMemoryOfEnginesBehind(t *testing.T) {
@@ -48,4 +51,35 @@ func TestTheResourceTrackerOfAKilledTreeRemovesWhatIsNotMapped(t *testing.T) {
 			assert.NoFileExists(t, file)
 		})
 	}
+}
+
+func TestTheNextLauncherRemovesTheSharedMemoryOfATreeThatDiedWithTheLast(t *testing.T) {
+	h := newHost(t, cgroup.None)
+	require.NoError(t, h.Close())
+	h.sharedDir = filepath.Join(t.TempDir(), "shm")
+	require.NoError(t, h.open())
+	tag := fmt.Sprintf("hotseat-test-%d", os.Getpid())
+	orphaned, replaced, kept := "/dev/shm/psm_"+tag, "/dev/shm/torch_"+tag, "/dev/shm/other-"+tag
+	for _, path := range []string{orphaned, replaced, kept} {
+		t.Cleanup(func() { _ = os.Remove(path) })
+	}
+	c := h.start(t, "a", fmt.Sprintf("sharer %s %s %s", filepath.Base(orphaned), filepath.Base(replaced), filepath.Base(kept)))
+	c.says("ready")
+	record := filepath.Join(h.sharedDir, "a.json")
+	require.Eventually(t, func() bool {
+		text, _ := os.ReadFile(record)
+		return strings.Contains(string(text), orphaned) && strings.Contains(string(text), replaced)
+	}, patience.Wait(), time.Millisecond)
+
+	require.NoError(t, h.Close()) // and the machine has no memory left: all die at once
+	require.NoError(t, syscall.Kill(c.ID().PID, syscall.SIGKILL))
+	require.NoError(t, os.Rename(replaced, replaced+".old")) // its inode is not given again
+	t.Cleanup(func() { _ = os.Remove(replaced + ".old") })
+	require.NoError(t, os.WriteFile(replaced, nil, 0o600)) // another program's
+	require.NoError(t, h.open())
+	require.NoError(t, h.Clear(patient(t), "a"))
+	assert.NoFileExists(t, orphaned)
+	assert.FileExists(t, replaced)
+	assert.FileExists(t, kept)
+	assert.NoFileExists(t, record)
 }

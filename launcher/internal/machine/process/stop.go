@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -23,6 +25,9 @@ const lastWait = 2 * time.Second
 // Stop asks the root to end (SIGTERM), and returns when the whole tree is gone:
 //
 //	root ends within the grace     what it left has 200 ms, never more than the grace, then SIGKILL
+//	root dies of the SIGTERM       it was a wrapper around the engine, or an engine that was not
+//	                               ready to handle it: what it left gets a SIGTERM too, and has
+//	                               what is left of the grace
 //	root has ended before          the same
 //	grace is over, or zero         SIGKILL to the whole tree
 //	ctx ends within the grace      SIGKILL to the whole tree, and at most two seconds to be gone
@@ -67,11 +72,20 @@ func (p *Process) endGracefully(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, linger)
-	defer cancel()
+	unhandled := p.Exit().Signal == syscall.SIGTERM
+	if !unhandled {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, linger)
+		defer cancel()
+	}
 	for ctx.Err() == nil {
 		seen := p.host.census(p.id.StartTime).of(p.name)
 		members, err := hold(seen)
+		if unhandled {
+			for _, m := range members {
+				_ = m.signal(syscall.SIGTERM) // as above
+			}
+		}
 		waitAll(ctx, members)
 		if len(seen) == 0 || err != nil {
 			return
@@ -131,7 +145,7 @@ func (h *Host) end(
 	defer cancel()
 	defer h.reapStrays()
 	first := h.census(since)
-	left := sharedMemory(first.of(name))
+	left := slices.AppendSeq(sharedMemory(first.of(name)), maps.Keys(h.recordedSharedMemory(name)))
 	killUsers(ctx, first.of(name))
 	for ; ; first = h.census(since) {
 		if err := h.killTree(ctx, name, group, since, first); err != nil {
@@ -150,7 +164,7 @@ func (h *Host) end(
 		if err != nil && (ctx.Err() != nil || !empty(group)) {
 			return err
 		}
-		if err := errors.Join(err, h.removeScratch(name)); err != nil {
+		if err := errors.Join(err, h.removeScratch(name), h.forgetSharedMemory(name)); err != nil {
 			h.opts.Logger.Warn("cannot remove the folders of a process tree that has ended", "name", name, "error", err)
 		}
 		return nil

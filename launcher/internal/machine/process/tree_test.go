@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -45,7 +46,11 @@ func TestAStopLeavesNothingOfATree(t *testing.T) {
 					worker := c.saysPID("worker")
 					require.Contains(t, c.Pids(), worker)
 					require.Contains(t, c.Pids(), c.ID().PID)
-					stop(t, c.Process)
+					if kind == "stubborn" {
+						require.NoError(t, c.Stop(patient(t), time.Second/2)) // it has the whole grace
+					} else {
+						stop(t, c.Process)
+					}
 					require.False(t, alive(worker))
 					require.Empty(t, c.Pids())
 				})
