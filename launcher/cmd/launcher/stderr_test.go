@@ -113,7 +113,7 @@ func TestEnginesDoNotInheritAnIgnoredSignal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := spawn(t, exec.Command(program, "serve", "--listen", "127.0.0.1:0", "--gpus", "simulated:1", "--state-dir", t.TempDir(), "--vllm", engine))
 			d.address = d.awaitServing(0)
-			d.do("run", "--wait", "m")
+			d.do("run", "--gpu", "none", "--wait", "m")
 			text, err := os.ReadFile(status)
 			require.NoError(t, err)
 			require.Regexp(t, `\nSigIgn:\t0{16}\n`, string(text))
