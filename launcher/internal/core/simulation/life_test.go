@@ -140,7 +140,7 @@ func readable[T any](l *life, records *statedir.Records, read func(statedir.Foun
 				continue
 			}
 		}
-		if _, err := records.SetAside(f); err != nil {
+		if _, err := records.SetAside(f.Name, statedir.Broken); err != nil {
 			l.m.wrong(filesAreTrue, "cannot set a file aside: %v", err)
 		}
 		if len(l.w.damaged) == 0 {

@@ -1,6 +1,7 @@
 package statedir
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,13 +10,20 @@ import (
 	"strings"
 
 	"github.com/gofrs/flock"
+	"golang.org/x/sys/unix"
 )
 
 const lockFile = "lock"
 
 // folderLock is the exclusive right to a state folder. It lasts until close, or
-// until the process ends in whatever way.
-type folderLock struct{ file *flock.Flock }
+// until the process ends in whatever way. It is a lock on the file "lock", and one on the
+// folder itself, which stays where that file is removed. The open folder keeps its
+// identity from being given to another folder.
+type folderLock struct {
+	file   *flock.Flock
+	folder *os.File
+	last   int // the process id in the lock file, of the holder before; 0: none
+}
 
 // LockedError says that another process holds the folder.
 type LockedError struct {
@@ -32,22 +40,30 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("cannot use the state folder %s: %s uses it; stop that, or choose another folder", e.Dir, holder)
 }
 
-// lockFolder locks the folder, which is made when it is missing, by a lock on the
-// file "lock" in it. It does not wait: the error is a *LockedError when another
-// process has the lock. Children do not inherit the lock.
-func lockFolder(dir string) (*folderLock, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot create the state folder: %w", err)
+// lockFolder locks the folder, which is created when it is missing. It does not wait: the
+// error is a *LockedError when another process has the lock, and a *FolderError for a
+// folder that is not this user's own. Children do not inherit the lock.
+func lockFolder(dir string) (_ *folderLock, err error) {
+	if err := Prepare(dir); err != nil {
+		return nil, err
 	}
 	path := filepath.Join(dir, lockFile)
-	l := &folderLock{flock.New(path, flock.SetPermissions(0o600))}
-	switch taken, err := l.file.TryLock(); {
-	case err != nil:
+	l := &folderLock{file: flock.New(path, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW))}
+	taken, err := l.file.TryLock()
+	if err != nil {
 		return nil, fmt.Errorf("cannot lock the state folder: %w", err)
-	case !taken:
-		content, _ := os.ReadFile(path)
-		pid, _ := strconv.Atoi(strings.TrimSpace(string(content)))
-		return nil, &LockedError{Dir: dir, PID: pid}
+	}
+	content, _ := os.ReadFile(path)
+	l.last, _ = strconv.Atoi(strings.TrimSpace(string(content)))
+	if !taken {
+		return nil, &LockedError{Dir: dir, PID: l.last}
+	}
+	if l.folder, err = os.Open(dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot lock the state folder: %w", err), l.file.Close())
+	}
+	// Filesystems that lock only files open for writing refuse (NFS, flock(2)).
+	if errors.Is(unix.Flock(int(l.folder.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		return nil, errors.Join(&LockedError{Dir: dir}, l.close())
 	}
 	notePID(path)
 	return l, nil
@@ -58,7 +74,7 @@ func lockFolder(dir string) (*folderLock, error) {
 // the last holder's did; where it does not, no pid is better than that of the last
 // holder.
 func notePID(path string) {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	f, err := openOwn(path, os.O_WRONLY)
 	if err != nil {
 		return
 	}
@@ -70,7 +86,7 @@ func notePID(path string) {
 
 // close unlocks the folder. The lock file stays.
 func (l *folderLock) close() error {
-	if err := l.file.Close(); err != nil {
+	if err := errors.Join(l.folder.Close(), l.file.Close()); err != nil {
 		return fmt.Errorf("cannot unlock the state folder: %w", err)
 	}
 	return nil

@@ -118,3 +118,17 @@ func TestAFolderThatCannotBeLockedIsAnErrorThatNamesIt(t *testing.T) {
 	_, err = lockFolder(dir)
 	assert.ErrorContains(t, err, filepath.Join(dir, "lock"))
 }
+
+func TestFolderIsLockedAlsoWhereItsLockFileIsRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	lock, err := lockFolder(dir)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(filepath.Join(dir, lockFile)))
+	_, err = lockFolder(dir)
+	var locked *LockedError
+	require.ErrorAs(t, err, &locked)
+	require.NoError(t, lock.close())
+	lock, err = lockFolder(dir)
+	require.NoError(t, err)
+	require.NoError(t, lock.close())
+}
