@@ -45,6 +45,7 @@ type host struct {
 	mode    cgroup.Mode
 	mark    string
 	exitDir string
+	earlier map[string]process.EarlierTree
 
 	scratchDir string
 	recordWait time.Duration
@@ -98,7 +99,7 @@ func (h *host) open() (err error) {
 		return err
 	}
 	h.Host, err = process.NewHost(process.Options{
-		Mark: h.mark, Cgroups: h.groups, ExitDir: h.exitDir, RecordWait: h.recordWait, ScratchDir: h.scratchDir, Logger: logger,
+		Mark: h.mark, Earlier: h.earlier, Cgroups: h.groups, ExitDir: h.exitDir, RecordWait: h.recordWait, ScratchDir: h.scratchDir, Logger: logger,
 	})
 	return err
 }
