@@ -64,6 +64,7 @@ type Node struct {
 	URL   string
 	args  []string
 	env   []string
+	under []string // a program that runs the launcher, with its arguments; empty: none
 
 	output string
 
@@ -128,7 +129,8 @@ func (n *Node) Start() {
 	log, err := os.Create(n.output)
 	require.NoError(n.t, err)
 	defer log.Close()
-	cmd := exec.Command(bin.launcher, n.args...)
+	argv := slices.Concat(n.under, []string{bin.launcher}, n.args)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = n.env
 	program, err := harness.Start(cmd, log)
 	require.NoError(n.t, err)

@@ -109,6 +109,31 @@ func TestInitTriesAgainWhileAnotherProcessHasTheStateFolder(t *testing.T) {
 	n.startDespite("cannot use the state folder", func() { assert.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_UN)) })
 }
 
+func TestUnsafeStateFolderIsRefusedAndInitTriesAgain(t *testing.T) {
+	t.Parallel()
+	n := underInit(t)
+	n.Start()
+	a := n.Awake("a", On(0))
+	require.NoError(t, os.Chmod(n.State, 0o777))
+	require.NoError(t, syscall.Kill(n.serve(), syscall.SIGKILL))
+	n.Eventually("serve has refused the folder twice", func() bool {
+		require.True(t, n.Running(), "init has given up:\n%s", n.Log())
+		return strings.Count(n.Log(), "others may write to it") > 1
+	})
+	started, err := exec.CommandContext(t.Context(), bin.launcher, n.args...).CombinedOutput()
+	var ended *exec.ExitError
+	require.ErrorAs(t, err, &ended)
+	assert.Equal(t, 2, ended.ExitCode())
+	assert.Contains(t, string(started), "--state-dir", "init that is started says what helps")
+	require.NoError(t, os.Chmod(n.State, 0o700))
+	n.Eventually("the launcher serves", func() bool {
+		answer, err := tryCall(t.Context(), "GET", n.URL+"/v2/vllm/instances/a", nil)
+		return err == nil && answer.Status == 200
+	})
+	assert.Equal(t, a.PID, n.Get("a").PID)
+	n.Ask(n.Get("a"), "hello")
+}
+
 func TestInitGivesUpWhereServeSaysThatTheConfigurationIsWrong(t *testing.T) {
 	t.Parallel()
 	run := func(args ...string) (code int, said string) {

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/edges/daemon"
 	"hotseat.dev/hotseat/launcher/internal/machine/initd"
 )
@@ -54,6 +55,9 @@ func (c *cli) runServe(cmd *cobra.Command, args []string, misconfigured int) err
 	cfg, err := from.load()
 	if err != nil {
 		return err
+	}
+	if err := statedir.Prepare(cfg.StateDir); err != nil { // init writes into it before serve does
+		return &exitError{code: exitUsage, cause: remedy(cmd.Context(), err, cfg), passing: true}
 	}
 	code, err := initd.Run(cmd.Context(), initd.Options{
 		Args: args, ExitDir: daemon.ExitDir(cfg.StateDir), Misconfigured: misconfigured, Logger: c.openLog(cfg).With("process", "init"),

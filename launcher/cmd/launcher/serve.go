@@ -41,7 +41,7 @@ SIGTERM or SIGINT ends the launcher in order. A second one ends it at once and l
 the engines running, as a kill does; the next launcher with the same state folder
 takes them over.`,
 		Example: `  launcher serve
-  launcher serve --gpus simulated:2 --state-dir /tmp/hotseat
+  launcher serve --gpus simulated:2 --state-dir ~/hotseat
   launcher serve --listen 0.0.0.0:8001 --token-file /etc/hotseat/token --config /etc/hotseat/launcher.yaml`,
 		Args:              exactly(),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -37,7 +37,7 @@ func realLauncher(t *testing.T, ns, folder string) *corev1.Pod {
 		Command: []string{"/launcher", "init", "--", "serve"},
 		Args: []string{
 			"--listen=0.0.0.0:8001", "--instance-host=0.0.0.0", "--token-file=/etc/hotseat/token",
-			"--state-dir=/var/lib/hotseat/state", fmt.Sprintf("--gpus=simulated:%d", laneOf(t).cluster.GPUs), "--vllm=" + filepath.Join(folder, "bin", "vllm"),
+			"--state-dir=/var/lib/hotseat/state/launcher", fmt.Sprintf("--gpus=simulated:%d", laneOf(t).cluster.GPUs), "--vllm=" + filepath.Join(folder, "bin", "vllm"),
 		},
 		Env: []corev1.EnvVar{
 			{Name: "HOTSEAT_SIMGPU_DIR", Value: cluster.SimGPUDir}, {Name: "VLLM_CPU_KVCACHE_SPACE", Value: "1"},

@@ -20,9 +20,10 @@ import (
 
 // Paths, names and fields of what the controller adds to a launcher Pod.
 const (
-	programDir     = "/hotseat"               // the launcher program
-	trustDir       = mtls.Dir                 // certificates of the launcher and its authorities
-	stateDir       = "/var/lib/hotseat/state" // the launcher's state folder
+	programDir     = "/hotseat" // the launcher program
+	trustDir       = mtls.Dir   // certificates of the launcher and its authorities
+	stateMount     = "/var/lib/hotseat/state"
+	stateDir       = stateMount + "/launcher" // the launcher creates it: others may write to the volume itself
 	sharedDir      = "/dev/shm"               // shared memory of the engines
 	modelsDir      = "/var/lib/hotseat/models"
 	tokenKey       = "token"            // key in the Secret of launchers that predate certificates
@@ -235,7 +236,7 @@ func (w *templateBuilder) addVolumes() {
 	w.addVolume(trustDir, true, corev1.Volume{Name: trustVolume, VolumeSource: corev1.VolumeSource{
 		Secret: &corev1.SecretVolumeSource{SecretName: w.secret, DefaultMode: &mode},
 	}})
-	w.addVolume(stateDir, false, corev1.Volume{Name: stateVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	w.addVolume(stateMount, false, corev1.Volume{Name: stateVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	w.addVolume(sharedDir, false, corev1.Volume{Name: sharedVolume, VolumeSource: corev1.VolumeSource{
 		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
 	}})

@@ -9,6 +9,12 @@ import (
 
 // defects are what was wrong with the launcher once, and what brings it back.
 var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Defect{
+	schedules.NewDefect("the engines in the records of a copied state folder are adopted",
+		"	case !early || o.isOther(root.PPID):\n", "	case o.isOther(root.PPID):\n",
+	),
+	schedules.NewDefect("a copied state folder keeps the mark of the first one's launcher",
+		"parts != nil && parts[1] == home {", "parts != nil {",
+	),
 	schedules.NewDefect("an undo deletes whoever has the id of the new one",
 		"if c != own && c.plan.CreatesIn() && c.plan.In == id {", "if c == nil {",
 		"	i := c.in\n	if i == nil || !c.s.isListed(i) {", "	i := c.s.instances[c.plan.In]\n	if i == nil {",

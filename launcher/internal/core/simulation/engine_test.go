@@ -32,7 +32,7 @@ func (r runner) Start(c process.Command) (supervisor.Tree, error) {
 	}
 	m.nextPID++
 	p := &proc{
-		m: m, pid: m.nextPID, name: c.Name, model: running.ServedNames[0], reads: running.Model, argv: c.Args, env: c.Env, port: running.Port,
+		m: m, pid: m.nextPID, name: c.Name, mark: r.l.mark, model: running.ServedNames[0], reads: running.Model, argv: c.Args, env: c.Env, port: running.Port,
 		need: map[string]uint64{}, done: make(chan struct{}), birth: time.Now(), since: time.Now(),
 	}
 	for _, index := range running.Devices {

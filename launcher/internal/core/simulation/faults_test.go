@@ -100,7 +100,8 @@ var acts = map[string]func(w *world, s step){
 		}
 		w.life.killAtCall(s.n, s.after)
 	},
-	"close": func(w *world, s step) { w.down = s; w.closeLauncher() },
+	"copy of the folder": func(w *world, _ step) { w.copyFolder() },
+	"close":              func(w *world, s step) { w.down = s; w.closeLauncher() },
 }
 
 // killAtCall has the launcher be killed at the n-th of its calls from now on.

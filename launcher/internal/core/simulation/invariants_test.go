@@ -36,6 +36,8 @@ const (
 	actedOnOnce          = "each key and each id is acted on once"
 	modelsStay           = "a model that an engine reads has a lease, and stays"
 	recoveryIsQuick      = "a recovery is quick"
+
+	launchersLeaveOthersAlone = "a launcher leaves the engines of another alone"
 )
 
 // check checks what must hold at every moment.

@@ -37,6 +37,7 @@ type life struct {
 	m      *machine
 	died   chan struct{}
 	state  *statedir.Dir
+	mark   string
 	sup    *supervisor.Supervisor
 	swaps  *swap.Coordinator
 	feed   *eventlog.Log
@@ -82,6 +83,10 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 	for _, saved := range readable(l, instances, supervisor.ReadSaved) {
 		memory.Add(saved)
 	}
+	var foreign []supervisor.SavedInstance
+	if l.mark, foreign = ownMark(l.state, l.m, &memory); len(foreign) > 0 {
+		w.m.wrong(launchersLeaveOthersAlone, "the launcher takes %s for another's", foreign[0].Facts.ID)
+	}
 	saved := l.saved()
 	memory.UnderWay = swap.UnderWay(saved)
 	if !l.state.New {
@@ -91,6 +96,7 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 	l.feed = eventlog.New(10_000, memory.Revision)
 	l.forker = newForker(l)
 	l.sup = supervisor.New(supervisor.Options{
+		Mark:    l.mark,
 		Engines: []engine.Engine{&simEngine{l, engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/vllm"}, SleepMode: engine.SleepModeAlways,
 		GPUs: gpu.Guard(gpus{l}, log), Processes: l.m, Runner: runner{l}, Forker: l.forker, Models: newModels(l), Gates: ports{l}, Logs: logs{}, Records: &records{l, "instance", instances},
 		Feed: l.feed, Turns: l.turns, ConfigDir: w.dir, Limits: limits, Budget: w.budget, Observer: supervisortest.Nobody{}, Logger: log,
@@ -101,6 +107,23 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 	})
 	l.recover(memory, saved)
 	return l
+}
+
+// ownMark is the mark of a launcher, which it keeps. It drops the records of other
+// launchers' engines, as package daemon does.
+func ownMark(state *statedir.Dir, m *machine, memory *supervisor.SavedState) (own string, foreign []supervisor.SavedInstance) {
+	mark, err := state.Mark(memory.Marks())
+	if err == nil {
+		err = state.KeepMark(mark)
+	}
+	if err != nil {
+		panic(err)
+	}
+	foreign, err = memory.DropForeign(supervisor.Owner{Mark: mark, Processes: m})
+	if err != nil {
+		panic(err)
+	}
+	return mark, foreign
 }
 
 // recoveryTime bounds a recovery: the API serves only after it.
@@ -140,7 +163,7 @@ func readable[T any](l *life, records *statedir.Records, read func(statedir.Foun
 				continue
 			}
 		}
-		if _, err := records.SetAside(f); err != nil {
+		if _, err := records.SetAside(f.Name, statedir.Broken); err != nil {
 			l.m.wrong(filesAreTrue, "cannot set a file aside: %v", err)
 		}
 		if len(l.w.damaged) == 0 {

@@ -2,9 +2,9 @@ package simulation
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/fnv"
+	"os"
 	"regexp"
 	"slices"
 	"sync"
@@ -105,6 +105,7 @@ type proc struct {
 	m     *machine
 	pid   int
 	name  string // of its instance
+	mark  string // of the launcher that started it
 	model string // that it serves: the name of the request that it was made for
 	reads string // where its model is
 	argv  []string
@@ -271,7 +272,7 @@ func (p *proc) reserve(share uint64) bool {
 	return true
 }
 
-var errNoProcess = errors.New("no such process")
+var errNoProcess = fmt.Errorf("no such process: %w", os.ErrNotExist)
 
 // The machine tells of its processes as /proc does.
 
@@ -324,5 +325,7 @@ func (m *machine) Environ(pid int) ([]string, error) {
 	}
 	return p.env, nil
 }
+
+func (m *machine) IsOwn(int) (bool, error) { return true, nil }
 
 func (m *machine) Output(int) (string, error) { return "", errNoProcess }

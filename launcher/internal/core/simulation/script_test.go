@@ -122,6 +122,7 @@ var kinds = []struct {
 	{"no descriptors", 2, (*drawing).lasts},
 	{"loads take long", 2, func(d *drawing, s *step) { d.lasts(s); s.n = 5 + d.n(90) }},
 	{"kill", 7, (*drawing).kill},
+	{"copy of the folder", 1, nil},
 	{"close", 2, func(d *drawing, s *step) { s.limit = d.between(time.Millisecond, 2*time.Second) }},
 }
 

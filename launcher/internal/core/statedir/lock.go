@@ -17,10 +17,13 @@ import (
 const lockFile = "lock"
 
 // folderLock is the exclusive right to a state folder. It lasts until close, or
-// until the process ends in whatever way.
+// until the process ends in whatever way. It is a lock on the file "lock", and one on the
+// folder itself, which stays where that file is removed. The open folder keeps its
+// identity from being given to another folder.
 type folderLock struct {
-	file *flock.Flock
-	dir  *os.File // locked too; nil where the filesystem locks no folders
+	file   *flock.Flock
+	folder *os.File
+	last   int // the process id in the lock file, of the holder before; 0: none
 }
 
 // LockedError says that another process holds the folder.
@@ -38,25 +41,29 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("cannot use the state folder %s: %s uses it; stop that, or choose another folder", e.Dir, holder)
 }
 
-// lockFolder locks the folder, which is made when it is missing, by a lock on the
-// file "lock" in it. It does not wait: the error is a *LockedError when another
-// process has the lock. Children do not inherit the lock.
-func lockFolder(dir string) (*folderLock, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot create the state folder: %w", err)
+// lockFolder locks the folder, which is created when it is missing. It does not wait: the
+// error is a *LockedError when another process has the lock, and a *FolderError for a
+// folder that is not this user's own. Children do not inherit the lock.
+func lockFolder(dir string) (_ *folderLock, err error) {
+	if err := Prepare(dir); err != nil {
+		return nil, err
 	}
 	path := filepath.Join(dir, lockFile)
-	l := &folderLock{file: flock.New(path, flock.SetPermissions(0o600))}
-	switch taken, err := l.file.TryLock(); {
-	case err != nil:
+	l := &folderLock{file: flock.New(path, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW))}
+	taken, err := l.file.TryLock()
+	if err != nil {
 		return nil, fmt.Errorf("cannot lock the state folder: %w", err)
-	case !taken:
-		content, _ := os.ReadFile(path)
-		pid, _ := strconv.Atoi(strings.TrimSpace(string(content)))
-		return nil, &LockedError{Dir: dir, PID: pid}
 	}
-	if err := l.lockDir(dir); err != nil {
-		return nil, errors.Join(err, l.close())
+	content, _ := os.ReadFile(path)
+	l.last, _ = strconv.Atoi(strings.TrimSpace(string(content)))
+	if !taken {
+		return nil, &LockedError{Dir: dir, PID: l.last}
+	}
+	if l.folder, err = os.Open(dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot lock the state folder: %w", err), l.file.Close())
+	}
+	if !l.lockItself() {
+		return nil, errors.Join(&LockedError{Dir: dir}, l.close())
 	}
 	notePID(path)
 	return l, nil
@@ -66,27 +73,19 @@ func lockFolder(dir string) (*folderLock, error) {
 // locks meanwhile.
 const cleanerTime = 5 * time.Second
 
-// lockDir locks the folder itself, with two effects. systemd-tmpfiles leaves a locked
-// folder alone, with all in it (tmpfiles.d(5)). And where something else has removed the
-// lock file of a launcher, no second launcher gets the folder.
-func (l *folderLock) lockDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("cannot lock the state folder: %w", err)
-	}
+// lockItself locks the folder itself, and returns false if another process has it locked.
+// systemd-tmpfiles leaves a locked folder alone, with all in it (tmpfiles.d(5)). A
+// filesystem that locks only files open for writing refuses the lock (NFS, flock(2)); that
+// counts as a lock.
+func (l *folderLock) lockItself() bool {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for began := time.Now(); ; <-tick.C {
-		switch err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-		case err == nil:
-			l.dir = dir
-			return nil
-		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EWOULDBLOCK) && time.Since(began) < cleanerTime:
-			continue
-		case errors.Is(err, unix.EWOULDBLOCK):
-			return errors.Join(&LockedError{Dir: path}, dir.Close())
-		default: // NFS, for one, locks no folders
-			return dir.Close()
+		err := unix.Flock(int(l.folder.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EWOULDBLOCK) && time.Since(began) < cleanerTime:
+		default:
+			return !errors.Is(err, unix.EWOULDBLOCK)
 		}
 	}
 }
@@ -96,7 +95,7 @@ func (l *folderLock) lockDir(path string) error {
 // the last holder's did; where it does not, no pid is better than that of the last
 // holder.
 func notePID(path string) {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	f, err := openOwn(path, os.O_WRONLY)
 	if err != nil {
 		return
 	}
@@ -108,11 +107,7 @@ func notePID(path string) {
 
 // close unlocks the folder. The lock file stays.
 func (l *folderLock) close() error {
-	err := l.file.Close()
-	if l.dir != nil {
-		err = errors.Join(err, l.dir.Close())
-	}
-	if err != nil {
+	if err := errors.Join(l.folder.Close(), l.file.Close()); err != nil {
 		return fmt.Errorf("cannot unlock the state folder: %w", err)
 	}
 	return nil

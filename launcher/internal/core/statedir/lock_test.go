@@ -174,4 +174,7 @@ func TestALockedFolderHasOneLauncherThoughItsLockFileWasRemoved(t *testing.T) {
 	require.ErrorAs(t, err, &locked)
 	assert.Equal(t, &LockedError{Dir: dir}, locked)
 	require.NoError(t, lock.close())
+	lock, err = lockFolder(dir)
+	require.NoError(t, err)
+	require.NoError(t, lock.close())
 }

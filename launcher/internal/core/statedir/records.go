@@ -21,7 +21,12 @@ const version = 1
 const (
 	current = ".json"    // the record
 	doubted = ".doubted" // the record is out of date: a later one could not be written
-	broken  = ".broken"  // a file that could not be read, kept for people
+)
+
+// The endings of files that are kept for people, see [Records.SetAside].
+const (
+	Broken  = ".broken"  // it could not be read
+	Foreign = ".foreign" // another launcher has the engine
 )
 
 // spare is the file that takes the place of another once it is whole. The two swap
@@ -51,10 +56,21 @@ func (r *Records) Dir() string { return r.dir }
 
 func (r *Records) path(name, end string) string { return filepath.Join(r.dir, name+end) }
 
+// check refuses a name that would make a path to another folder.
+func check(name string) error {
+	if name == "" || name != filepath.Base(name) || name == ".." {
+		return fmt.Errorf("cannot keep a record under the name %q: it is not the name of a file", name)
+	}
+	return nil
+}
+
 // Put writes the record of a name, anything that encoding/json can marshal, in the
 // place of the record before. On error, of a full disk for example, the record
 // before still stands.
 func (r *Records) Put(name string, record any) error {
+	if err := check(name); err != nil {
+		return err
+	}
 	text, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("cannot encode what is to be written to %s: %w", r.path(name, current), err)
@@ -96,7 +112,7 @@ func (r *Records) write(name string, text []byte) error {
 
 // writeOver writes a file from its beginning, in the blocks that it has.
 func writeOver(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	f, err := openOwn(path, os.O_WRONLY|os.O_CREATE)
 	if err != nil {
 		return err
 	}
@@ -120,6 +136,9 @@ func replace(whole, path string) error {
 // Doubt notes that the record of a name is out of date, since a later one could not
 // be written. It takes no room on a disk. Where there is no record it does nothing.
 func (r *Records) Doubt(name string) error {
+	if err := check(name); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.doubtful[name] = true
@@ -133,6 +152,9 @@ func (r *Records) Doubt(name string) error {
 // Remove removes the record of a name. It takes no room on a disk. Where there is
 // no record it does nothing.
 func (r *Records) Remove(name string) error {
+	if err := check(name); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.doubtful, name)
@@ -195,7 +217,7 @@ func (f *Found) read() error {
 }
 
 func readEnvelope(path string) (e envelope, err error) {
-	text, err := os.ReadFile(path)
+	text, err := readOwn(path)
 	if err != nil {
 		return e, err
 	}
@@ -208,18 +230,22 @@ func readEnvelope(path string) (e envelope, err error) {
 	return e, nil
 }
 
-// SetAside renames a file that cannot be read, so that it is kept for people and
-// not read again, and gives its new path.
-func (r *Records) SetAside(f Found) (kept string, err error) {
-	kept = r.path(f.Name, broken)
+// SetAside renames the file of a record to one that is kept for people and not read again,
+// with the ending [Broken] or [Foreign], and gives its new path.
+func (r *Records) SetAside(name, end string) (kept string, err error) {
+	kept = r.path(name, end)
 	for n := 2; ; n++ {
 		if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		kept = fmt.Sprintf("%s-%d", r.path(f.Name, broken), n)
+		kept = fmt.Sprintf("%s-%d", r.path(name, end), n)
 	}
-	if err := os.Rename(f.Path, kept); err != nil {
-		return f.Path, fmt.Errorf("cannot move %s aside: %w", f.Path, err)
+	err = os.Rename(r.path(name, current), kept)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = os.Rename(r.path(name, doubted), kept)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot move the record of %s aside: %w", name, err)
 	}
 	return kept, nil
 }

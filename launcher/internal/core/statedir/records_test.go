@@ -110,7 +110,7 @@ func TestADamagedFileCostsWhatItSaidAndIsKept(t *testing.T) {
 				require.Len(t, all, 2)
 				require.Error(t, all[0].Damage, n)
 				require.NoError(t, all[1].Damage)
-				kept, err := r.SetAside(all[0])
+				kept, err := r.SetAside(all[0].Name, Broken)
 				require.NoError(t, err)
 				assert.Equal(t, filepath.Join(r.dir, want), kept)
 				content, err := os.ReadFile(kept)

@@ -23,9 +23,10 @@ type Dir struct {
 	New bool
 }
 
-// Open locks a state folder, which it makes where there is none. The error is a
-// [*LockedError] where another process has it, and an [*OldFormError] for a folder
-// of an earlier version of this program, in which nothing is changed.
+// Open locks a state folder, which it creates where there is none. The error is a
+// [*FolderError] for a folder that is not this user's own, a [*LockedError] where another
+// process has it, and an [*OldFormError] for a folder of an earlier version of this
+// program, in which nothing is changed.
 func Open(path string) (*Dir, error) {
 	_, unused := os.Lstat(filepath.Join(path, lockFile))
 	lock, err := lockFolder(path)
@@ -38,6 +39,10 @@ func Open(path string) (*Dir, error) {
 	}
 	return d, nil
 }
+
+// LastPID is the id of the process that had the folder before, or had the folder that this
+// one was copied from; 0: it is not known.
+func (d *Dir) LastPID() int { return d.lock.last }
 
 // Close unlocks the folder.
 func (d *Dir) Close() error { return d.lock.close() }

@@ -224,7 +224,7 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 	}
 	i := &instance{
 		facts: facts{
-			ID: d.ID, Spec: redacted, Model: d.plan.Model, ServedNames: d.plan.ServedNames,
+			ID: d.ID, Mark: s.opts.Mark, Spec: redacted, Model: d.plan.Model, ServedNames: d.plan.ServedNames,
 			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: want.Bytes, MadeBy: want.SwapID,
 			Local: d.local, Compiles: d.compiles,
 		},

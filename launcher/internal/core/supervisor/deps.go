@@ -32,6 +32,8 @@ type Processes interface {
 	Resident(pid int) procfs.Resident
 	Arguments(pid int) []string
 	Environ(pid int) ([]string, error)
+	// IsOwn reports whether a process belongs to the launcher's user.
+	IsOwn(pid int) (bool, error)
 	// Output returns the path of the file that is the standard output of pid.
 	Output(pid int) (string, error)
 }

@@ -76,7 +76,7 @@ func (s *Supervisor) unrecordedInstance(tree process.Found) SavedInstance {
 	s.log.Error("found an engine without a record", "instance", tree.Name, "pids", tree.PIDs)
 	eng, now := s.opts.Engines[0], time.Now()
 	saved := SavedInstance{
-		Facts:  facts{ID: tree.Name, LogName: s.logOf(tree)},
+		Facts:  facts{ID: tree.Name, Mark: s.opts.Mark, LogName: s.logOf(tree)},
 		Engine: eng.Name(), State: launcher.Awake, Root: tree.Root, Created: now, Since: now, LastUsed: now, Doubted: true, Found: true,
 	}
 	roots := s.sessionLeaders(tree)

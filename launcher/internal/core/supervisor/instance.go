@@ -15,11 +15,13 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// facts are known of an instance from its creation on. They hold no secret, so clients
-// may see them and records may have them.
+// facts are known of an instance from its creation on. They hold no secret but the
+// launcher's marks, which clients do not see, so that records may have them.
 type facts struct {
 	ID          string                   `json:"id"`
-	Spec        launcherapi.InstanceSpec `json:"spec"` // redacted
+	Mark        string                   `json:"mark,omitempty"`         // of the launcher that has the instance; empty: an earlier release wrote the record
+	EarlierMark string                   `json:"earlier_mark,omitempty"` // that its processes carry; empty: Mark
+	Spec        launcherapi.InstanceSpec `json:"spec"`                   // redacted
 	Model       string                   `json:"model"`
 	ServedNames []string                 `json:"served_names"`
 	PublicHost  string                   `json:"public_host,omitempty"`

@@ -194,6 +194,9 @@ func pullAddress(plan *engine.Plan) string {
 	return uri
 }
 
+// LeaseHolder is leaseHolder.
+func (s *SavedInstance) LeaseHolder() string { return leaseHolder(s.Facts.ID) }
+
 // leaseHolder returns the name under which an instance has its lease.
 func leaseHolder(id string) string { return "instance " + id }
 

@@ -38,6 +38,8 @@ type Limits struct {
 
 // Options of a Supervisor. Every field is required unless its comment says otherwise.
 type Options struct {
+	Mark string // of this launcher, which its Runner finds processes by
+
 	Engines   []engine.Engine // each has a name; the first is the default
 	Program   []string        // argv before the engine's own arguments
 	SleepMode string          // engine.SleepModeAuto, …Always or …Never

@@ -4,8 +4,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"os"
 
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/spec/mtls"
 )
@@ -24,7 +24,7 @@ func (d *Daemon) openAccess() (api.Access, error) {
 		return nil, err
 	}
 	mode, exposed, err := token.Exposed()
-	if exposed && !inPod() {
+	if exposed && !statedir.InPod() {
 		d.log.Warn("EVERY USER OF THIS MACHINE CAN READ THE TOKEN; run chmod o-r",
 			"token_file", d.opts.TokenFile, "mode", fmt.Sprintf("%#o", mode))
 	}
@@ -52,8 +52,3 @@ func (d *Daemon) secure() error {
 	d.listener = tls.NewListener(d.listener, config)
 	return nil
 }
-
-// inPod says that this process runs in a Pod of Kubernetes, whose files only the
-// launcher and its engines can read
-// (https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables).
-func inPod() bool { return os.Getenv("KUBERNETES_SERVICE_HOST") != "" }

@@ -4,8 +4,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -111,6 +109,8 @@ type Daemon struct {
 	compiled *compiled.Cache  // nil: engines keep what they compile where they like
 	metrics  *metrics.Metrics
 	feed     *eventlog.Log
+	mark     string
+	keepMark func() // writes the mark into the state folder, where it is missing
 	state    supervisor.SavedState
 	saved    []swap.Saved
 }
@@ -147,6 +147,13 @@ func (d *Daemon) open() error {
 		return fmt.Errorf("--gpus %s: %w", d.opts.GPUs, err)
 	}
 	d.later(gpus.Close)
+	written, err := d.openState(state)
+	if err != nil {
+		return err
+	}
+	if err := d.openMark(state, written.instances); err != nil {
+		return err
+	}
 	host, err := d.openHost()
 	if err != nil {
 		return err
@@ -155,10 +162,6 @@ func (d *Daemon) open() error {
 		return err
 	}
 	if err := d.openModels(host); err != nil {
-		return err
-	}
-	written, err := d.openState(state)
-	if err != nil {
 		return err
 	}
 	d.openCompiled(gpus)
@@ -196,8 +199,7 @@ func (d *Daemon) openLogs() (err error) {
 }
 
 func (d *Daemon) openHost() (*process.Host, error) {
-	mark := markOf(d.opts.StateDir)
-	groups, err := cgroup.Open(cgroup.Options{Mode: cgroup.Mode(d.opts.Cgroups), Name: "hotseat-" + mark, Logger: d.log})
+	groups, err := cgroup.Open(cgroup.Options{Mode: cgroup.Mode(d.opts.Cgroups), Name: "hotseat-" + digest(d.mark), Logger: d.log})
 	if err != nil {
 		return nil, fmt.Errorf("--cgroups %s: %w", d.opts.Cgroups, err)
 	}
@@ -207,20 +209,13 @@ func (d *Daemon) openHost() (*process.Host, error) {
 		wait = recordWait
 	}
 	host, err := process.NewHost(process.Options{
-		Mark: mark, Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), RecordWait: wait, ScratchDir: filepath.Join(d.opts.StateDir, runFolder), SharedDir: filepath.Join(d.opts.StateDir, sharedFolder), Logger: d.log,
+		Mark: d.mark, Earlier: d.state.Earlier(), Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), RecordWait: wait, ScratchDir: filepath.Join(d.opts.StateDir, runFolder), SharedDir: filepath.Join(d.opts.StateDir, sharedFolder), Logger: d.log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	d.later(host.Close)
 	return host, nil
-}
-
-// markOf is the mark of the launcher that uses a state folder: the same after a
-// restart, and different for another folder.
-func markOf(stateDir string) string {
-	sum := sha256.Sum256([]byte(stateDir))
-	return hex.EncodeToString(sum[:6])
 }
 
 func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) {
@@ -252,6 +247,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		m.WatchModels(d.keeper.List)
 	}
 	d.sup = supervisor.New(supervisor.Options{
+		Mark:    d.mark,
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
@@ -340,6 +336,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 }
 
 func (d *Daemon) prune() {
+	d.keepMark()
 	removed, err := d.logs.Prune(d.sup.LogsInUse)
 	if err != nil {
 		d.log.Warn("cannot remove old logs", "error", err)

@@ -18,8 +18,12 @@ func (d *Daemon) openModels(host *process.Host) (err error) {
 	if o.ModelStore == "" {
 		return nil
 	}
-	if d.models, err = modelstore.NewUser(o.ModelStore, "the launcher of "+cmp.Or(o.ModelUser, o.StateDir)); err != nil {
+	name := cmp.Or(o.ModelUser, fmt.Sprintf("%s (%s)", o.StateDir, digest(d.mark))) // two launchers may have folders at one path
+	if d.models, err = modelstore.NewUser(o.ModelStore, "the launcher of "+name); err != nil {
 		return fmt.Errorf("--model-store %s: %w", o.ModelStore, err)
+	}
+	if o.ModelUser == "" {
+		d.takeOverLeases()
 	}
 	fetches := &fetches{host: host, dir: o.ModelStore, memory: o.ModelFetchMemory, logger: d.log}
 	d.keeper, err = keeper.New(keeper.Options{
@@ -54,6 +58,18 @@ func (d *Daemon) keepLeases() (stop func() error) {
 		case <-time.After(leasesEnd):
 			return fmt.Errorf("the model store %s does not answer: its leases are still being renewed", d.opts.ModelStore)
 		}
+	}
+}
+
+// takeOverLeases takes over the leases of engines that an earlier release started, which
+// named this launcher by its state folder alone.
+func (d *Daemon) takeOverLeases() {
+	early := map[string]bool{}
+	for _, saved := range d.state.Instances {
+		early[saved.LeaseHolder()] = saved.Facts.EarlierMark != ""
+	}
+	if err := d.models.TakeOver("the launcher of "+d.opts.StateDir, func(holder string) bool { return early[holder] }); err != nil {
+		d.log.Error("the models of some instances may be removed although they are in use", "error", err)
 	}
 }
 

@@ -54,7 +54,7 @@ func readable[T any](d *Daemon, records *statedir.Records, all []statedir.Found,
 			out = append(out, record)
 			continue
 		}
-		kept, err := records.SetAside(f)
+		kept, err := records.SetAside(f.Name, statedir.Broken)
 		if err != nil {
 			d.log.Error("cannot move a damaged file aside", "error", err)
 		}

@@ -206,6 +206,12 @@ func TestTheStateFolder(t *testing.T) {
 		require.Contains(t, look(file).Remedy, "--state-dir")
 		require.Equal(t, Fail, look(filepath.Join(file, "below")).Status)
 	})
+	t.Run("that serve refuses is a failure", func(t *testing.T) {
+		dir := t.TempDir()
+		require.NoError(t, os.Chmod(dir, 0o777))
+		require.Equal(t, Fail, look(dir).Status)
+		require.Contains(t, look(dir).Finding, "others may write to it")
+	})
 	t.Run("that cannot be written is a failure", func(t *testing.T) {
 		require.Equal(t, Fail, look("/proc/self").Status, "a file system that nobody can write to")
 	})

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 )
 
 // leastDisk is room for logs.
@@ -18,6 +19,9 @@ const leastDisk = 1 << 30
 
 // checkStateFolder tries to write where the state folder is or would be made.
 func checkStateFolder(_ context.Context, e *examination) []Result {
+	if wrong, ok := errors.AsType[*statedir.FolderError](statedir.Check(e.StateDir)); ok {
+		return one(Result{Name: "state folder", Status: Fail, Finding: wrong.Error()}) // it says what to do
+	}
 	dir, missing, err := existing(e.StateDir)
 	if err == nil {
 		err = tryWriting(dir, missing)

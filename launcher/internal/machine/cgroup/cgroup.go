@@ -20,6 +20,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Mode says how groups are kept.
@@ -181,17 +183,23 @@ func (m *Manager) Group(name string) *Group {
 	return &Group{name: name, path: path.Join(m.driver.base(), folderPrefix+name), driver: m.driver}
 }
 
-// GroupOf is the group of the instance that the process is in, also when an
-// earlier launcher with the same Name kept it below another parent. For a
-// process that is in no such group it is Group(name).
+// GroupOf is the group of the instance that the process is in, also when an earlier
+// launcher kept it below another parent, or an earlier release in a folder of another
+// name. For a process that is in no such group it is Group(name).
 func (m *Manager) GroupOf(name string, pid int) *Group {
 	g := m.Group(name)
 	where, err := m.driver.groupOf(pid)
-	suffix := path.Join("/", path.Base(m.driver.base()), path.Base(g.path))
-	if err == nil && strings.HasSuffix(where, suffix) {
+	if err == nil && path.Base(where) == path.Base(g.path) && kind(path.Dir(where)) == kind(m.driver.base()) {
 		g.path = where
 	}
 	return g
+}
+
+// kind is the name of a launcher's folder without what tells one launcher from another:
+// hotseat of hotseat-MARK.
+func kind(folder string) string {
+	kind, _, _ := strings.Cut(path.Base(folder), "-")
+	return kind
 }
 
 // List names the instances that have a group in the launcher's folder.
@@ -309,13 +317,19 @@ func (g *Group) OOMKills() (n uint64, ok bool) {
 	return g.driver.oomKills(g.path)
 }
 
-// Remove waits until the group is empty, and removes it. If ctx ends before that, Remove
-// returns the context's error. A group that is gone is no error.
+// Remove waits until the group is empty, and removes it; the folder that an earlier release
+// kept it in too, once nothing is in that. If ctx ends before that, Remove returns the
+// context's error. A group that is gone is no error.
 func (g *Group) Remove(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.driver.remove(ctx, g.path); err != nil {
 		return fmt.Errorf("cannot remove group %q: %w", g.name, err)
+	}
+	if folder := path.Dir(g.path); folder != g.driver.base() && kind(folder) == kind(g.driver.base()) {
+		for _, dir := range g.driver.dirs(folder) {
+			_ = unix.Rmdir(dir) // others may be in it
+		}
 	}
 	return nil
 }

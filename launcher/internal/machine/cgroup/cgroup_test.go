@@ -322,6 +322,40 @@ func TestAGroupBelowAnotherParentIsFoundByItsProcess(t *testing.T) {
 	}
 }
 
+// An earlier release kept the groups in a folder of another name.
+func TestGroupOfAnEarlierReleaseIsFoundAndRemovedWithItsFolder(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			m := open(t, mode)
+			earlier := path.Join(path.Dir(m.driver.base()), fmt.Sprintf("hotseat-earlier-%d", os.Getpid()))
+			other := strings.Replace(earlier, "hotseat", "other", 1)
+			var groups []*Group
+			for _, folder := range []string{path.Join(earlier, "i-a"), path.Join(earlier, "i-b"), path.Join(other, "i-a")} {
+				groups = append(groups, &Group{name: "a", path: folder, driver: m.driver})
+				_, err := m.driver.create(folder)
+				require.NoError(t, err)
+			}
+			a, b, elsewhere := start(t, groups[0], "wait"), start(t, groups[1], "wait"), start(t, groups[2], "wait")
+			require.Equal(t, m.Group("a").path, m.GroupOf("a", elsewhere).path, "not that of another program")
+			for name, pid := range map[string]int{"a": a, "b": b} {
+				g := m.GroupOf(name, pid)
+				require.Equal(t, path.Join(earlier, "i-"+name), g.path)
+				require.DirExists(t, directory(m, earlier))
+				require.NoError(t, g.Kill())
+				reap(t, pid)
+				require.NoError(t, g.Remove(t.Context()))
+				require.NoDirExists(t, directory(m, g.path))
+			}
+			require.NoDirExists(t, directory(m, earlier))
+			require.NoError(t, groups[2].Kill())
+			reap(t, elsewhere)
+			require.NoError(t, groups[2].Remove(t.Context()))
+			require.DirExists(t, directory(m, other), "it is not the launcher's")
+			require.NoError(t, m.driver.remove(t.Context(), other))
+		})
+	}
+}
+
 func TestDeathsForWantOfMemoryAreCounted(t *testing.T) {
 	m := open(t, V1)
 	d := m.driver.(*v1)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,8 @@ import (
 // census assigns each living process of the machine to at most one instance. The links
 // count in this order: control group, session, parent, and last the marks in the
 // environment. So a process that one instance forked for another belongs to the other.
+// Marks count in processes of the launcher's own user alone: another user can write them
+// into the environment of a process.
 type census struct {
 	living   map[int]procfs.Stat // without this process and its ancestors
 	owner    map[int]string      // instance by process
@@ -26,7 +29,10 @@ type census struct {
 	// That process may have belonged to a tree, and may have forked another process
 	// that was not listed.
 	blurred bool
-	err     error // why a part could not be read; processes may be missing then
+	// hidden is true if a process of the launcher's own user was in the middle of execve(2),
+	// and showed no environment. It may belong to a tree.
+	hidden bool
+	err    error // why a part could not be read; processes may be missing then
 }
 
 // census looks at all of /proc, but reads the environment only of processes
@@ -158,18 +164,18 @@ func (h *Host) byMark(c *census, since uint64) error {
 		if c.owner[pid] != "" || stat.StartTime < since {
 			continue
 		}
-		env, err := procfs.Environ(pid)
+		env, err := c.environ(pid)
 		if err != nil {
 			return fmt.Errorf("cannot read the environment of process %d: %w", pid, err)
 		}
-		if len(env) == 0 && !alive(pid) {
-			c.blurred = true
-		}
-		if !slices.Contains(env, launcherMark+h.opts.Mark) {
-			continue
-		}
-		for _, variable := range env {
-			if name, ok := strings.CutPrefix(variable, instanceMark); ok && name != "" {
+		if name := h.marked(env, stat); name != "" {
+			own, err := procfs.BelongsTo(pid, os.Geteuid())
+			switch {
+			case errors.Is(err, os.ErrNotExist):
+				c.blurred = true
+			case err != nil:
+				return err
+			case own:
 				c.own(pid, name)
 			}
 		}
@@ -177,9 +183,52 @@ func (h *Host) byMark(c *census, since uint64) error {
 	return nil
 }
 
-func alive(pid int) bool {
-	stat, err := procfs.Read(pid)
-	return err == nil && stat.Alive()
+// marked returns the name of the tree that the marks of a process name; empty: they are
+// not those of a tree of this launcher.
+func (h *Host) marked(env []string, stat procfs.Stat) string {
+	for _, variable := range env {
+		name, ok := strings.CutPrefix(variable, instanceMark)
+		if !ok || !names.MatchString(name) {
+			continue
+		}
+		tree, early := h.opts.Earlier[name]
+		early = early && (tree.Root.PID == 0 || tree.Root.PID == stat.Session) && slices.Contains(env, launcherMark+tree.Mark)
+		if early || slices.Contains(env, launcherMark+h.opts.Mark) {
+			return name
+		}
+	}
+	return ""
+}
+
+// Mark returns the launcher's mark in an environment; empty: there is none.
+func Mark(env []string) string {
+	for _, variable := range env {
+		if mark, ok := strings.CutPrefix(variable, launcherMark); ok {
+			return mark
+		}
+	}
+	return ""
+}
+
+// environ reads the environment of a process, and notes why it is empty.
+func (c *census) environ(pid int) (env []string, err error) {
+	for range 2 { // the second time, the process may have come out of execve(2)
+		if env, err = procfs.Environ(pid); err != nil || len(env) > 0 {
+			return env, err
+		}
+		stat, err := procfs.Read(pid)
+		if err != nil || !stat.Alive() {
+			c.blurred = true
+			return nil, nil //nolint:nilerr // it has ended
+		}
+		var folder unix.Stat_t
+		_ = unix.Stat(fmt.Sprintf("/proc/%d", pid), &folder) // if the process has ended by now, it does not matter what this says
+		if stat.Exec && int(folder.Uid) == os.Geteuid() {
+			c.hidden = true
+			return nil, nil
+		}
+	}
+	return nil, nil
 }
 
 // spread gives the sessions and children of owned processes to their owner.
@@ -209,6 +258,9 @@ func (h *Host) Owners() (map[int]string, error) {
 	return c.owner, c.err
 }
 
+// findTime bounds how long Find waits for processes that are in the middle of execve(2).
+const findTime = time.Second
+
 // Found is a process tree that carries this launcher's mark.
 type Found struct {
 	Name string
@@ -219,9 +271,13 @@ type Found struct {
 // Find returns every process tree that carries this launcher's mark, in its environment
 // or by its control group, sorted by name. The root of a tree is its oldest session
 // leader whose parent is not in the tree. If the leader of a session in the tree has
-// ended, the tree has lost its root.
+// ended, the tree has lost its root. Find looks again for at most findTime while processes
+// are in the middle of execve(2).
 func (h *Host) Find() ([]Found, error) {
 	c := h.census(0)
+	for until := time.Now().Add(findTime); c.err == nil && c.hidden && time.Now().Before(until); {
+		c = h.census(0)
+	}
 	if c.err != nil {
 		return nil, c.err
 	}

@@ -30,8 +30,10 @@ var ErrClosed = errors.New("the process host is closed")
 
 // Options of a Host.
 type Options struct {
-	// Mark names this launcher: unique on the machine, the same after a restart.
+	// Mark names this launcher: nobody can guess it, and it is the same after a restart.
 	Mark string
+	// Earlier are the trees, by name, that an earlier release of the launcher started.
+	Earlier map[string]EarlierTree
 	// Cgroups keeps the groups of instances; the caller closes it after the Host.
 	Cgroups *cgroup.Manager
 	// ExitDir is the folder where `launcher init` records exits, and where the
@@ -51,6 +53,14 @@ type Options struct {
 	// Logger logs failures in the background: strays that cannot be reaped, and folders
 	// of ended trees that cannot be removed.
 	Logger *slog.Logger
+}
+
+// EarlierTree is a tree whose processes carry the mark of an earlier release. Others can
+// guess that mark: it counts in the session of the root alone, or anywhere if the id of the
+// root is not known.
+type EarlierTree struct {
+	Root ID
+	Mark string
 }
 
 // Host runs the process trees of one launcher.
@@ -74,7 +84,7 @@ type Host struct {
 // not reap children that other code started with os/exec in the launcher's own session.
 // Children inherit no descriptors beyond the first three.
 func NewHost(opts Options) (*Host, error) {
-	if !validName(opts.Mark) {
+	if !names.MatchString(opts.Mark) {
 		return nil, fmt.Errorf("cannot make a process host: invalid mark %q", opts.Mark)
 	}
 	h := &Host{opts: opts, processes: map[string]*Process{}}
@@ -185,7 +195,7 @@ func (h *Host) Run(ctx context.Context, path string, args ...string) ([]byte, er
 
 // reserve keeps a name for a process that is being started or adopted.
 func (h *Host) reserve(name string) error {
-	if !validName(name) {
+	if !names.MatchString(name) {
 		return fmt.Errorf("invalid name %q", name)
 	}
 	h.mu.Lock()

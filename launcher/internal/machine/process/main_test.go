@@ -45,6 +45,7 @@ type host struct {
 	mode    cgroup.Mode
 	mark    string
 	exitDir string
+	earlier map[string]process.EarlierTree
 
 	scratchDir string
 	sharedDir  string
@@ -99,7 +100,7 @@ func (h *host) open() (err error) {
 		return err
 	}
 	h.Host, err = process.NewHost(process.Options{
-		Mark: h.mark, Cgroups: h.groups, ExitDir: h.exitDir, RecordWait: h.recordWait, ScratchDir: h.scratchDir, SharedDir: h.sharedDir, Logger: logger,
+		Mark: h.mark, Earlier: h.earlier, Cgroups: h.groups, ExitDir: h.exitDir, RecordWait: h.recordWait, ScratchDir: h.scratchDir, SharedDir: h.sharedDir, Logger: logger,
 	})
 	return err
 }

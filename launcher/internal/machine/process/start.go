@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime"
-	"strings"
 	"syscall"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
@@ -13,7 +13,7 @@ import (
 
 // Command is a program to start, as the root of a tree.
 type Command struct {
-	Name   string   // of the instance, unique among those of this launcher; no slash, at most 200 bytes
+	Name   string   // of the instance, unique among those of this launcher; see names
 	Path   string   // of the program, with a slash
 	Args   []string // argv, from argv[0]
 	Env    []string // the whole environment, KEY=VALUE; the marks are added
@@ -25,9 +25,10 @@ type Command struct {
 	Scratch string
 }
 
-func validName(name string) bool {
-	return name != "" && name != "." && name != ".." && len(name) <= 200 && !strings.ContainsAny(name, "/\n\x00")
-}
+// names are those that trees may have: letters, digits, '.', '_' and '-', of which the
+// first is a letter or a digit; before them HelperPrefix, for a helper. Names become parts
+// of paths, and anybody can write any name into the environment of a process.
+var names = regexp.MustCompile(`^` + HelperPrefix + `?[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // Start starts a process in a session and a control group of its own, with the
 // marks HOTSEAT_INSTANCE (the name) and HOTSEAT_LAUNCHER in its environment. It

@@ -189,8 +189,9 @@ func killing(ctx context.Context) (context.Context, context.CancelFunc) {
 // killTree kills until no process of the tree is left. It kills the group in one step
 // if the kernel can, and processes outside of it one by one, parents before their
 // children. A process with a pending SIGKILL forks no more, and the next census finds
-// its earlier children. After a blurred census that finds no process, killTree takes
-// another. c is the first census, which the caller has just taken.
+// its earlier children. After a census that is blurred, or that a process was hidden
+// from, and that finds no process, killTree takes another. c is the first census, which
+// the caller has just taken.
 func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, since uint64, c *census) error {
 	for looks := 0; looks < 2; c = h.census(since) {
 		if err := group.Kill(); err != nil {
@@ -201,7 +202,7 @@ func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, s
 		}
 		seen := c.of(name)
 		if len(seen) == 0 {
-			if !c.blurred {
+			if !c.blurred && !c.hidden {
 				return nil
 			}
 			looks++

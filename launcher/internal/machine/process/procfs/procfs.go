@@ -21,7 +21,14 @@ type Stat struct {
 	Session   int    // field 6
 	Threads   int    // field 20
 	StartTime uint64 // field 22, in clock ticks since boot
+	// Exec: the process is in the middle of execve(2), so that it shows no environment:
+	// it is no thread of the kernel, and has no end of its environment (field 51). Other
+	// users' processes, and all of gVisor's, never show that end.
+	Exec bool
 }
+
+// kernelThread is the flag PF_KTHREAD of field 9, see the kernel's include/linux/sched.h.
+const kernelThread = 0x00200000
 
 // Alive is false for a process that only waits to be reaped. A process whose first
 // thread has ended while others run is alive.
@@ -116,7 +123,7 @@ func parse(line []byte) (Stat, error) {
 	if len(fields) < 20 {
 		return Stat{}, fmt.Errorf("cannot read stat line %q", line)
 	}
-	s := Stat{State: fields[0][0]}
+	s, flags := Stat{State: fields[0][0]}, 0
 	var err error
 	for _, number := range []struct {
 		text string
@@ -126,6 +133,7 @@ func parse(line []byte) (Stat, error) {
 		{fields[4-3], &s.PPID},
 		{fields[6-3], &s.Session},
 		{fields[20-3], &s.Threads},
+		{fields[9-3], &flags},
 	} {
 		if *number.into, err = strconv.Atoi(number.text); err != nil {
 			return Stat{}, fmt.Errorf("cannot read stat line %q: %w", line, err)
@@ -134,6 +142,7 @@ func parse(line []byte) (Stat, error) {
 	if s.StartTime, err = strconv.ParseUint(fields[22-3], 10, 64); err != nil {
 		return Stat{}, fmt.Errorf("cannot read stat line %q: %w", line, err)
 	}
+	s.Exec = flags&kernelThread == 0 && len(fields) > 51-3 && fields[51-3] == "0"
 	return s, nil
 }
 
@@ -160,6 +169,21 @@ func Environ(pid int) ([]string, error) {
 		return nil, nil
 	}
 	return strings.Split(string(text), "\x00"), nil
+}
+
+// BelongsTo reports whether a process acts for a user alone: as its real, effective and
+// saved user, see credentials(7). os.ErrNotExist: there is no such process.
+func BelongsTo(pid, user int) (bool, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false, gone(err)
+	}
+	_, line, _ := bytes.Cut(text, []byte("\nUid:"))
+	var found, effective, saved int
+	if _, err := fmt.Sscan(string(line), &found, &effective, &saved); err != nil {
+		return false, fmt.Errorf("cannot read the user of process %d: %w", pid, err)
+	}
+	return found == user && effective == user && saved == user, nil
 }
 
 // Children are the processes, zombies too, whose parent is this process. One

@@ -26,5 +26,8 @@ func (Table) Arguments(pid int) []string { return Arguments(pid) }
 // Environ is [Environ].
 func (Table) Environ(pid int) ([]string, error) { return Environ(pid) }
 
+// IsOwn reports whether a process belongs to this process's user, see [BelongsTo].
+func (Table) IsOwn(pid int) (bool, error) { return BelongsTo(pid, os.Geteuid()) }
+
 // Output is the path of the file that a process writes its standard output to.
 func (Table) Output(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/fd/1", pid)) }
