@@ -140,14 +140,19 @@ func (w *world) gotThere(state launcher.State, p *proc) bool {
 	case launcher.Starting:
 		return p.ready && p.alive() // one that has ended is held to what is listed of it
 	case launcher.FallingAsleep:
-		return p.level > 0 && settled
+		return p.level > 0 && settled && !p.unreadable()
 	case launcher.Waking:
 		return p.level == 0
 	case launcher.Stopping:
-		return !p.alive() && len(p.held) == 0 && !w.m.ever["no descriptors"]
+		return !p.alive() && len(p.held) == 0 && !w.m.ever["no descriptors"] && !p.unreadable()
 	case launcher.Awake, launcher.Sleeping, launcher.Stopped, launcher.Failed:
 	}
 	return false
+}
+
+// unreadable says whether the driver does not tell what a process holds. The lock is held.
+func (p *proc) unreadable() bool {
+	return slices.ContainsFunc(p.gpus, func(uuid string) bool { return time.Now().Before(p.m.silent[uuid]) })
 }
 
 // checkWaiting checks that a swap that waits has something to wait for: an instance
