@@ -47,11 +47,12 @@ func (s *Supervisor) sampleAsleep(i *instance, op *operation) (before memorySamp
 }
 
 // moreThan returns an error if the instance holds clearly more device memory than before.
-// It compares all used memory of a GPU whose driver does not list the instance's processes.
+// It compares all used memory of a GPU whose driver did not list the instance's processes
+// both times.
 func (now memorySample) moreThan(before memorySample) error {
 	for _, uuid := range slices.Sorted(maps.Keys(now.used)) {
 		was, is := before.held[uuid], now.held[uuid]
-		if was == 0 && is == 0 {
+		if was == 0 || is == 0 {
 			is = now.used[uuid]
 			var measured bool
 			if was, measured = before.used[uuid]; !measured {

@@ -136,3 +136,13 @@ func TestSwapNeedsOnlyTheMemoryThatASleeperLacks(t *testing.T) {
 		assert.Zero(t, time.Since(began))
 	})
 }
+
+func TestFailedWakeIsMeasuredByTheGPUIfTheDriverListsNoProcessAnyMore(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.asleepWith("a", 1)
+		failsAwakeInPart(r, 40)
+		wake := r.engine.wake
+		r.engine.wake = func(ctx context.Context) error { r.gpus.blind = true; return wake(ctx) }
+		assert.Equal(t, "failed", r.failsToWake().State)
+	})
+}

@@ -42,7 +42,7 @@ func goAsk(t *testing.T, client *http.Client, method, url, origin string) <-chan
 }
 
 func TestPreflightWaitsForTheEngineAsItsRequestDoes(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a loopback bind does not wait
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	target := listener.Addr().String()
 	require.NoError(t, listener.Close()) // the engine is starting
@@ -51,7 +51,7 @@ func TestPreflightWaitsForTheEngineAsItsRequestDoes(t *testing.T) {
 	got := goAsk(t, client, http.MethodOptions, p.url("/v1/chat/completions"), page)
 	eventually(t, func() bool { return p.Held() == 1 })
 
-	listener, err = net.Listen("tcp", target) //nolint:noctx // likewise
+	listener, err = net.Listen("tcp", target)
 	require.NoError(t, err)
 	engine := httptest.NewUnstartedServer(allowing("*"))
 	require.NoError(t, engine.Listener.Close())

@@ -57,9 +57,9 @@ func (p *Proxy) newReverseProxy(errorLog *log.Logger) *httputil.ReverseProxy {
 		FlushInterval: -1,
 		BufferPool:    &buffers,
 		ErrorHandler:  p.engineError,
+		ErrorLog:      errorLog,
 
 		ModifyResponse: p.noteAllowed,
-		ErrorLog:       errorLog,
 	}
 }
 
