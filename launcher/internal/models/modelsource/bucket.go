@@ -229,6 +229,21 @@ func (o *object) isDated(h http.Header) bool {
 	return err == nil && v.old && modified.Equal(o.time.Truncate(time.Second))
 }
 
+// beginsElsewhere reports whether a server cannot begin where it was asked to. Some libraries
+// refuse the whole object that it sends then.
+func (c *call) beginsElsewhere() bool {
+	status := c.last().status
+	return status == http.StatusRequestedRangeNotSatisfiable || status == http.StatusOK
+}
+
+// openError returns the error for an object that cannot be opened.
+func (c *call) openError(ctx context.Context, err error) error {
+	if code := gcerrors.Code(err); code == gcerrors.FailedPrecondition || code == gcerrors.NotFound || c.last().status == http.StatusPreconditionFailed {
+		return ErrChanged
+	}
+	return c.error(ctx, err)
+}
+
 func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	ctx, call := newCall(ctx, s.store.remedy)
 	o := s.objects[n]
@@ -241,17 +256,11 @@ func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error)
 			return nil
 		}})
 	})
+	if err != nil && offset > 0 && call.beginsElsewhere() {
+		return s.open(ctx, n, 0)
+	}
 	if err != nil {
-		switch call.last().status {
-		case http.StatusRequestedRangeNotSatisfiable, http.StatusOK: // the server cannot begin there, and some libraries refuse what it sends
-			if offset > 0 {
-				return s.open(ctx, n, 0)
-			}
-		}
-		if code := gcerrors.Code(err); code == gcerrors.FailedPrecondition || code == gcerrors.NotFound || call.last().status == http.StatusPreconditionFailed {
-			return nil, ErrChanged
-		}
-		return nil, call.error(ctx, err)
+		return nil, call.openError(ctx, err)
 	}
 	stream := &Stream{ReadCloser: reading{r, ctx, call}, Offset: offset, Size: r.Size()}
 	answer := call.last()
