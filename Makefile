@@ -102,10 +102,14 @@ $(BIN)/enginesim:
 run: $(BIN)/launcher $(if $(filter vllm-cpu,$(ENGINE)),,$(BIN)/enginesim) ## start the launcher, walk through create, chat and swap, stay up (ENGINE=vllm-cpu: real vLLM; TOUR=only: end after the walk)
 	@ENGINE='$(ENGINE)' TOUR='$(TOUR)' BIN='$(BIN)' bash examples/tour.sh
 
+# Tests that drive built programs: `go test` does not know that their results depend on
+# these, and would repeat earlier ones. The race detector does not see into the programs.
+DRIVING := test/e2e test/guide test/conformance deploy/images
+
 .PHONY: test
 test: ## all tests but those with real vLLM or Kubernetes (-race, but for those that drive built programs)
-	$(GOTEST) -race -timeout 14m $$(go list ./... | grep -v '/test/e2e$$')
-	$(GOTEST) -timeout 14m -parallel 4 ./test/e2e
+	$(GOTEST) -race -timeout 14m $$(go list ./... | grep -vE '/($(subst $(space),|,$(DRIVING)))$$')
+	$(GOTEST) -count=1 -timeout 14m -parallel 4 $(addprefix ./,$(DRIVING))
 	$(GOTEST) -run 'NoSchedule|NoComposed|AnUndisturbed' ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
 
 .PHONY: test-sim
@@ -126,11 +130,11 @@ vllm-cpu: ## set real vLLM up for this machine without a GPU, in the cache folde
 
 .PHONY: test-vllm
 test-vllm: vllm-cpu ## one life of an instance of real vLLM, by exec and by fork (VLLM=0.32.0: with that release)
-	$(GOTEST) -count=1 -timeout 20m -tags vllm -run '^TestARelease$$' ./test/vllm
+	$(GOTEST) -count=1 -parallel 2 -timeout 20m -tags vllm -run '^TestARelease$$' ./test/vllm
 
 .PHONY: test-vllm-long
 test-vllm-long: build vllm-cpu ## all tests with real vLLM, that one too (VLLM=0.32.0: with that release, less what is recorded of the locked one)
-	$(GOTEST) -count=1 -p 1 -timeout 40m -tags vllm -run "^TestARelease\$$|$$(bash test/ci/long.sh pattern vllm)" $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engines/engine/...)
+	$(GOTEST) -count=1 -p 1 -parallel 2 -timeout 40m -tags vllm -run "^TestARelease\$$|$$(bash test/ci/long.sh pattern vllm)" $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engines/engine/...)
 
 .PHONY: test-vllm-matrix
 test-vllm-matrix: ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.18.1", KEEP=1)

@@ -127,11 +127,13 @@ func notAllowed(from State, event Event) error {
 	}
 	remedy := "delete it and create it again"
 	switch from {
+	case Stopped, Failed:
+		remedy = "swap to it, which starts it again, or delete it"
 	case Starting, Waking:
 		remedy = "wait until it is awake, or delete it"
 	case FallingAsleep:
 		remedy = "wait until it is asleep"
-	case Awake, Sleeping, Stopping, Stopped, Failed:
+	case Awake, Sleeping, Stopping:
 	}
 	return Conflictf("cannot %s: the instance is %s; %s", verb, strings.ReplaceAll(string(from), "_", " "), remedy)
 }

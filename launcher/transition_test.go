@@ -94,11 +94,11 @@ func TestRefusedVerbSaysWhatToDo(t *testing.T) {
 		state State
 		event Event
 	}{
-		"cannot sleep: the instance is starting; wait until it is awake, or delete it": {Starting, EventSleepAsked},
-		"cannot sleep: the instance is waking; wait until it is awake, or delete it":   {Waking, EventSleepAsked},
-		"cannot wake: the instance is falling asleep; wait until it is asleep":         {FallingAsleep, EventWakeAsked},
-		"cannot wake: the instance is failed; delete it and create it again":           {Failed, EventWakeAsked},
-		"the event slept is not allowed while the instance is stopped":                 {Stopped, EventSlept},
+		"cannot sleep: the instance is starting; wait until it is awake, or delete it":         {Starting, EventSleepAsked},
+		"cannot sleep: the instance is waking; wait until it is awake, or delete it":           {Waking, EventSleepAsked},
+		"cannot wake: the instance is falling asleep; wait until it is asleep":                 {FallingAsleep, EventWakeAsked},
+		"cannot wake: the instance is failed; swap to it, which starts it again, or delete it": {Failed, EventWakeAsked},
+		"the event slept is not allowed while the instance is stopped":                         {Stopped, EventSlept},
 	} {
 		_, err := Next(c.state, c.event)
 		require.EqualError(t, err, want)

@@ -16,7 +16,7 @@ type SwapRequest struct {
 // SwapIn names an instance that exists (instance_id) or describes a new one
 // (the body of a create call, with an optional id).
 type SwapIn struct {
-	InstanceID  string              `json:"instance_id,omitempty" doc:"Id of an instance that exists."`
+	InstanceID  string              `json:"instance_id,omitempty" doc:"Id of an instance that exists. The swap starts one that has failed again, as it was described."`
 	ID          string              `json:"id,omitempty" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]{0,127})?$" patternDescription:"usable as an instance id: a letter or digit, then letters, digits, '.', '_' or '-', at most 128 in all" doc:"Id for a new instance; it cannot be watch. Absent: the launcher makes one."`
 	Options     *string             `json:"options,omitempty"`
 	Args        []string            `json:"args,omitempty" maxItems:"4096"`

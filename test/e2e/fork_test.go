@@ -144,7 +144,7 @@ func TestTheStartMethodIsKeptAndWhatWasDoneIsTold(t *testing.T) {
 		assert.Equal(t, method, i.StartMethod)
 		assert.Empty(t, i.Reason)
 	}
-	n.cli("run", "--id", "line", "--start-method", "fork", "--wait", "--", "model")
+	n.cli("run", "--gpu", "none", "--id", "line", "--start-method", "fork", "--wait", "--", "model")
 	table := n.cli("ps")
 	for id, want := range map[string]string{"early": "fork", "auto": "fork", "fork": "fork", "exec": "exec", "line": "fork"} {
 		assert.Regexp(t, `(?m)^`+id+` .*awake.* `+want+` `, table)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -662,9 +663,11 @@ func TestAnEngineThatTakesAGPUItWasNotGivenIsSeenAndSwappedRoundNobody(t *testin
 	var list launcherapi.GPUList
 	n.Call("GET", "/v2/gpus", nil).Into(t, &list)
 	g := list.GPUs[0]
-	require.Len(t, g.Awake, 1)
-	assert.Equal(t, g.MemoryUsedBytes, g.Awake[0].Bytes+g.ForeignBytes, "every byte is somebody's")
-	assert.InDelta(t, 40<<30, g.ForeignBytes, 1<<30)
+	require.Len(t, g.Awake, 2)
+	assert.Equal(t, g.MemoryUsedBytes, g.Awake[0].Bytes+g.Awake[1].Bytes, "every byte is somebody's")
+	assert.Equal(t, "stray", g.Awake[1].InstanceID, "it is charged by name")
+	assert.InDelta(t, 40<<30, g.Awake[1].Bytes, 1<<30)
+	assert.Zero(t, g.ForeignBytes)
 	for _, answer := range []Answer{
 		n.Call("PUT", "/v2/vllm/instances/b", Spec("b", On(0), "--gpu-memory-utilization", "0.6")),
 		n.Swap(toNew("b", On(0), "--gpu-memory-utilization", "0.6")),
@@ -672,7 +675,49 @@ func TestAnEngineThatTakesAGPUItWasNotGivenIsSeenAndSwappedRoundNobody(t *testin
 		p := answer.Problem(t)
 		assert.Equal(t, 409, p.Status)
 		require.NotNil(t, p.Fit, "%s", answer.Body)
-		assert.Equal(t, g.ForeignBytes, p.Fit.Foreign)
+		assert.Contains(t, p.Detail, "stray (awake) holds 40.0 GiB")
 	}
 	assert.Equal(t, a.StateSince, n.Get("a").StateSince, "a was not disturbed")
+}
+
+func TestSwapAndPutStartAFailedInstanceAgain(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	a := n.Awake("a", On(0), "--sim-token-time", "1ms")
+	require.NoError(t, syscall.Kill(a.PID, syscall.SIGKILL))
+	n.Await("a", "failed")
+	p := n.Call("POST", "/v2/vllm/instances/a/wake", nil).Problem(t)
+	assert.Equal(t, 409, p.Status)
+	assert.Contains(t, p.Detail, "swap to it, which starts it again")
+
+	r := n.SwapDone(to("a"))
+	require.NotNil(t, r.In)
+	assert.Equal(t, []string{"a", "--served-model-name", "a", "--sim-token-time", "1ms"}, r.In.Args, "as it was described")
+	assert.NotEqual(t, a.PID, r.In.PID)
+	n.Ask(n.Get("a"), "hello")
+
+	require.NoError(t, syscall.Kill(r.In.PID, syscall.SIGKILL))
+	n.Eventually("it has failed", func() bool { i := n.Get("a"); return i.State == "failed" && i.Port == 0 })
+	n.Create("a", map[string]any{"args": []string{"b", "--served-model-name", "a"}, "gpu_uuids": On(1)})
+	assert.Equal(t, On(1), n.Await("a", "awake").GPUUUIDs)
+}
+
+func TestSwapWithStopReplacesAModelThatHangs(t *testing.T) {
+	t.Parallel()
+	for name, flags := range map[string][]string{
+		"its sleep hangs":         {"--sim-hang-at-sleep", "always"},
+		"its sleep fails":         {"--sim-fail-sleep", "always"},
+		"its sleep and wake hang": {"--sim-hang-at-sleep", "always", "--sim-hang-at-wake", "always"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := NewNode(t, "--sleep-timeout", "1s")
+			n.Awake("a", On(0), flags...)
+			r := n.SwapDone(with(toNew("b", On(0)), "out", map[string]any{"mode": "stop"}))
+			require.Len(t, r.Out, 1)
+			assert.Contains(t, []string{"stopped", "failed"}, r.Out[0].State)
+			n.Ask(n.Get("b"), "hello")
+			assert.Equal(t, 404, n.Call("GET", "/v2/vllm/instances/a", nil).Status)
+		})
+	}
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -122,6 +123,52 @@ func TestASwapDoesNotOutlastItsTimeWhateverHangs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The engine says that it sleeps, and would keep the weights that it has loaded.
+func TestCutReloadIsUndoneAndFreesTheWeights(t *testing.T) {
+	t.Parallel()
+	for name, flag := range map[string]string{"the reload hangs": "--sim-hang-at-reload", "the reload fails": "--sim-fail-reload"} {
+		for _, stop := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, mode stop %t", name, stop), func(t *testing.T) {
+				t.Parallel()
+				n := NewNode(t)
+				a := n.Awake("a", On(0))
+				n.SwapDone(toNew("b", On(0), flag, "2"))
+				n.Sleep("b", 2)
+				n.SwapDone(to("a"))
+				body := with(to("b"), "timeout", "3s")
+				if stop {
+					body["out"] = map[string]any{"mode": "stop"}
+				}
+				for range 2 {
+					p := n.Swap(body).Problem(t)
+					assert.Equal(t, "undone", p.Outcome, p.Detail)
+					assert.Equal(t, "wake", p.FailedPhase)
+					assert.Equal(t, a.PID, n.Get("a").PID)
+					assert.Equal(t, "awake", n.Get("a").State)
+					assert.Equal(t, "sleeping", n.Get("b").State, n.Get("b").Reason)
+				}
+				n.SwapDone(to("b"))
+				n.Ask(n.Get("b"), "hello")
+			})
+		}
+	}
+}
+
+func TestWakeThatFailsOnOneGPUEndsTheEngine(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	a := n.Awake("a", On(0, 1), "--tensor-parallel-size", "2")
+	n.SwapDone(toNew("b", On(0, 1), "--tensor-parallel-size", "2", "--sim-fail-wake-in-part", "2"))
+	n.SwapDone(to("a"))
+	p := n.Swap(to("b")).Problem(t)
+	assert.Equal(t, "undone", p.Outcome, p.Detail)
+	assert.Equal(t, a.PID, n.Get("a").PID)
+	assert.Equal(t, "awake", n.Get("a").State)
+	b := n.Get("b")
+	assert.Equal(t, "failed", b.State)
+	assert.Contains(t, b.Reason, "it reports that it sleeps, but holds")
 }
 
 func TestAnEngineThatStandsStillDoesNotKeepWhoWasAwakeFromComingBack(t *testing.T) {

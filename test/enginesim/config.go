@@ -153,8 +153,13 @@ func dest(o simopts.Option) string {
 }
 
 func (c *config) boot() tree.Boot {
+	gpus := os.Getenv(simgpu.EnvDir)
+	visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES")
+	if set && visible == "" { // for CUDA, that is no device
+		gpus = ""
+	}
 	return tree.Boot{
 		Model: c.names[0], Path: c.model, Utilization: c.utilization, TP: c.tp, PP: c.pp, DP: c.dp,
-		GPUDir: os.Getenv(simgpu.EnvDir), Visible: os.Getenv("CUDA_VISIBLE_DEVICES"), API: os.Getpid(), Settings: c.sim,
+		GPUDir: gpus, Visible: visible, API: os.Getpid(), Settings: c.sim,
 	}
 }

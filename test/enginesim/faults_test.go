@@ -109,6 +109,22 @@ func TestSleepAndWakeFailOrHangAsOftenAsTold(t *testing.T) {
 	p.ok("POST", "/wake_up", "")
 }
 
+func TestWakesFailInPartAsOftenAsTold(t *testing.T) {
+	t.Parallel()
+	p := launch(t, setup{args: []string{"m", "--sim-hang-at-reload=1", "--sim-fail-reload=1", "--sim-fail-wake-in-part=1"}, dev: true}).ready()
+	reload := `{"method":"reload_weights"}`
+	p.ok("POST", "/sleep", "")
+	require.Equal(t, http.StatusInternalServerError, p.call("POST", "/wake_up", "").status)
+	require.Equal(t, "true 1 0 0", p.sleepState(), "only the KV cache sleeps")
+	p.ok("POST", "/sleep", "")
+	p.ok("POST", "/wake_up?tags=kv_cache", "")
+	require.Equal(t, "false 1 0 0", p.sleepState(), "that sleep did nothing")
+	_, err := p.tryFor(100*time.Millisecond, "POST", "/collective_rpc", reload)
+	require.Error(t, err)
+	require.Equal(t, http.StatusInternalServerError, p.call("POST", "/collective_rpc", reload).status)
+	p.ok("POST", "/collective_rpc", reload)
+}
+
 func TestHealthHangsAsOftenAsTold(t *testing.T) {
 	t.Parallel()
 	p := launch(t, setup{args: []string{"m", "--sim-hang-at-health=1"}})

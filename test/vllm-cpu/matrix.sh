@@ -17,7 +17,7 @@ try() {
     HOTSEAT_CACHE="$cache/releases/$1"
   fi
   VLLM="$1" bash "$here/setup.sh" || return 1
-  (cd "$here/../.." && bash test/ci/gotest.sh -count=1 -timeout 20m -tags vllm -run TestARelease ./test/vllm)
+  (cd "$here/../.." && bash test/ci/gotest.sh -count=1 -parallel 2 -timeout 20m -tags vllm -run TestARelease ./test/vllm)
 }
 
 results=()

@@ -37,6 +37,7 @@ func (n *node) machineCode() map[string]time.Time {
 // On a CPU, too, vLLM compiles unless it is told to be eager: two forked from one
 // preloader, which has the cache's folder from its own start.
 func TestTwoColdEnginesCompileOnce(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, auto, func(n *node) {
 		n.ownCache, n.flags = true, []string{"--compile-cache", "always"}
 	})

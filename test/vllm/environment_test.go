@@ -197,6 +197,7 @@ func emptyLibrary(t *testing.T) string {
 // An installation that cannot be forked costs nobody anything: the reason is
 // told, and the engine is started as ever.
 func TestAnInstallationThatCannotBeForkedIsLeftToExec(t *testing.T) {
+	t.Parallel()
 	threaded := newNode(t, by(launcherapi.StartAuto), func(n *node) {
 		n.env = []string{"PYTHONPATH=" + pythonPath(t, "sitecustomize.py", `
 import threading

@@ -18,6 +18,7 @@ import (
 )
 
 func TestForkedInstancesComeAndGoAndOutliveTheirPreloader(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, auto)
 	preloader := n.preloaded("")
 

@@ -18,6 +18,7 @@ import (
 // A model from the store is served without a question to the hub, although the
 // engine may ask: a model from the hub, and one from a plain folder.
 func TestAModelFromTheStoreIsServedWithoutTheHub(t *testing.T) {
+	t.Parallel()
 	hub := hubserver.New(t)
 	files := map[string][]byte{}
 	entries, err := os.ReadDir(modelA)

@@ -26,25 +26,30 @@ func lifeOfAnyRelease() []row {
 
 // Each row is shown by exec and by fork, on a node each.
 func TestARelease(t *testing.T) {
-	seen := map[string]facts{}
-	for _, method := range []string{launcherapi.StartExec, launcherapi.StartFork} {
-		t.Run(method, func(t *testing.T) {
-			l := &life{node: newNode(t, by(method)), method: method, rows: lifeOfAnyRelease(), made: map[string]launcherapi.Instance{}}
-			if method == launcherapi.StartFork {
-				t.Logf("vLLM %s", l.preloaded("").EngineVersion)
-			}
-			before := l.inventory()
-			l.run()
-			l.show("nothing of them all is left", func(t *testing.T) { l.leftNothing(before) })
-			seen[method] = l.facts
-		})
-	}
-	assert.Equal(t, seen[launcherapi.StartExec], seen[launcherapi.StartFork], "nobody can tell from outside how an instance was started")
-	assert.NotEmpty(t, seen[launcherapi.StartFork].paths)
+	t.Parallel()
+	var seen [2]facts
+	t.Run("by", func(t *testing.T) {
+		for n, method := range []string{launcherapi.StartExec, launcherapi.StartFork} {
+			t.Run(method, func(t *testing.T) {
+				t.Parallel()
+				l := &life{node: newNode(t, by(method)), method: method, rows: lifeOfAnyRelease(), made: map[string]launcherapi.Instance{}}
+				if method == launcherapi.StartFork {
+					t.Logf("vLLM %s", l.preloaded("").EngineVersion)
+				}
+				before := l.inventory()
+				l.run()
+				l.show("nothing of them all is left", func(t *testing.T) { l.leftNothing(before) })
+				seen[n] = l.facts
+			})
+		}
+	})
+	assert.Equal(t, seen[0], seen[1], "nobody can tell from outside how an instance was started")
+	assert.NotEmpty(t, seen[1].paths)
 }
 
 // The first instance after serve, for which nothing is ready yet.
 func TestTheFirstStartAfterServeWaitsForThePreloader(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, auto)
 	i, err := n.Create(t.Context(), "a", launcherapi.InstanceSpec{Args: arguments(modelA, "tiny-a")})
 	require.NoError(t, err)

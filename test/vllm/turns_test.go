@@ -21,6 +21,7 @@ func existing(id string) launcherapi.SwapIn { return launcherapi.SwapIn{Instance
 // Two engines serve all of these rows, one after the other, since each takes
 // most of a minute to start.
 func TestTwoModelsTakeTurnsOnAGPU(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.create("a", gpu(0), arguments(modelA, "tiny-a"))
 	a := n.await("a", "awake")

@@ -46,7 +46,7 @@ func TestChatPrintsTheAnswer(t *testing.T) {
 		require.Contains(t, r.err, "the question is missing")
 	})
 	t.Run("of an instance that starts, once it is awake", func(t *testing.T) {
-		d.do("run", "--id", "late", "m", "--sim-load-time", "50ms", "--gpu-memory-utilization", "0.01")
+		d.do("run", "--gpu", "none", "--id", "late", "m", "--sim-load-time", "50ms", "--gpu-memory-utilization", "0.01")
 		r := d.do("chat", "late", "--", "x")
 		require.Contains(t, r.err, "late is starting")
 		require.NotEmpty(t, strings.TrimSpace(r.out))
@@ -167,9 +167,9 @@ func TestRunWaitsOnATerminal(t *testing.T) {
 		require.Equal(t, exitOK, (&cli{out: terminal, err: &errs}).run(t.Context(), args), errs.String())
 		return errs.String()
 	}
-	require.Contains(t, on("run", "--id", "a", "m", "--sim-load-time", "50ms"), "a is awake")
-	require.Empty(t, on("run", "--id", "b", "--no-wait", "m", "--sim-hang-at-load", "always"))
-	require.Empty(t, on("run", "--id", "c", "--wait=false", "m", "--sim-hang-at-load", "always"))
+	require.Contains(t, on("run", "--gpu", "none", "--id", "a", "m", "--sim-load-time", "50ms"), "a is awake")
+	require.Empty(t, on("run", "--gpu", "none", "--id", "b", "--no-wait", "m", "--sim-hang-at-load", "always"))
+	require.Empty(t, on("run", "--gpu", "none", "--id", "c", "--wait=false", "m", "--sim-hang-at-load", "always"))
 }
 
 // openTerminal opens a pseudo-terminal: the person's end, and the program's.

@@ -12,7 +12,7 @@ import (
 
 func TestAFollowerGivesUpALauncherThatDoesNotComeBackAndSaysBoth(t *testing.T) {
 	d := startDaemon(t, "--on-exit", "stop")
-	d.do("run", "--id", "a", "--wait", "m")
+	d.do("run", "--gpu", "none", "--id", "a", "--wait", "m")
 	t.Setenv(envServer, d.address)
 	read, out := newLines(), &bytes.Buffer{}
 	ended := make(chan int, 1)

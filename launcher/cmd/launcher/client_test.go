@@ -37,13 +37,13 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 	})
 	t.Run("run without an id takes the one that the launcher makes", func(t *testing.T) {
 		var i launcherapi.Instance
-		require.NoError(t, json.Unmarshal([]byte(d.do("run", "-o", "json", "m").out), &i))
+		require.NoError(t, json.Unmarshal([]byte(d.do("run", "--gpu", "none", "-o", "json", "m").out), &i))
 		require.NotEmpty(t, i.InstanceID)
 		require.Equal(t, "starting", i.State)
 		require.Equal(t, i.InstanceID+"\n", d.do("stop", i.InstanceID).out)
 	})
 	t.Run("an id that is taken is exit code 1 with the launcher's words", func(t *testing.T) {
-		r := d.call("run", "--id", "a", "m")
+		r := d.call("run", "--gpu", "none", "--id", "a", "m")
 		require.Equal(t, exitFailed, r.code)
 		require.Contains(t, r.err, "launcher: ")
 		require.Contains(t, r.err, "a")
@@ -55,7 +55,7 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 		require.Contains(t, r.err, "0 (GPU-00000000-0000-0000-0000-000000000000)")
 	})
 	t.Run("run without a terminal does not wait unless it is told to", func(t *testing.T) {
-		require.Equal(t, "d\n", d.do("run", "--id", "d", "m", "--sim-hang-at-load", "always").out)
+		require.Equal(t, "d\n", d.do("run", "--gpu", "none", "--id", "d", "m", "--sim-hang-at-load", "always").out)
 		require.Equal(t, "starting", d.get("d").State)
 		d.do("stop", "d")
 	})
@@ -148,11 +148,25 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 		require.Contains(t, d.call("get", "x").err, "did you mean c?", "c serves a model of that name")
 	})
 	t.Run("a start that fails is exit code 1 with the cause and the log", func(t *testing.T) {
-		r := d.call("run", "--id", "oom", "--wait", "m", "--sim-oom")
+		r := d.call("run", "--gpu", "none", "--id", "oom", "--wait", "m", "--sim-oom")
 		require.Equal(t, exitFailed, r.code)
 		require.Contains(t, r.err, "launcher: oom is failed: ")
 		require.Contains(t, r.err, "  cause: out_of_device_memory\n")
 		require.Contains(t, r.err, "torch.OutOfMemoryError")
+	})
+	t.Run("run without --gpu is refused where there are GPUs", func(t *testing.T) {
+		r := d.call("run", "--id", "everywhere", "m")
+		require.Equal(t, exitUsage, r.code)
+		require.Contains(t, r.err, "give --gpu 0, --gpu all, or --gpu none")
+		require.NotContains(t, d.do("ps").out, "everywhere")
+	})
+	t.Run("run --gpu all takes every GPU, and --gpu none takes none", func(t *testing.T) {
+		d.do("run", "--gpu", "all", "--id", "all", "m", "--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.01", "--sim-hang-at-load", "always")
+		require.Len(t, d.get("all").GPUUUIDs, 2)
+		d.do("run", "--gpu", "none", "--id", "none", "--wait", "m")
+		require.Empty(t, d.get("none").GPUUUIDs)
+		require.NotContains(t, d.do("gpus").out, "none (")
+		d.do("stop", "all", "none")
 	})
 	t.Run("stop names what it stopped, and goes on after a failure", func(t *testing.T) {
 		r := d.call("stop", "b", "nobody", "c")
@@ -162,7 +176,10 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 	})
 	t.Run("stop --all -o json is the API's document", func(t *testing.T) {
 		var list launcherapi.StoppedList
-		require.NoError(t, json.Unmarshal([]byte(d.do("stop", "--all", "-o", "json").out), &list))
+		r := d.do("stop", "--all", "-o", "json")
+		require.Contains(t, r.err, "a is stopped, and gone")
+		require.Contains(t, r.err, "oom, which had failed, is gone")
+		require.NoError(t, json.Unmarshal([]byte(r.out), &list))
 		require.Equal(t, "all_stopped", list.Status)
 		require.Contains(t, ids(list.StoppedInstances), "a")
 		require.Regexp(t, `^ID +MODEL +STATE[^\n]*\n$`, d.do("ps").out)
@@ -185,7 +202,7 @@ func requireSameDocument(t *testing.T, d *daemonProcess, path, got string) {
 
 func TestLogs(t *testing.T) {
 	d := startDaemon(t)
-	d.do("run", "--id", "a", "--wait", "m", "--sim-log-lines", "10000")
+	d.do("run", "--gpu", "none", "--id", "a", "--wait", "m", "--sim-log-lines", "10000")
 	whole := d.do("logs", "a").out
 	require.Greater(t, len(whole), 2*tailChunk, "the log is to be longer than what is looked at at once")
 	all := strings.SplitAfter(strings.TrimSuffix(whole, "\n"), "\n")
@@ -231,7 +248,7 @@ func TestACommandThatIsInterruptedSaysSoAndWhatItAskedForGoesOn(t *testing.T) {
 		code   int
 	}{"sigint": {syscall.SIGINT, 130}, "sigterm": {syscall.SIGTERM, 143}} {
 		t.Run(name, func(t *testing.T) {
-			waiting := spawnClient(t, d, "run", "--id", name, "--wait", "m", "--gpu-memory-utilization", "0.3", "--sim-hang-at-load", "always")
+			waiting := spawnClient(t, d, "run", "--gpu", "none", "--id", name, "--wait", "m", "--gpu-memory-utilization", "0.3", "--sim-hang-at-load", "always")
 			waiting.log.awaitText(t, name+" is starting")
 			require.NoError(t, waiting.cmd.Process.Signal(c.signal))
 			require.Equal(t, c.code, waiting.await())

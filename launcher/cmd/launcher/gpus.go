@@ -66,7 +66,7 @@ func holders(all []launcherapi.GPUHolder) string {
 	return strings.Join(words, ", ")
 }
 
-// pickGPUs gives the UUIDs of the GPUs that --gpu names, by UUID or index.
+// pickGPUs gives the UUIDs of the GPUs that --gpu names, by UUID or index, or by all.
 func pickGPUs(ctx context.Context, cl *client.Client, wanted []string) ([]string, error) {
 	if len(wanted) == 0 {
 		return nil, nil
@@ -74,6 +74,12 @@ func pickGPUs(ctx context.Context, cl *client.Client, wanted []string) ([]string
 	list, err := cl.GPUs(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if slices.Equal(wanted, []string{allGPUs}) {
+		wanted = nil
+		for _, g := range list.GPUs {
+			wanted = append(wanted, g.UUID)
+		}
 	}
 	uuids := make([]string, len(wanted))
 	for n, name := range wanted {

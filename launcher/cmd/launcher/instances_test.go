@@ -27,8 +27,8 @@ func TestMissingInstanceIsToldWithThoseThereAre(t *testing.T) {
 
 func TestRunWithTakenIDSaysWhatHelps(t *testing.T) {
 	d := startDaemon(t)
-	d.do("run", "--id", "a", "m")
-	r := d.call("run", "--id", "a", "m")
+	d.do("run", "--gpu", "none", "--id", "a", "m")
+	r := d.call("run", "--gpu", "none", "--id", "a", "m")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.err, "launcher swap a wakes it, and launcher stop a ends it")
 }

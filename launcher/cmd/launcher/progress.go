@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -58,6 +59,22 @@ func (p *progress) state(i launcherapi.Instance) {
 	}
 	p.last[i.InstanceID] = i.State
 	p.line("%s is %s", i.InstanceID, i.State)
+}
+
+// gone writes a line about an instance that was stopped, once.
+func (p *progress) gone(i launcherapi.Instance) {
+	const gone = "gone"
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last[i.InstanceID] == gone {
+		return
+	}
+	p.last[i.InstanceID] = gone
+	if i.State == string(launcher.Failed) {
+		p.line("%s, which had failed, is gone", i.InstanceID)
+		return
+	}
+	p.line("%s is stopped, and gone", i.InstanceID)
 }
 
 // swap writes a line about a phase of a swap when it is over, and before that when

@@ -24,7 +24,8 @@ func (c *cli) runCommand() *cobra.Command {
 		Short: "Start an instance of a model",
 		Long: `Start an instance of a model, and print its id. ARGS are options of vllm serve. The
 flags of this command come first; everything from the model on is the engine's.
-Without --gpu the engine sees every GPU, and takes no turn on any.
+Name the GPUs of the model: --gpu 0, --gpu 0,1 or --gpu all; or --gpu none for a model
+that uses none. Only on a node without GPUs may the flag be left out.
 
 When standard output is a terminal, the command waits until the model answers.`,
 		Example: `  launcher run --gpu 0 --id qwen Qwen/Qwen3-8B --max-model-len 4096
@@ -59,7 +60,7 @@ When standard output is a terminal, the command waits until the model answers.`,
 		if spec.EnvVars, err = environment(env); err != nil {
 			return err
 		}
-		if spec.GPUUUIDs, err = pickGPUs(ctx, cl, gpus); err != nil {
+		if err := placeOn(ctx, cl, gpus, &spec); err != nil {
 			return err
 		}
 		told := newProgress(c.err)
@@ -86,6 +87,33 @@ When standard output is a terminal, the command waits until the model answers.`,
 	})
 }
 
+// noGPU is the value of --gpu for a model that uses none; allGPUs names every GPU.
+const (
+	noGPU   = "none"
+	allGPUs = "all"
+)
+
+// placeOn puts the GPUs of --gpu into a spec. Without them the engine would see every GPU of
+// the node and take memory that no swap can free.
+func placeOn(ctx context.Context, cl *client.Client, wanted []string, spec *launcherapi.InstanceSpec) (err error) {
+	switch {
+	case slices.Equal(wanted, []string{noGPU}):
+		if spec.EnvVars == nil {
+			spec.EnvVars = map[string]launcherapi.EnvValue{}
+		}
+		spec.EnvVars["CUDA_VISIBLE_DEVICES"] = launcherapi.EnvValue{}
+		return nil
+	case len(wanted) > 0:
+		spec.GPUUUIDs, err = pickGPUs(ctx, cl, wanted)
+		return err
+	}
+	list, err := cl.GPUs(ctx)
+	if err != nil || len(list.GPUs) == 0 {
+		return err
+	}
+	return usagef("--gpu is missing; give --gpu %d, --gpu %s, or --gpu %s for a model that uses no GPU", list.GPUs[0].Index, allGPUs, noGPU)
+}
+
 // checkOwnFlags refuses a flag of the command among the arguments of the engine.
 func checkOwnFlags(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
@@ -98,7 +126,7 @@ func checkOwnFlags(cmd *cobra.Command, args []string) error {
 }
 
 func gpuFlag(cmd *cobra.Command, gpus *[]string) {
-	cmd.Flags().StringSliceVar(gpus, "gpu", nil, "a `GPU`, by index or UUID; for several, separate them by commas or repeat the flag")
+	cmd.Flags().StringSliceVar(gpus, "gpu", nil, "a `GPU`, by index or UUID, or all; for several, separate them by commas or repeat the flag")
 }
 
 func envFlag(cmd *cobra.Command, env *[]string) {

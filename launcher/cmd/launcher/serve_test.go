@@ -94,7 +94,7 @@ func TestTheEngineIsTheStandInOnlyForWantOfAVLLMAndThatIsSaidLoudly(t *testing.T
 		d.address = d.awaitServing(0)
 		require.Contains(t, d.log.text(), "NO VLLM FOUND")
 		require.Contains(t, d.log.text(), filepath.Join(bin, "enginesim"))
-		d.do("run", "--wait", "m")
+		d.do("run", "--gpu", "none", "--wait", "m")
 	})
 	t.Run("and without either serve does not start", func(t *testing.T) {
 		alone := filepath.Join(t.TempDir(), "launcher")
@@ -111,7 +111,7 @@ func TestTheProgramOfTheEngineMayBeACommand(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(wrapper), 0o700))
 	require.NoError(t, os.WriteFile(wrapper, []byte("#!/bin/sh\necho \"wrapped: $1\"\nshift\nexec "+bin+"/enginesim \"$@\"\n"), 0o700))
 	d := startDaemon(t, "--vllm", "'"+wrapper+"' 'two words'")
-	d.do("run", "--id", "a", "--wait", "m")
+	d.do("run", "--gpu", "none", "--id", "a", "--wait", "m")
 	require.Contains(t, d.do("logs", "a").out, "wrapped: two words\n")
 }
 
@@ -129,7 +129,7 @@ func TestASignalEndsServeInOrder(t *testing.T) {
 	}
 	t.Run("and leaves the engines when told so", func(t *testing.T) {
 		d := startDaemon(t, "--on-exit", "leave")
-		d.do("run", "--id", "a", "--wait", "m")
+		d.do("run", "--gpu", "none", "--id", "a", "--wait", "m")
 		engine := d.get("a").PID
 		require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
 		require.Equal(t, exitOK, d.await())
@@ -152,7 +152,7 @@ func TestASecondSignalEndsServeAtOnce(t *testing.T) {
 	}{"SIGINT": {syscall.SIGINT, 130}, "SIGTERM": {syscall.SIGTERM, 143}} {
 		t.Run(name, func(t *testing.T) {
 			d := startDaemon(t, "--stop-grace", "1h")
-			d.do("run", "--id", "a", "--wait", "m", "--sim-ignore-term=true")
+			d.do("run", "--gpu", "none", "--id", "a", "--wait", "m", "--sim-ignore-term=true")
 			engine := d.get("a").PID
 			require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
 			d.log.awaitText(t, "a signal more than a second from now")
@@ -170,7 +170,7 @@ func TestASecondSignalEndsServeAtOnce(t *testing.T) {
 
 func TestSignalsThatComeTogetherAreOne(t *testing.T) {
 	d := startDaemon(t)
-	d.do("run", "--id", "a", "--wait", "m")
+	d.do("run", "--gpu", "none", "--id", "a", "--wait", "m")
 	engine := d.get("a").PID
 	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCONT} {
 		require.NoError(t, d.cmd.Process.Signal(sig))

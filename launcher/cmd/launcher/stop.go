@@ -35,20 +35,36 @@ func (c *cli) stopCommand() *cobra.Command {
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
 		told := newProgress(c.err)
 		if all {
-			list, err := cl.DeleteAll(ctx)
+			list, err := c.stopAll(ctx, cl, told)
 			if err != nil {
 				return err
-			}
-			if len(list.StoppedInstances) == 0 {
-				_, _ = fmt.Fprintln(c.err, "launcher: there is no instance to stop")
-			}
-			for _, i := range list.StoppedInstances {
-				told.state(i)
 			}
 			return c.show(list, func(w io.Writer) error { return nameStopped(w, list.StoppedInstances...) })
 		}
 		return c.stopEach(ctx, cl, args, told)
 	})
+}
+
+// stopAll stops every instance, and writes a line when one is gone.
+func (c *cli) stopAll(ctx context.Context, cl *client.Client, told *progress) (launcherapi.StoppedList, error) {
+	before, err := cl.List(ctx)
+	if err != nil {
+		return launcherapi.StoppedList{}, err
+	}
+	stop := follow(ctx, cl, &before.Revision, func(e launcherapi.WatchEvent) {
+		if e.Type == launcherapi.EventDeleted {
+			told.gone(e.Object)
+		}
+	})
+	list, err := cl.DeleteAll(ctx)
+	stop()
+	if err == nil && len(list.StoppedInstances) == 0 {
+		_, _ = fmt.Fprintln(c.err, "launcher: there is no instance to stop")
+	}
+	for _, i := range list.StoppedInstances {
+		told.gone(i)
+	}
+	return list, err
 }
 
 // stopEach stops the instances one after the other. After an instance that cannot
@@ -62,7 +78,7 @@ func (c *cli) stopEach(ctx context.Context, cl *client.Client, ids []string, tol
 			failed = append(failed, nameInstances(ctx, cl, err))
 			continue
 		}
-		told.state(instance)
+		told.gone(instance)
 		stopped = append(stopped, instance)
 		if c.format != formatJSON { // a line for each at once; JSON is one document at the end
 			if err := nameStopped(c.out, instance); err != nil {

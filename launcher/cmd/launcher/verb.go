@@ -38,20 +38,27 @@ func swapHelps(err error) bool {
 	})
 }
 
-// tellStates writes lines about an instance's states until stop is called. Errors
-// of its watch are ignored: the caller's own call fails then too, and says why.
+// tellStates writes lines about an instance's states until stop is called.
 func tellStates(ctx context.Context, cl *client.Client, id string, told *progress) (stop func()) {
+	return follow(ctx, cl, nil, func(e launcherapi.WatchEvent) {
+		if e.Object.InstanceID == id {
+			told.state(e.Object)
+		}
+	})
+}
+
+// follow calls on with the events after a revision until stop is called. Errors of the watch
+// are ignored: the caller's own call fails then too, and says why.
+func follow(ctx context.Context, cl *client.Client, since *uint64, on func(launcherapi.WatchEvent)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for event, err := range cl.Watch(ctx, nil) {
+		for event, err := range cl.Watch(ctx, since) {
 			if err != nil {
 				return
 			}
-			if event.Object.InstanceID == id {
-				told.state(event.Object)
-			}
+			on(event)
 		}
 	}()
 	return func() {

@@ -21,7 +21,7 @@ func TestWaitEndsWhenTheInstanceIsInTheState(t *testing.T) {
 		require.Contains(t, r.err, "launcher: a is not awake after 50ms; it is sleeping\n")
 	})
 	t.Run("with exit code 1 when it ends before", func(t *testing.T) {
-		d.do("run", "--id", "oom", "m", "--sim-oom")
+		d.do("run", "--gpu", "none", "--id", "oom", "m", "--sim-oom")
 		r := d.call("wait", "oom")
 		require.Equal(t, exitFailed, r.code)
 		require.Contains(t, r.err, "  cause: out_of_device_memory\n")
@@ -44,7 +44,7 @@ func TestWaitEndsWhenTheInstanceIsInTheState(t *testing.T) {
 
 func TestWaitIsInterruptedWithoutAnythingGoingOn(t *testing.T) {
 	d := startDaemon(t)
-	d.do("run", "--id", "a", "m", "--sim-hang-at-load", "always")
+	d.do("run", "--gpu", "none", "--id", "a", "m", "--sim-hang-at-load", "always")
 	waiting := spawnClient(t, d, "wait", "a")
 	waiting.log.awaitText(t, "a is starting")
 	require.NoError(t, waiting.cmd.Process.Signal(syscall.SIGINT))

@@ -12,8 +12,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Call is a call to a launcher: to pull the model of a cache or, with Remove, to drop the
-// model of that id for the holder.
+// Call is a call to a launcher to pull the model of a cache. With Remove, it is a call to drop
+// the model of that id for the holder.
 type Call struct {
 	Launcher string // UID
 	Holder   string
@@ -26,9 +26,9 @@ type Answer struct {
 	CalledAt        time.Time // when the call began
 	AnsweredAt      time.Time // when it was answered
 	Tries           int       // consecutive failures
-	Err             string    // of the last try; empty: it succeeded
+	Err             string    // error of the last try; empty: it succeeded
 	Cause           string    // the code of Err, such as NotFound
-	PreviousFailure failure   // of the last failed try before this one, until the store has the whole model
+	PreviousFailure failure   // last failure before this try, until the store has the whole model
 	Model           launcherapi.Model
 	RequestHash     string // PullRequest.RequestHash of the request
 	// StoreBytes is the size of the launcher's store when it last had no room, in bytes; 0: not
@@ -112,7 +112,7 @@ func (c *Controller) updateAnswers(w *World) {
 	c.retryWithMoreRoom(launchers)
 }
 
-// retryWithMoreRoom repeats calls that failed for want of room once the store has more room. The
+// retryWithMoreRoom repeats calls that failed for want of room when the store has more room. The
 // caller holds the lock.
 func (c *Controller) retryWithMoreRoom(launchers map[string]*Launcher) {
 	for call, a := range c.answers {
@@ -122,8 +122,8 @@ func (c *Controller) retryWithMoreRoom(launchers map[string]*Launcher) {
 	}
 }
 
-// withStoreBytes returns an answer of a store that has held bytes and no room for more. When the
-// store holds less than before, the call is repeated at once.
+// withStoreBytes returns the answer of a store without room, with the bytes that the store holds
+// now. When the store holds less than before, the controller repeats the call at once.
 func (a Answer) withStoreBytes(held int64) Answer {
 	if held < a.StoreBytes {
 		a.AnsweredAt = time.Time{}
@@ -143,7 +143,7 @@ func (l *Launcher) publishedBytes() (bytes int64) {
 	return bytes
 }
 
-// modelInState returns a model in that state that a holder wants of a launcher; nil: none.
+// modelInState returns a model in that state that a holder wants from a launcher; nil: none.
 func (l *Launcher) modelInState(holder, state string) *launcherapi.Model {
 	for _, m := range l.Models {
 		if m.State == state && slices.Contains(m.WantedBy, holder) {

@@ -47,7 +47,7 @@ type Launchers interface {
 	Client(key string) Client
 }
 
-// Client calls one launcher. client.Client implements it.
+// Client calls one launcher. The client of the launcher's API implements it.
 type Client interface {
 	PullModel(ctx context.Context, request launcherapi.ModelRequest) (launcherapi.Model, error)
 	RemoveModel(ctx context.Context, id, holder string) (launcherapi.Model, error)
@@ -59,7 +59,7 @@ type Options struct {
 	// IndexStore and by modelvolume.Index.
 	API       client.Client
 	Launchers Launchers
-	// Credentials reads the Secrets and ServiceAccounts that caches name, of Namespace.
+	// Credentials reads the Secrets and ServiceAccounts that caches name, in Namespace.
 	Credentials sourcesecret.Reader
 	Namespace   string
 	Recorder    events.EventRecorder
@@ -254,8 +254,8 @@ func Down(node *corev1.Node) bool {
 }
 
 // writeCache writes the status of a cache when it has changed, and its finalizer. It removes the
-// finalizer of a deleted cache once no launcher has anything for it. kept reports whether
-// the cache has its finalizer: without it no launcher is called to fetch.
+// finalizer of a deleted cache when no launcher has anything for it. kept reports whether
+// the cache has its finalizer. Without the finalizer the controller calls no launcher to fetch.
 func (c *Controller) writeCache(ctx context.Context, cache *v1alpha1.ClusterModelCache, report *Report) (kept bool, err error) {
 	deleting := !cache.DeletionTimestamp.IsZero()
 	has := controllerutil.ContainsFinalizer(cache, podmeta.FinalizerModelCache)

@@ -12,8 +12,8 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// credentials are shown to the source of a cache's model. The zero value means that the
-// cache names none, and launchers show those of their own environment.
+// credentials are what launchers show to the source of a cache's model. The zero value means
+// that the cache names none. Launchers then show those of their own environment.
 type credentials struct{ sourcesecret.Shown }
 
 // namedBy returns the Secret and the ServiceAccount that a cache names.
@@ -33,8 +33,9 @@ func (w *World) credentialsOf(c *v1alpha1.ClusterModelCache) credentials {
 	return credentials{w.Found[c.Name].Shown(c.Spec.Source.URI)}
 }
 
-// requestHash returns a hash of the credentials and of the expected size and digest. Calls with
-// another hash are other calls. It is empty when the cache has none of these.
+// requestHash returns a hash of the credentials and of the expected size and digest. Another
+// hash voids earlier answers, unless their calls are pending. The hash is empty when the cache has
+// none of these.
 func requestHash(values fetchapi.Credentials, c *v1alpha1.ClusterModelCache) string {
 	if len(values) == 0 && expectedBytes(c) == 0 && c.Spec.ExpectedDigest == "" {
 		return ""

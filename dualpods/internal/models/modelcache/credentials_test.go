@@ -35,7 +35,7 @@ import (
 type gate struct {
 	token   string
 	silent  bool // its models are unknown
-	refuses bool // because the call fails
+	refuses bool // its models are unknown because the call failed
 	models  map[string]nodeview.Model
 
 	mu    sync.Mutex
@@ -82,7 +82,7 @@ type gatedSite struct {
 	account *corev1.ServiceAccount // nil: there is none
 	again   chan struct{}
 	events  *events.FakeRecorder
-	written string // of the log
+	written string // log of the controller
 }
 
 func newGatedSite(t *testing.T) *gatedSite {
@@ -129,8 +129,8 @@ func newGatedSite(t *testing.T) *gatedSite {
 	return s
 }
 
-// pass runs a pass a second later, and others while passes call launchers. It returns the
-// condition of the credentials.
+// pass runs a pass a second later, and further passes while passes call launchers. It returns
+// the condition CredentialsAccepted.
 func (s *gatedSite) pass() metav1.Condition {
 	s.t.Helper()
 	for {

@@ -28,7 +28,7 @@ type Plan struct {
 type PullRequest struct {
 	URI, Ref         string
 	Include, Exclude []string             // patterns of its files
-	Retention        string               // of launcherapi; empty: the launcher's default, which is to keep the model
+	Retention        string               // a retention of launcherapi; empty: the launcher's default, which is to keep the model
 	Warm             bool                 // read the model into main memory
 	Private          bool                 // inference servers must prove that they may read the model
 	Credentials      fetchapi.Credentials // nil: those of the launcher
@@ -42,7 +42,7 @@ type Report struct {
 	Nodes       []v1alpha1.ModelNode // sorted by name
 	Revision    string
 	Digest      string
-	ID          string // of the version in the stores; empty: unknown, or not the same in all
+	ID          string // id of the version in the stores; empty: unknown, or not the same in all
 	several     bool   // stores have different versions, each whole
 	Bytes       int64
 	Groups      string             // the cache's groups with their labels
@@ -50,7 +50,7 @@ type Report struct {
 	Asked       bool               // a launcher asks or has asked the source
 	Source      string             // why the source could not be asked
 	Cause       string             // code of Source
-	Failures    map[string]failure // of the last tries, by node
+	Failures    map[string]failure // failures of the last tries, by node
 	NothingLeft bool               // no launcher that answers has anything for the cache
 	Blocked     string             // why the cache cannot be deleted yet
 
@@ -187,7 +187,7 @@ func (d *decision) wantedStores(c *v1alpha1.ClusterModelCache, report *Report) m
 }
 
 // replacementTime is how long a node with the model stays in a group without labels after the
-// group's last launcher left it: the launcher may be about to be replaced.
+// group's last launcher left it. The launcher's replacement may be about to start.
 const replacementTime = time.Minute
 
 // keepWhileReplaced adds stores to where that the launcher of a group without labels has
@@ -214,9 +214,9 @@ func (d *decision) keepWhileReplaced(c *v1alpha1.ClusterModelCache, where map[st
 	}
 }
 
-// resolveVersion determines the version and the size of a cache. named means that launchers can be
-// asked for a version: then the first version counts that any node had. Otherwise the last
-// published one counts, since later fetches get what the source has then.
+// resolveVersion determines the version and the size of a cache. named means that the controller
+// can ask launchers for a version. Then the first version counts that any node had. Otherwise the
+// last published version counts, since later fetches get what the source has then.
 func (d *decision) resolveVersion(holder string, report *Report, named bool) {
 	var last int64
 	var ids []string

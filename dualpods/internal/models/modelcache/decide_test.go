@@ -256,7 +256,7 @@ var rows = map[string][]row{
 			w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
 			w.Launchers[1].Models, w.Launchers[1].Lost = nil, now.Add(1-watchDelay)
 		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu are fetching"},
-		{make: func(w *World) { // so may one of two launchers with that folder
+		{make: func(w *World) { // the silent launcher shares its folder with another one
 			w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
 			w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "launcher-3", Node: "n2", Group: "gpu", Path: "/models", Lost: now.Add(1 - watchDelay)})
 		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu are fetching"},
@@ -336,7 +336,7 @@ var rows = map[string][]row{
 			w.Answers[drop1] = Answer{AnsweredAt: now.Add(-time.Second), Tries: 1, Err: "the disk does not answer"}
 		}, state: v1alpha1.ModelNodeRemoving, why: "the disk does not answer"},
 		{make: func(w *World) { w.delete(); w.Answers[fetch1] = Answer{Running: true} }}, // a fetch may still begin
-		{make: func(w *World) { // also when its Secret is gone
+		{make: func(w *World) { // a fetch may still begin, even though the Secret is gone
 			w.gated()
 			w.delete()
 			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second), RequestHash: "that of the Secret"}

@@ -89,7 +89,7 @@ func Changed(before, after *v1alpha1.ClusterModelCache) (all bool, nodes []strin
 }
 
 // ReadKeeper returns a function that reads the cache that counts for a model; see
-// [KeeperOf]. Caches are cluster-scoped: a controller that watches only one namespace
+// [KeeperOf]. Caches are cluster-scoped, so a controller that watches only one namespace
 // knows none.
 func ReadKeeper(api client.Reader, only string) func(ctx context.Context, model modelref.Name, node string) (*dualpods.ModelKeeper, []podmeta.Problem) {
 	return func(ctx context.Context, model modelref.Name, node string) (*dualpods.ModelKeeper, []podmeta.Problem) {

@@ -68,8 +68,8 @@ func (d *decision) labelsOf(node string) map[string]bool {
 	return d.plan.Labels[node]
 }
 
-// maxConcurrentWrites is the number of concurrent writes, labelTimeout bounds a write, and labelPause
-// is the pause after a failed write of a node.
+// maxConcurrentWrites is the number of concurrent writes. labelTimeout bounds a write.
+// labelPause is the pause after a failed write of a node.
 const (
 	maxConcurrentWrites = 16
 	labelTimeout        = 2 * time.Second

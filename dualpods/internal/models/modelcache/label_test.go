@@ -39,7 +39,7 @@ func TestLabelChangesSetAndRemoveLabels(t *testing.T) {
 	}
 }
 
-// This test uses a fake API server, which can refuse writes on demand. Those in
+// This test uses a fake API server, which can refuse writes on demand. The tests in
 // test/cluster/e2e use a real one.
 
 func TestFailedLabelWriteIsRetriedAndDelaysNoOther(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// mounted adds Pods on n1 that mount the model, and one without a node that names its claim.
+// mounted adds two Pods on n1 that mount the model, and a Pod without a node that names its claim.
 func (w *World) mounted() {
 	w.Mounted = modelvolume.Users{"llama": {"n1": {"Pod team/a", "Pod team/b"}, "": {"Pod team/waits"}}}
 }
@@ -42,7 +42,7 @@ func TestMountedCopyIsInUse(t *testing.T) {
 	assert.Empty(t, plan.Calls)
 	assert.False(t, plan.Reports["llama"].NothingLeft)
 	assert.Equal(t, "node n1: it is in use by Pod team/a, Pod team/b", plan.Reports["llama"].Blocked)
-	w.Caches = nil // as after somebody removed the finalizer
+	w.Caches = nil // as after a user removed the finalizer
 	assert.Empty(t, Decide(w).Calls)
 	w.Mounted = nil
 	assert.Equal(t, []Call{{Launcher: "l1", Holder: holder, Remove: "id"}}, Decide(w).Calls)

@@ -13,7 +13,7 @@ import (
 )
 
 // add adds the state of a node's store. When a node has several stores, the state of the
-// store that lacks more counts, and the users of all.
+// store that lacks more counts, and the users of all stores count.
 func (t *Report) add(n v1alpha1.ModelNode) {
 	last := len(t.Nodes) - 1
 	if last < 0 || t.Nodes[last].Node != n.Node {

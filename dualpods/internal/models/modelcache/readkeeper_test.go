@@ -33,6 +33,6 @@ func TestACacheSaysWhetherItsModelIsWaitedForWhereAllNamespacesAreLookedAt(t *te
 	assert.Nil(t, of("", "org/other"))
 	assert.Nil(t, of("", ""))
 	assert.Nil(t, of("ours", "org/m"), "it is of the whole cluster")
-	_, wrong := ReadKeeper(fake.NewClientBuilder().Build(), "")(t.Context(), modelref.Name{Model: "org/m"}, "n1") // which knows no such objects
+	_, wrong := ReadKeeper(fake.NewClientBuilder().Build(), "")(t.Context(), modelref.Name{Model: "org/m"}, "n1") // its scheme has no such objects
 	assert.NotEmpty(t, wrong)
 }

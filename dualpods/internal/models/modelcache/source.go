@@ -91,8 +91,9 @@ func (d *decision) mayResolve(c *v1alpha1.ClusterModelCache, holder string, repo
 	return func(at store) bool { return first != nil && at == *first }
 }
 
-// resolveFailures summarises the calls that did not resolve a version: the last failure, with the
-// tries of all launchers; the last failure for want of room; and whether a call runs.
+// resolveFailures summarises the calls that did not resolve a version. last is the last failure,
+// with the tries of all launchers. full is the last failure for want of room, which does not count
+// in last. asks reports whether a call runs.
 func resolveFailures(pulls map[string]Answer) (last, full Answer, asks bool) {
 	tries := 0
 	for _, a := range pulls {
@@ -111,8 +112,8 @@ func resolveFailures(pulls map[string]Answer) (last, full Answer, asks bool) {
 	return last, full, asks
 }
 
-// nextToAsk returns the store that asks next: the one that was asked longest ago and did not
-// just fail for want of room; nil: there is none.
+// nextToAsk returns the store that asks next; nil: none. It is the store that asked longest ago
+// and did not just fail for want of room.
 func (d *decision) nextToAsk(holder string, report *Report, where map[store]string) (first *store) {
 	var since time.Time
 	for _, at := range d.places {

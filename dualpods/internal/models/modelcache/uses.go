@@ -15,9 +15,9 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Uses returns a text for each node that uses the model of a cache: the instances whose
-// leases keep it, as launchers report them now, and the Pods that mount it on ready nodes.
-// Silent launchers and the status of the cache do not count.
+// Uses returns a text for each node that uses the model of a cache. The text lists the instances
+// whose leases keep the model, as launchers report them now. It also lists the Pods that mount
+// the model on ready nodes. Silent launchers and the status of the cache do not count.
 func (c *Controller) Uses(ctx context.Context, cache *v1alpha1.ClusterModelCache) ([]string, error) {
 	var pods, mounting corev1.PodList
 	if err := errors.Join(

@@ -26,8 +26,8 @@ type view struct {
 	groups        map[store][]string           // groups with the store's node and folder, sorted
 	places        []store                      // stores that have launchers or should have; sorted
 	pulls         map[string]map[string]Answer // answers to pull requests, by holder and launcher
-	shown         map[string]credentials       // by holder
-	requestHashes map[string]string            // of the current requests, by holder: answers to others are void
+	shown         map[string]credentials       // credentials by holder
+	requestHashes map[string]string            // hashes of the current requests, by holder: answers to others are void
 }
 
 // storeView is a store with the launcher that is called for it.
@@ -109,8 +109,9 @@ func (v *view) readStores() {
 	}
 }
 
-// preferredTo reports whether to call this launcher of a store rather than the other: one that
-// answers, then one that fetches, then one that may get credentials, then the older one.
+// preferredTo reports whether to call this launcher of a store rather than the other. It prefers
+// a launcher that answers, then one that fetches, then one that may get credentials, then the
+// older one.
 func (l *Launcher) preferredTo(other *Launcher) bool {
 	if answers := l.Models != nil; answers != (other.Models != nil) {
 		return answers
@@ -150,7 +151,8 @@ func (s *storeView) readModels() {
 	}
 }
 
-// modelFor returns the model that a store has for a holder; one without a state if it has none.
+// modelFor returns the model that a store has for a holder. If the store has none, the returned
+// model has no state.
 func (s *storeView) modelFor(holder string) nodeview.Model {
 	if m, ok := s.holds[holder]; ok {
 		return m
@@ -158,7 +160,8 @@ func (s *storeView) modelFor(holder string) nodeview.Model {
 	return nodeview.Model{Model: &launcherapi.Model{}}
 }
 
-// markFetching records that the store fetches a model. Of several, it names the first by name.
+// markFetching records that the store fetches a model. If the store fetches several, busyWhy names
+// the first by name.
 func (s *storeView) markFetching(what string) {
 	s.fetching = true
 	if why := "it fetches " + what + " first"; s.busyWhy == "" || !s.busyEnd.IsZero() || why < s.busyWhy {
@@ -189,8 +192,8 @@ func (s *storeView) setBusyUntil(until time.Time, why string) {
 	}
 }
 
-// preferredVersion reports whether a counts rather than b for one holder: a whole version, then the
-// one that was published later.
+// preferredVersion reports whether a counts rather than b for one holder. It prefers a whole
+// version, and then the version that was published later.
 func preferredVersion(a, b nodeview.Model) bool {
 	if ready := a.State == launcherapi.ModelReady; ready != (b.State == launcherapi.ModelReady) {
 		return ready
@@ -198,8 +201,8 @@ func preferredVersion(a, b nodeview.Model) bool {
 	return a.Published > b.Published
 }
 
-// nodesOf returns the nodes of a group: those with its labels. The nodes of a group without
-// labels are those with a launcher of the group.
+// nodesOf returns the nodes of a group, by the labels of the group. The nodes of a group without
+// labels are the nodes with a launcher of the group.
 func (v *view) nodesOf(group *v1alpha1.ModelCacheNodeGroup) []string {
 	var nodes []string
 	of := labels.SelectorFromSet(group.Spec.NodeSelector)

@@ -21,9 +21,9 @@ import (
 )
 
 // SetupWithManager indexes Pods by [IndexStore], and runs a pass whenever something
-// changes that the caches depend on. Requests for what these watches do not report come
-// from others. Caches are cluster-scoped: a controller that watches one namespace does
-// not call SetupWithManager.
+// changes that the caches depend on. others is the source of requests for changes that these
+// watches do not report. Caches are cluster-scoped: a controller that watches one namespace
+// does not call SetupWithManager.
 func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, others source.Source) error {
 	index := func(o client.Object) []string { return IndexedStore(o.(*corev1.Pod)) }
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, IndexStore, index); err != nil {

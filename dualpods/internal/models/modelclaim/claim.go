@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// newClaim is the claim that is made for a ModelCache.
+// newClaim returns the claim to create for a ModelCache.
 func (w *World) newClaim() *corev1.PersistentVolumeClaim {
 	t := w.Cache.Spec.ClaimTemplate
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.Cache.Namespace, Name: w.claimName(), Labels: labelsOf(w.Cache), OwnerReferences: w.owners(nil)}}
@@ -21,7 +21,8 @@ func (w *World) newClaim() *corev1.PersistentVolumeClaim {
 	return claim
 }
 
-// owners are those of the claim: it goes with its ModelCache, or is only labelled by it.
+// owners returns the owner references that the claim should have: others, and the ModelCache
+// unless its reclaim policy is Retain. A retained claim has only the labels of its ModelCache.
 func (w *World) owners(others []metav1.OwnerReference) []metav1.OwnerReference {
 	all := slices.DeleteFunc(slices.Clone(others), func(o metav1.OwnerReference) bool { return o.UID == w.Cache.UID })
 	if w.Cache.Spec.Reclaim() == v1alpha1.ReclaimDelete {
@@ -30,7 +31,8 @@ func (w *World) owners(others []metav1.OwnerReference) []metav1.OwnerReference {
 	return all
 }
 
-// changedClaim is the claim as it is to be; nil: it is so, or is not the cache's to change.
+// changedClaim returns the claim as it should be. It returns nil when no change is needed, or
+// when the controller did not create the claim for this cache.
 func (w *World) changedClaim() *corev1.PersistentVolumeClaim {
 	if !w.made() {
 		return nil
@@ -61,7 +63,7 @@ func sameOwners(a, b []metav1.OwnerReference) bool {
 	return slices.Equal(uids(a), uids(b))
 }
 
-// released is a claim that is nobody's any more.
+// released returns the claim without the labels and the owner reference of its ModelCache.
 func (w *World) released() *corev1.PersistentVolumeClaim {
 	want := w.Claim.DeepCopy()
 	for _, label := range []string{podmeta.LabelManagedBy, podmeta.LabelModelCache, podmeta.LabelModelCacheUID} {

@@ -24,11 +24,10 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// IndexClaim is the field that Pods are indexed by in the cache: the claims of their
-// namespace that they mount.
+// IndexClaim is the cache's index of Pods by the claims of their namespace that they mount.
 const IndexClaim = "claim"
 
-// IndexedClaims is the value of that field.
+// IndexedClaims returns a Pod's values in the index IndexClaim.
 func IndexedClaims(pod *corev1.Pod) (claims []string) {
 	for _, v := range pod.Spec.Volumes {
 		if c := v.PersistentVolumeClaim; c != nil && !slices.Contains(claims, c.ClaimName) {
@@ -38,44 +37,45 @@ func IndexedClaims(pod *corev1.Pod) (claims []string) {
 	return claims
 }
 
-// Launchers knows what the launchers say, by the UID of their Pods.
+// Launchers returns what the launchers report, by the UID of their Pods.
 type Launchers interface {
 	View(key string) nodeview.View
 }
 
 // Options configure a [Controller].
 type Options struct {
-	// API reads from a cache, in which Pods are indexed by IndexClaim and which holds those
-	// Jobs alone that have the label podmeta.LabelModelCache, and writes to the server.
+	// API reads from a cache and writes to the API server. The cache indexes Pods by
+	// IndexClaim, and holds only Jobs with the label podmeta.LabelModelCache.
 	API       client.Client
 	Launchers Launchers
-	// Credentials reads what ModelCaches name.
+	// Credentials reads the Secrets and ServiceAccounts that ModelCaches name.
 	Credentials sourcesecret.Reader
-	// Class says whether there is a StorageClass of that name.
+	// Class reports whether a StorageClass of that name exists.
 	Class    func(ctx context.Context, name string) (bool, error)
-	Image    string // that has modelfetch
+	Image    string // contains modelfetch
 	Recorder events.EventRecorder
 	Now      func() time.Time
 }
 
-// Controller keeps all ModelCaches. Passes for different ones may run at once.
+// Controller reconciles ModelCaches. Passes for different ModelCaches may run concurrently.
 type Controller struct {
 	opts Options
 	mu   sync.Mutex
-	made map[string]time.Time // by kind and name, when this process has made what the cache has not heard of yet
+	made map[string]time.Time // when this process created objects that the cache does not show yet, by kind and name
 }
 
 // New makes a Controller.
 func New(opts Options) *Controller { return &Controller{opts: opts, made: map[string]time.Time{}} }
 
-// conflictPause is how long is waited after somebody else was faster, and takenPause until
-// a Job of somebody else's is looked for again, of which the cache knows nothing.
+// conflictPause is the pause after a write conflict. takenPause is the pause before the
+// controller tries a name again that another owner's object had. The cache does not hold Jobs
+// of other owners, so no event reports their end.
 const (
 	conflictPause = 100 * time.Millisecond
 	takenPause    = 30 * time.Second
 )
 
-// Reconcile looks at one ModelCache.
+// Reconcile runs a pass for one ModelCache.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var cache v1alpha1.ModelCache
 	if err := c.opts.API.Get(ctx, request.NamespacedName, &cache); err != nil {
@@ -101,14 +101,14 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err = errors.Join(err, c.tell(ctx, &cache, plan), w.unread)
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return reconcile.Result{}, nil // everything of it is going
+		return reconcile.Result{}, nil // Kubernetes deletes all objects of the namespace
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is behind
+		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is stale
 	}
 	return reconcile.Result{RequeueAfter: plan.Again}, err
 }
 
-// refused tells that the API server has refused the write of a plan.
+// refused reports that the API server refused the write of a plan.
 func (p *Plan) refused(err error) {
 	p.Told.Cause, p.Told.Failed = v1alpha1.ReasonClaimRefused, err.Error()
 	if p.Do == MakeJob || p.Do == DeleteJob {
@@ -120,10 +120,10 @@ func (p *Plan) refused(err error) {
 	}
 }
 
-// notMade tells that what the model needs could not be made.
+// notMade reports that an object that the model needs could not be created.
 func (t *Told) notMade(reason, why string) { t.Reason, t.Why, t.Fetches = reason, why, "" }
 
-// do makes the one write of a plan, but for the status.
+// do makes the one write of a plan. It does not write the status.
 func (c *Controller) do(ctx context.Context, w *World, p *Plan) error {
 	api := c.opts.API
 	var err error
@@ -147,7 +147,7 @@ func (c *Controller) do(ctx context.Context, w *World, p *Plan) error {
 		err = api.Delete(ctx, w.Claim, client.Preconditions{UID: &w.Claim.UID})
 	case MakeJob:
 		err = c.create(ctx, "Job", p.Job)
-	case DeleteJob: // it is there until its Pods are gone, so that no two of them are
+	case DeleteJob: // the Job stays until its Pods are gone, so that no two Pods write to the claim
 		err = api.Delete(ctx, w.Job, client.Preconditions{UID: &w.Job.UID}, client.PropagationPolicy(metav1.DeletePropagationForeground))
 	}
 	if client.IgnoreNotFound(err) == nil {
@@ -156,8 +156,8 @@ func (c *Controller) do(ctx context.Context, w *World, p *Plan) error {
 	return fmt.Errorf("cannot %s of ModelCache %s: %w", p.Do, client.ObjectKeyFromObject(w.Cache), err)
 }
 
-// tell writes the status where it has changed, and makes Events of what somebody may want
-// to act on. What has no finalizer is told nothing: it is new, or gone.
+// tell writes the status when it has changed, and emits Events for changes that may need
+// action. It ignores a ModelCache without the finalizer, which is new or about to be gone.
 func (c *Controller) tell(ctx context.Context, cache *v1alpha1.ModelCache, p *Plan) error {
 	if p.Do == AddFinalizer || p.Do == RemoveFinalizer || !controllerutil.ContainsFinalizer(cache, podmeta.FinalizerModelCache) {
 		return nil
@@ -177,11 +177,11 @@ func (c *Controller) tell(ctx context.Context, cache *v1alpha1.ModelCache, p *Pl
 	return nil
 }
 
-// quiet are reasons for not being available that pass by themselves.
+// quiet lists reasons that pass without action. They cause no Events.
 var quiet = []string{v1alpha1.ReasonDownloading, v1alpha1.ReasonRemoving, v1alpha1.ReasonPreparing, v1alpha1.ReasonNotReady}
 
 func (c *Controller) announce(before, now *v1alpha1.ModelCache) {
-	said := map[string]bool{} // one message under two conditions is one Event
+	said := map[string]bool{} // messages that need no further Event: two conditions may have the same one
 	for _, c := range before.Status.Conditions {
 		said[c.Message] = true
 	}
@@ -204,15 +204,15 @@ func (c *Controller) announce(before, now *v1alpha1.ModelCache) {
 	}
 }
 
-// takenError says that an object that a ModelCache is to have is there, and is somebody
-// else's.
+// takenError means that an object of another owner has the name that a ModelCache needs.
 type takenError struct{ object string }
 
 func (e *takenError) Error() string {
 	return e.object + " exists and was not made for this ModelCache: delete it, or give the ModelCache another name"
 }
 
-// create makes an object, unless this process has made it before.
+// create creates an object. It also succeeds when this process has created the object before
+// and the cache does not show it yet.
 func (c *Controller) create(ctx context.Context, kind string, o client.Object) error {
 	name := madeKey(kind, o)
 	err := c.opts.API.Create(ctx, o)
@@ -230,8 +230,8 @@ func (c *Controller) create(ctx context.Context, kind string, o client.Object) e
 	return err
 }
 
-// unheard says that this process has made an object a moment ago, of which the cache knows
-// nothing. One that somebody has deleted at once it may never hear of.
+// unheard reports whether this process created an object less than hearLimit ago and has not
+// seen it in the cache since. The cache may never show an object that a user deleted at once.
 func (c *Controller) unheard(kind string, o client.Object) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +239,7 @@ func (c *Controller) unheard(kind string, o client.Object) bool {
 	return made && c.opts.Now().Sub(since) < hearLimit
 }
 
-// heard forgets an object that this process has made and the cache knows by now.
+// heard forgets that this process created an object, because the cache shows it now.
 func (c *Controller) heard(kind string, o client.Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

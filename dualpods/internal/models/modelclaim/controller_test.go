@@ -31,7 +31,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// place is a controller with one ModelCache, m of namespace ns, that is new.
+// place is a controller with one new ModelCache, m in namespace ns.
 type place struct {
 	t       *testing.T
 	c       *Controller
@@ -77,14 +77,14 @@ func newPlace(t *testing.T, change func(*v1alpha1.ModelCache), faults intercepto
 	return p
 }
 
-// View has one instance that reads from the claim, and one that does not.
+// View returns two instances, only the first of which reads from the claim.
 func (p *place) View(string) nodeview.View {
 	return nodeview.View{Instances: map[string]launcherapi.Instance{
 		"i1": {InstanceID: "i1", ModelPath: "/var/lib/hotseat/claims/m/hotseat-models/models/id/files"}, "i2": {InstanceID: "i2", ModelPath: "/var/lib/hotseat/claims/mm/x"},
 	}}
 }
 
-// passes makes so many.
+// passes runs n passes and returns the result of the last one.
 func (p *place) passes(n int) (last reconcile.Result) {
 	p.t.Helper()
 	for range n {
@@ -109,7 +109,7 @@ func (p *place) condition(kind string) *metav1.Condition {
 	return meta.FindStatusCondition(c.Status.Conditions, kind)
 }
 
-// worker is the Job's Pod, that ends with a message.
+// worker creates a Pod of the Job that has ended with a message, and ends the Job.
 func (p *place) worker(name, message string, kind batchv1.JobConditionType) {
 	p.t.Helper()
 	var job batchv1.Job
@@ -163,8 +163,8 @@ func TestAModelIsFetchedOntoAClaimThatIsMadeAndBothGoWithTheModelCache(t *testin
 	assert.False(t, p.there(&c, "m"))
 }
 
-// kept has the claim stay as Kubernetes has it, while there are Pods that were on a node
-// with it.
+// kept adds the finalizer by which Kubernetes keeps a claim while Pods exist that were on a
+// node with it.
 func (p *place) kept() {
 	p.t.Helper()
 	var claim corev1.PersistentVolumeClaim
@@ -295,7 +295,7 @@ func TestTheJobRunsAsTheServiceAccountAndIsShownTheSecretThatThisLists(t *testin
 	assert.Equal(t, v1alpha1.ReasonAccessDenied, accepted())
 	assert.Contains(t, p.condition(v1alpha1.ConditionCredentialsAccepted).Message, "lists no Secret with HF_TOKEN: the Job shows what it is given as that account; where the source is to be shown a Secret, list one that has it")
 
-	p.account.ResourceVersion = "2" // an annotation of a cloud's, for example
+	p.account.ResourceVersion = "2" // as after a change of a cloud provider's annotation
 	p.passes(2)
 	require.True(t, p.there(&job, "m-fetch"))
 	assert.Empty(t, job.Status.Conditions, "another Job tries at once")
@@ -423,7 +423,8 @@ func TestAModelCacheWaitsUntilItsClaimIsHeardOfThatWasJustMade(t *testing.T) {
 	}
 }
 
-// Each pass is one of a controller that knows nothing of the passes before.
+// TestAControllerThatIsNewAtEachStepMakesNothingTwice runs each pass with a new controller,
+// which knows nothing of earlier passes.
 func TestAControllerThatIsNewAtEachStepMakesNothingTwice(t *testing.T) {
 	var made []string
 	p := newPlace(t, nil, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {

@@ -5,7 +5,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Names is what a cache names for credentials.
+// Names returns the Secret and the ServiceAccount that a cache names.
 func Names(c *v1alpha1.ModelCache) sourcesecret.Named {
 	named := sourcesecret.Named{Namespace: c.Namespace, Runs: true}
 	if of := c.Spec.Credentials; of != nil {
@@ -17,5 +17,5 @@ func Names(c *v1alpha1.ModelCache) sourcesecret.Named {
 	return named
 }
 
-// credentials are what the source of the cache is shown.
+// credentials returns the credentials that the Job shows to the source of the cache.
 func (w *World) credentials() sourcesecret.Shown { return w.Found.Shown(w.Cache.Spec.Source.URI) }

@@ -16,10 +16,10 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Action is the one thing that a pass does, beside telling.
+// Action is the one write of a pass, besides the status.
 type Action string
 
-// The actions. Empty: nothing.
+// The actions. The empty Action writes nothing.
 const (
 	AddFinalizer    Action = "add the finalizer"
 	RemoveFinalizer Action = "remove the finalizer"
@@ -31,41 +31,42 @@ const (
 	DeleteJob       Action = "delete the Job"
 )
 
-// Plan is what follows from a [World].
+// Plan is the result of a decision.
 type Plan struct {
-	Row   string // of the table in spec/modelclaim.md
+	Row   string // row of the tables in spec/modelclaim.md
 	Do    Action
-	Claim *corev1.PersistentVolumeClaim // of MakeClaim and ChangeClaim: as it is to be
-	Job   *batchv1.Job                  // of MakeJob
+	Claim *corev1.PersistentVolumeClaim // for MakeClaim and ChangeClaim: the claim as it should be
+	Job   *batchv1.Job                  // for MakeJob
 	Told  Told
-	Again time.Duration // when to look again though nothing changes; 0: never
+	Again time.Duration // after which time to decide again, though nothing changes; 0: never
 }
 
-// Told is what the status tells.
+// Told is the report on a ModelCache, for its status.
 type Told struct {
-	Forget  bool              // what the status says of a copy is of another claim
-	Outcome *fetchapi.Outcome // what a Job has just brought
-	Claim   types.UID         // that it is in
+	Forget  bool              // remove the copy from the status: the claim does not have it
+	Outcome *fetchapi.Outcome // outcome of the Job that has just fetched the model
+	Claim   types.UID         // UID of the claim that has the model of Outcome
 
 	Whole   bool
-	Reason  string // why it is not whole: of the condition Available,
-	Why     string // in words
-	Fetches string // what the Job does; empty: there is none under way
-	Leaving string // what goes; empty: nothing does
-	Cause   string // of the failure: a reason of fetchapi, or another
-	Failed  string // what has failed, in words; empty: nothing has
-	Tries   int32  // that have failed in succession
+	Reason  string // reason of the condition Available, while not Whole
+	Why     string // message of the condition Available, while not Whole
+	Fetches string // message about the Job that fetches; empty: no Job fetches
+	Leaving string // how far the deletion is; empty: the cache is not being deleted
+	Cause   string // code of the failure: a reason of fetchapi, or another
+	Failed  string // description of the failure; empty: none
+	Tries   int32  // consecutive failures
 
 	Credentials sourcesecret.Shown
-	Denied      string // what the source says that refuses them
-	Blocked     string // who keeps an object that is deleted
-	Job         string // its name; empty: there is none
+	Denied      string // how the source refused the credentials
+	Blocked     string // why the deletion waits; empty: it does not
+	Job         string // name of the Job; empty: none
 	Users       []string
 	Pods        int
 }
 
-// Pauses after a failure; until a Pod has been heard of that the cache may lack, or that is
-// made; and until the container of one that is on a node runs.
+// firstPause and longestPause bound the back-off after failures. hearLimit bounds the wait
+// until the cache shows an object, and until a new Job has a Pod. startLimit bounds the wait
+// until the container of a scheduled Pod runs.
 const (
 	firstPause   = 10 * time.Second
 	longestPause = 5 * time.Minute
@@ -73,7 +74,7 @@ const (
 	startLimit   = time.Minute
 )
 
-// Decide says what is to be done about a ModelCache, and what is told of it.
+// Decide decides about a ModelCache by the tables in spec/modelclaim.md, and reports on it.
 func Decide(w *World) *Plan {
 	p := &Plan{Told: Told{Credentials: w.credentials()}}
 	p.Told.Pods = len(w.Users)
@@ -102,13 +103,13 @@ func Decide(w *World) *Plan {
 	return p
 }
 
-// rule is a row of the table. Its function says whether it fits, and plans then.
+// rule is a row of a table. fits reports whether the row applies, and then fills the plan.
 type rule struct {
 	row  string
 	fits func(*World, *Plan) bool
 }
 
-// keeping are the rows of a ModelCache that is wanted.
+// keeping lists the rows for a ModelCache that is not being deleted.
 var keeping = []rule{
 	{"new", func(w *World, p *Plan) bool {
 		if controllerutil.ContainsFinalizer(w.Cache, podmeta.FinalizerModelCache) {
@@ -137,7 +138,7 @@ var keeping = []rule{
 			return false
 		}
 		if w.Job != nil && w.Job.DeletionTimestamp.IsZero() {
-			p.Do = DeleteJob // whose Pod keeps the claim, also once it has finished
+			p.Do = DeleteJob // the Job's Pod keeps the claim, even after the Pod has finished
 		}
 		why := fmt.Sprintf("PersistentVolumeClaim %s is being deleted", w.claimName())
 		if keep := append(slices.Clone(p.Told.Users[:p.Told.Pods]), w.Done...); len(keep) > 0 {
@@ -174,7 +175,7 @@ var keeping = []rule{
 		if p.Told.Credentials.Problem == "" {
 			return false
 		}
-		if w.Job != nil && w.Found.Unread == "" { // else it may be as it was
+		if w.Job != nil && w.Found.Unread == "" { // if a read failed, the credentials may be unchanged
 			p.Do = DeleteJob
 		}
 		return p.wait(p.Told.Credentials.Reason, p.Told.Credentials.Problem)
@@ -205,7 +206,7 @@ var keeping = []rule{
 	{"failed", failedRow},
 	{"lost", func(w *World, p *Plan) bool {
 		done, _, since, _ := finished(w.Job)
-		if !done { // which has no outcome
+		if !done { // a complete Job gets here only without an outcome
 			return false
 		}
 		if left := hearLimit - w.Now.Sub(since.Time); left > 0 {
@@ -228,7 +229,7 @@ var keeping = []rule{
 		if why == "" {
 			reason, why = v1alpha1.ReasonDownloading, p.Told.Fetches
 		}
-		if len(w.Workers) == 0 && w.Job.Status.Active == 0 { // as they come and go it is heard
+		if len(w.Workers) == 0 && w.Job.Status.Active == 0 { // an event reports each Pod that comes or goes
 			if left := hearLimit - w.Now.Sub(w.Job.CreationTimestamp.Time); left > 0 {
 				p.Again = left
 			} else if reason == v1alpha1.ReasonDownloading {
@@ -239,7 +240,7 @@ var keeping = []rule{
 	}},
 }
 
-// wait tells that the claim has not the model, and why.
+// wait reports why the claim does not have the model. It returns true.
 func (p *Plan) wait(reason, why string) bool {
 	p.Told.Reason, p.Told.Why = reason, why
 	return true

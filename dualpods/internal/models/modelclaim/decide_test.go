@@ -23,7 +23,8 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// world has a ModelCache with a claim that was made, bound and large enough, and no Job.
+// world returns a World with a ModelCache, and with its claim, which is bound and large enough.
+// There is no Job.
 func world() *World {
 	w := &World{Now: now, Image: "launcher", Cache: &v1alpha1.ModelCache{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "u", Generation: 1, Finalizers: []string{podmeta.FinalizerModelCache}},
@@ -37,7 +38,7 @@ func world() *World {
 	return w
 }
 
-// named has the ModelCache name a claim that was there.
+// named makes the ModelCache name a claim that the controller did not create.
 func (w *World) named() {
 	w.Cache.Spec.Claim, w.Cache.Spec.ClaimTemplate = &v1alpha1.ClaimReference{Name: "theirs"}, nil
 	w.Claim.Name, w.Claim.Labels, w.Claim.OwnerReferences = "theirs", nil, nil
@@ -49,13 +50,14 @@ func (w *World) has() {
 	w.Cache.Status.ModelID, w.Cache.Status.ClaimUID, w.Cache.Status.Revision = "id", w.Claim.UID, "r"
 }
 
-// runs has a Job of the so many'th try.
+// runs adds a Job of that try, with a running Pod.
 func (w *World) runs(tries int32) {
 	w.Job = w.newJob(w.credentials(), tries)
 	w.Workers = []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "worker"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}}
 }
 
-// creates has that Job's Pod on a node for so long, where its container is made.
+// creates adds a Job whose Pod was placed on a node that long ago. The kubelet is still creating
+// its container.
 func (w *World) creates(ago time.Duration) {
 	w.runs(1)
 	pod := w.Workers[0]
@@ -64,7 +66,7 @@ func (w *World) creates(ago time.Duration) {
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}
 }
 
-// ends has that Job come to its end, so long ago, and its Pod say so.
+// ends ends the Job that long ago. Its Pod has ended with the message.
 func (w *World) ends(kind batchv1.JobConditionType, ago time.Duration, message string) {
 	w.Job.Status.Conditions = []batchv1.JobCondition{{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Time{Time: now.Add(-ago)}, Message: "the Job's own words"}}
 	w.Workers[0].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: message}}}}
@@ -91,8 +93,8 @@ func TestEachRowOfTheTable(t *testing.T) {
 		row    string
 		do     Action
 		again  time.Duration
-		reason string // of Available
-		says   string // of any condition
+		reason string // reason of the condition Available
+		says   string // text in the message of some condition
 		check  func(t *testing.T, w *World, p *Plan, s *v1alpha1.ModelCacheStatus)
 	}{
 		"it is new": {so: func(w *World) { w.Cache.Finalizers, w.Claim = nil, nil }, row: "new", do: AddFinalizer, reason: v1alpha1.ReasonPreparing},

@@ -1,4 +1,4 @@
-// Package modelclaim keeps the models that ModelCaches ask for on PersistentVolumeClaims:
-// it makes the claim, and a Job that fetches the model into it, and tells how far that is.
-// What it does when is the table in spec/modelclaim.md.
+// Package modelclaim reconciles ModelCaches, whose models are on PersistentVolumeClaims. The
+// controller creates the claim and a Job that fetches the model into it. The status reports
+// the progress. spec/modelclaim.md has the decision tables.
 package modelclaim

@@ -22,7 +22,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Of the Pods of Jobs.
+// Names and paths in the Pods of Jobs.
 const (
 	container  = "modelfetch"
 	claimDir   = "/claim"
@@ -32,14 +32,17 @@ const (
 	resultFile = corev1.TerminationMessagePathDefault
 )
 
-// Bounds of a Job: how often a Pod of it may be broken off, as by a node that goes, and how
-// long a Job stays that nobody deletes, since its controller is gone.
+// brokenOff is the number of failed Pods that a Job replaces. Disruptions do not count, and
+// the exit codes ExitRefused and ExitUsage fail the Job at once.
+//
+// keptFor is how long Kubernetes keeps an ended Job that no controller deletes, in seconds.
 const (
 	brokenOff = 6
 	keptFor   = 24 * 60 * 60
 )
 
-// SourceClaim is the claim that the source of a cache is a folder of; empty: it is none.
+// SourceClaim returns the name of the claim that has the folder that a cache copies; empty: the
+// source is not a claim.
 func SourceClaim(c *v1alpha1.ModelCache) string {
 	rest, ok := strings.CutPrefix(c.Spec.Source.URI, fetchapi.ClaimScheme)
 	if !ok {
@@ -52,7 +55,7 @@ func SourceClaim(c *v1alpha1.ModelCache) string {
 	return u.Host
 }
 
-// newJob is the Job that fetches the model, for the so many'th time.
+// newJob returns the Job that fetches the model. tries is the number of this try, from 1.
 func (w *World) newJob(creds sourcesecret.Shown, tries int32) *batchv1.Job {
 	c := w.Cache
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
@@ -85,14 +88,15 @@ func (w *World) newJob(creds sourcesecret.Shown, tries int32) *batchv1.Job {
 	return job
 }
 
-// Annotations of a Job: what may make another try worth while, beside what it is made
-// from, and the how many'th try it is.
+// Annotations of a Job. annotationInputs has the inputs outside the Job's specification whose
+// change may let another try succeed. annotationTries has the number of the try.
 const (
 	annotationInputs = podmeta.PrefixOwn + "inputs"
 	annotationTries  = podmeta.PrefixOwn + "tries"
 )
 
-// inputs are what a failure may be due to that is not in the Job itself.
+// inputs returns possible causes of a failure that are not in the Job's specification: the size
+// of the claim, and the versions of the credentials.
 func (w *World) inputs() string {
 	return fmt.Sprintf("room=%d secret=%s", capacity(w.Claim), w.Found.Versions())
 }
@@ -100,13 +104,13 @@ func (w *World) inputs() string {
 func hashOf(spec batchv1.JobSpec) string {
 	text, err := json.Marshal(spec)
 	if err != nil {
-		return err.Error() // plain data can be written
+		return err.Error() // cannot happen: the specification is plain data
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }
 
-// triesOf is the how many'th try a Job is.
+// triesOf returns the number of a Job's try, from 1.
 func triesOf(job *batchv1.Job) int32 {
 	n, err := strconv.ParseInt(job.Annotations[annotationTries], 10, 32)
 	if err != nil {
@@ -171,7 +175,7 @@ func volumeOf(name, claim string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
 }
 
-// args are those of `modelfetch pull`.
+// args returns the arguments of `modelfetch pull`.
 func (w *World) args() []string {
 	spec := &w.Cache.Spec
 	args := []string{"--store=" + claimDir + "/" + fetchapi.ClaimStore, "--result=" + resultFile, "--holder=" + Holder(w.Cache)}
@@ -197,7 +201,8 @@ func (w *World) args() []string {
 	return append(args, "--", uri)
 }
 
-// env says where sources are, and what they are shown.
+// env returns the environment of the container: spec.fetch.env, and the credentials by
+// references to the Secret. A credential wins over a variable of spec.fetch.env.
 func (w *World) env(creds sourcesecret.Shown) (env []corev1.EnvVar) {
 	for _, name := range slices.Sorted(maps.Keys(w.Cache.Spec.Fetch.Env)) {
 		if _, given := creds.Keys[name]; !given {
@@ -212,7 +217,7 @@ func (w *World) env(creds sourcesecret.Shown) (env []corev1.EnvVar) {
 	return env
 }
 
-// onNodes has a Pod go to one of some nodes.
+// onNodes returns an affinity that requires one of some nodes.
 func onNodes(nodes []string) *corev1.Affinity {
 	var terms []corev1.NodeSelectorTerm
 	for _, node := range nodes {

@@ -10,7 +10,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// leaving are the rows of a ModelCache that is deleted.
+// leaving lists the rows for a ModelCache that is being deleted.
 var leaving = []rule{
 	{"let go", func(w *World, _ *Plan) bool {
 		return !controllerutil.ContainsFinalizer(w.Cache, podmeta.FinalizerModelCache)
@@ -68,7 +68,7 @@ func (p *Plan) leave(what string) bool {
 	return true
 }
 
-// named lists some of many.
+// named lists the first names and counts the others.
 func named(all []string) string {
 	const some = 5
 	if len(all) > some {

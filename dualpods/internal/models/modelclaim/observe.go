@@ -17,7 +17,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// observe reads what a decision rests on.
+// observe reads the World.
 func (c *Controller) observe(ctx context.Context, cache *v1alpha1.ModelCache) (*World, error) {
 	w := &World{Now: c.opts.Now(), Image: c.opts.Image, Cache: cache}
 	var claim corev1.PersistentVolumeClaim
@@ -57,7 +57,7 @@ func (c *Controller) get(ctx context.Context, name, namespace string, into clien
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// observePods looks who has the claim.
+// observePods reads the Pods that mount the claim: the Job's Pods and others.
 func (c *Controller) observePods(ctx context.Context, w *World) error {
 	if w.Claim == nil {
 		return nil
@@ -89,7 +89,7 @@ func (c *Controller) observePods(ctx context.Context, w *World) error {
 	return nil
 }
 
-// instances are those of a launcher that read from the claim.
+// instances describes the instances of a launcher that read from the claim.
 func (c *Controller) instances(w *World, pod *corev1.Pod) (all []string) {
 	if pod.Labels[podmeta.LabelComponent] != podmeta.ComponentLauncher {
 		return nil
@@ -102,7 +102,7 @@ func (c *Controller) instances(w *World, pod *corev1.Pod) (all []string) {
 	return all
 }
 
-// observeClass looks whether a claim waits for a class that is not there.
+// observeClass reads whether an unbound claim names a StorageClass that does not exist.
 func (c *Controller) observeClass(ctx context.Context, w *World) error {
 	if w.Claim == nil || w.Claim.Status.Phase == corev1.ClaimBound || w.Claim.Spec.StorageClassName == nil || *w.Claim.Spec.StorageClassName == "" {
 		return nil

@@ -16,7 +16,8 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// recordOutcome tells what a Job has brought. The Job goes once that stands in the status.
+// recordOutcome records the outcome of a complete Job. A later pass deletes the Job, when the
+// status has the outcome.
 func recordOutcome(w *World, p *Plan) bool {
 	if w.Job == nil || w.whole() || !w.Job.DeletionTimestamp.IsZero() {
 		return false
@@ -29,7 +30,8 @@ func recordOutcome(w *World, p *Plan) bool {
 	return false
 }
 
-// failedRow waits out the pause after a failure, and has the Job made anew then.
+// failedRow backs off after a failure, and then deletes the Job, so that a later pass creates
+// another one.
 func failedRow(w *World, p *Plan) bool {
 	_, failed, since, why := finished(w.Job)
 	if !failed {
@@ -59,7 +61,7 @@ func failedRow(w *World, p *Plan) bool {
 	return true
 }
 
-// pauseAfter is how long is waited after so many failures in succession.
+// pauseAfter returns the back-off after that many consecutive failures.
 func pauseAfter(tries int32) time.Duration {
 	pause := firstPause
 	for range min(tries-1, 10) {
@@ -68,7 +70,7 @@ func pauseAfter(tries int32) time.Duration {
 	return pause
 }
 
-// room says how to have more of it.
+// room describes the size of the claim, and how to make the claim larger.
 func (w *World) room() string {
 	remedy := "have it made larger, and the model is fetched at once"
 	if w.Cache.Spec.ClaimTemplate != nil {
@@ -77,7 +79,7 @@ func (w *World) room() string {
 	return fmt.Sprintf("; PersistentVolumeClaim %s has %s: %s", w.claimName(), launcher.BytesText(uint64(capacity(w.Claim))), remedy)
 }
 
-// outcome is what the last Pod of the Job that has ended says; nil: nothing.
+// outcome returns the outcome that the Job's last ended Pod reported; nil: none.
 func (w *World) outcome() *fetchapi.Outcome {
 	var o fetchapi.Outcome
 	if text := w.ended(); text != nil && json.Unmarshal([]byte(text.Message), &o) == nil {
@@ -86,7 +88,8 @@ func (w *World) outcome() *fetchapi.Outcome {
 	return nil
 }
 
-// lastWords is why the last Pod that has ended did, where it told no outcome.
+// lastWords describes how the Job's last ended Pod ended: reason, exit code and message. It
+// serves for a Pod that reported no outcome.
 func (w *World) lastWords() string {
 	text := w.ended()
 	if text == nil {
@@ -106,7 +109,7 @@ func (w *World) ended() *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// waits says what keeps the Job from beginning; empty: nothing that Kubernetes tells of.
+// waits returns why the Job cannot start; empty: Kubernetes reports no reason.
 func (w *World) waits() (reason, why string) {
 	pending := w.Claim.Status.Phase != corev1.ClaimBound
 	if pending && w.NoClass {
@@ -127,8 +130,8 @@ func (w *World) notReady() (reason string) {
 	return v1alpha1.ReasonNotReady
 }
 
-// placed is since when the Job's Pod has a node on which its container does not run yet;
-// zero: it runs, or there is no such Pod.
+// placed returns when the scheduler placed the Job's last Pod, while the Pod is pending. It
+// returns zero when the Pod runs, or when no Pod is on a node.
 func (w *World) placed() time.Time {
 	if len(w.Workers) == 0 || w.Workers[len(w.Workers)-1].Status.Phase != corev1.PodPending {
 		return time.Time{}
@@ -141,8 +144,8 @@ func (w *World) placed() time.Time {
 	return time.Time{}
 }
 
-// stuck tells of a Pod whose container has not run on its node for long. What is missing
-// there the kubelet tells by an Event alone.
+// stuck describes a Pod whose container has not started within startLimit. The kubelet reports
+// what is missing only by an Event.
 func (w *World) stuck() (reason, why string) {
 	pod := w.Workers[len(w.Workers)-1]
 	missing := "a volume or an image"

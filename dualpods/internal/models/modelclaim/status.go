@@ -13,13 +13,13 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// maxUsers is how many of those that use a model a status names.
+// maxUsers bounds the users of a model that a status names.
 const maxUsers = 16
 
-// noneOfTheSource are causes of failures that say nothing of the source.
+// noneOfTheSource lists causes of failures that say nothing about the source.
 var noneOfTheSource = []string{fetchapi.ReasonCapacityExceeded, fetchapi.ReasonClaimNotWritable, v1alpha1.ReasonClaimRefused, v1alpha1.ReasonJobRefused}
 
-// show puts what is known of a cache in its status.
+// show writes the report to the status of a cache.
 func (t *Told) show(c *v1alpha1.ModelCache) {
 	s := &c.Status
 	s.ObservedGeneration, s.ClaimName, s.Job, s.FailedTries = c.Generation, ClaimName(c), t.Job, t.Tries
@@ -39,7 +39,7 @@ func (t *Told) show(c *v1alpha1.ModelCache) {
 		set(v1alpha1.ConditionResolved, true, v1alpha1.ReasonResolved, "")
 	case t.Failed != "" && !slices.Contains(noneOfTheSource, t.Cause):
 		set(v1alpha1.ConditionResolved, false, t.Cause, t.Failed)
-	case t.Tries == 0 || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionResolved) == nil: // else what the last try met stays
+	case t.Tries == 0 || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionResolved) == nil: // else the condition keeps the last failure
 		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonNotAsked, "what the source has is known once it is fetched")
 	}
 	switch {
@@ -53,10 +53,10 @@ func (t *Told) show(c *v1alpha1.ModelCache) {
 	t.problems(c, set)
 }
 
-// problems tells what somebody may want to act on.
+// problems sets the conditions that may need action.
 func (t *Told) problems(c *v1alpha1.ModelCache, set dualpods.ConditionSetter) {
 	s := &c.Status
-	again := t.Tries > 0 && t.Failed == "" // what the last try met is told until one has ended well
+	again := t.Tries > 0 && t.Failed == "" // conditions keep the last failure until a try succeeds
 	switch {
 	case t.Failed != "":
 		set(v1alpha1.ConditionDegraded, true, t.Cause, t.Failed)

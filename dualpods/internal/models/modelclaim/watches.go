@@ -20,8 +20,8 @@ import (
 )
 
 // SetupWithManager indexes Pods by [IndexClaim], and reconciles a ModelCache when
-// something changes that it depends on. Requests for what these watches do not report
-// come from others: see [CachesOfSecret], [CachesOfAccount] and [CachesOfLauncher].
+// something changes that it depends on. others is the source of requests for changes that
+// these watches do not report: see [CachesOfSecret], [CachesOfAccount] and [CachesOfLauncher].
 func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, others source.Source, options controller.Options) error {
 	index := func(o client.Object) []string { return IndexedClaims(o.(*corev1.Pod)) }
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, IndexClaim, index); err != nil {
@@ -52,8 +52,8 @@ func cachesOfClaims(ctx context.Context, api client.Reader, namespace string, cl
 	})
 }
 
-// CachesOfSecret returns the ModelCaches that name a Secret, or an account, which may
-// list the Secret.
+// CachesOfSecret returns the ModelCaches that name a Secret, or that name only an account,
+// which may list the Secret.
 func CachesOfSecret(ctx context.Context, api client.Reader, secret client.ObjectKey) []reconcile.Request {
 	return cachesThat(ctx, api, secret.Namespace, func(c *v1alpha1.ModelCache) bool {
 		named := Names(c)
@@ -90,7 +90,7 @@ func cachesThat(ctx context.Context, api client.Reader, namespace string, depend
 	return all
 }
 
-// classTimeout bounds a read of a StorageClass, which no cache holds.
+// classTimeout bounds a read of a StorageClass. The read goes to the API server, not to a cache.
 const classTimeout = 5 * time.Second
 
 // ReadClass returns a function that reads from the API server whether a StorageClass

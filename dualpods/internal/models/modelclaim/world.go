@@ -13,35 +13,35 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// World is what a decision about one ModelCache rests on.
+// World is the input of a decision about one ModelCache.
 type World struct {
 	Now   time.Time
-	Image string // that has modelfetch
+	Image string // contains modelfetch
 	Cache *v1alpha1.ModelCache
-	Claim *corev1.PersistentVolumeClaim // nil: there is none of that name
-	// Unheard: it was made a moment ago, and the cache has not heard of it.
+	Claim *corev1.PersistentVolumeClaim // nil: no claim has the name
+	// Unheard means that this process has just created the claim and the cache does not show it.
 	Unheard bool
-	// NoClass: the claim waits, and the StorageClass that it names is not there.
+	// NoClass means that the claim is not bound and its StorageClass does not exist.
 	NoClass bool
-	// Refused is why the claim could not be changed as it should; empty: it was not tried.
+	// Refused is why the API server refused the change of the claim; empty: it did not.
 	Refused string
-	// NoSource: the claim that the source is a folder of is not there.
+	// NoSource means that the source is a folder of a claim that does not exist.
 	NoSource bool
-	Found    sourcesecret.Found // of what it names for credentials
-	unread   error              // why some of that could not be read; it is tried again
-	Job      *batchv1.Job       // of the cache; nil: there is none
-	Workers  []*corev1.Pod      // of the Job, the oldest first
-	Users    []*corev1.Pod      // others that mount the claim and have not finished, by name
-	// Done are others that have, in words: Kubernetes keeps a claim that is deleted until
-	// the last Pod is gone that has been on a node with it.
+	Found    sourcesecret.Found // credentials that the cache names
+	unread   error              // why credentials could not be read; the pass is repeated
+	Job      *batchv1.Job       // nil: the cache has none
+	Workers  []*corev1.Pod      // Pods of the Job, oldest first
+	Users    []*corev1.Pod      // other unfinished Pods that mount the claim, by name
+	// Done describes the other Pods that have finished on a node. Kubernetes keeps a deleted
+	// claim until all Pods are gone that were on a node with it.
 	Done []string
-	// Instances are the inference servers that read the model, in words.
+	// Instances describes the inference servers that read from the claim.
 	Instances []string
 }
 
 func (w *World) claimName() string { return ClaimName(w.Cache) }
 
-// ClaimName is the name of the claim of a ModelCache.
+// ClaimName returns the name of the claim of a ModelCache.
 func ClaimName(c *v1alpha1.ModelCache) string {
 	if c.Spec.Claim != nil {
 		return c.Spec.Claim.Name
@@ -49,26 +49,26 @@ func ClaimName(c *v1alpha1.ModelCache) string {
 	return c.Name
 }
 
-// JobName is the name of the Job of a ModelCache.
+// JobName returns the name of the Job of a ModelCache.
 func JobName(cache string) string { return cache + "-fetch" }
 
-// Holder is the name by which a ModelCache wants its model of the claim's store.
+// Holder returns the name by which a ModelCache wants its model from the store of the claim.
 func Holder(c *v1alpha1.ModelCache) string {
 	return "ModelCache/" + c.Namespace + "/" + c.Name + "/" + string(c.UID)
 }
 
-// made says that the claim was made for the cache.
+// made reports whether the controller created the claim for this cache.
 func (w *World) made() bool {
 	return w.Claim != nil && w.Claim.Labels[podmeta.LabelModelCacheUID] == string(w.Cache.UID)
 }
 
-// whole says that the claim has the model.
+// whole reports whether the claim has the model, by the status.
 func (w *World) whole() bool {
 	s := &w.Cache.Status
 	return w.Claim != nil && s.ModelID != "" && s.ClaimUID == w.Claim.UID
 }
 
-// capacity is how many bytes a claim has room for.
+// capacity returns the size of a claim in bytes.
 func capacity(claim *corev1.PersistentVolumeClaim) int64 {
 	if q, ok := claim.Status.Capacity[corev1.ResourceStorage]; ok {
 		return q.Value()
@@ -76,7 +76,7 @@ func capacity(claim *corev1.PersistentVolumeClaim) int64 {
 	return claim.Spec.Resources.Requests.Storage().Value()
 }
 
-// finished says whether a Job has come to its end, and when.
+// finished reports whether a Job has ended, how, since when, and why it failed.
 func finished(job *batchv1.Job) (done, failed bool, since metav1.Time, why string) {
 	for _, c := range job.Status.Conditions {
 		if c.Status != corev1.ConditionTrue {
@@ -93,8 +93,8 @@ func finished(job *batchv1.Job) (done, failed bool, since metav1.Time, why strin
 	return false, false, metav1.Time{}, ""
 }
 
-// elsewhere says that the Job's Pod waits on a node for a claim that other Pods have on
-// another one.
+// elsewhere reports whether the Job's last Pod waits on a node for a claim that other Pods use
+// on another node.
 func (w *World) elsewhere() bool {
 	if len(w.Workers) == 0 || !w.oneNode() {
 		return false
@@ -104,12 +104,12 @@ func (w *World) elsewhere() bool {
 	return last.Status.Phase == corev1.PodPending && last.Spec.NodeName != "" && len(nodes) > 0 && !slices.Contains(nodes, last.Spec.NodeName)
 }
 
-// oneNode says that the claim is on one node at a time.
+// oneNode reports whether the claim can be on only one node at a time.
 func (w *World) oneNode() bool {
 	return !slices.Contains(w.Claim.Spec.AccessModes, corev1.ReadWriteMany)
 }
 
-// nodesOfUsers are the nodes on which others have the claim.
+// nodesOfUsers returns the nodes on which other Pods run with the claim.
 func (w *World) nodesOfUsers() (nodes []string) {
 	for _, p := range w.Users {
 		if p.Spec.NodeName != "" && p.Status.Phase == corev1.PodRunning && !slices.Contains(nodes, p.Spec.NodeName) {

@@ -9,15 +9,14 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// Index is the field that Pods are indexed by in the cache: whether they name the claim
-// of a model.
+// Index is the cache's index of Pods by whether they name the claim of a model.
 const Index = "modelClaim"
 
-// NamesOne is the value of that field.
+// NamesOne is the value of Pods that name such a claim.
 const NamesOne = "yes"
 
-// Indexed is the value of that field; nil: the Pod names none. One that has finished keeps
-// a claim all the same.
+// Indexed returns a Pod's values in the index Index; nil: the Pod names no claim of a model.
+// Finished Pods count, because Kubernetes keeps a claim for them too.
 func Indexed(pod *corev1.Pod) []string {
 	if len(naming(pod)) > 0 {
 		return []string{NamesOne}
@@ -25,10 +24,10 @@ func Indexed(pod *corev1.Pod) []string {
 	return nil
 }
 
-// ClaimOf is the name of the claim of a cache, in every namespace.
+// ClaimOf returns the name of the claim of a cache, the same in every namespace.
 func ClaimOf(cache string) string { return podmeta.ModelClaimPrefix + cache }
 
-// Names says that a volume of a Pod is the model of a cache, and of which.
+// Names reports whether a volume of a Pod is the model of a cache, and of which cache.
 func Names(v *corev1.Volume) (cache string, is bool) {
 	if v.PersistentVolumeClaim == nil {
 		return "", false
@@ -36,7 +35,7 @@ func Names(v *corev1.Volume) (cache string, is bool) {
 	return strings.CutPrefix(v.PersistentVolumeClaim.ClaimName, podmeta.ModelClaimPrefix)
 }
 
-// Named are the caches whose claims a Pod names, while it has not finished.
+// Named returns the caches whose claims a Pod names. It returns none for a finished Pod.
 func Named(pod *corev1.Pod) []string {
 	if podmeta.Finished(pod) {
 		return nil
@@ -44,7 +43,7 @@ func Named(pod *corev1.Pod) []string {
 	return naming(pod)
 }
 
-// naming are the caches whose claims a Pod names.
+// naming returns the caches whose claims a Pod names.
 func naming(pod *corev1.Pod) (caches []string) {
 	for i := range pod.Spec.Volumes {
 		if cache, is := Names(&pod.Spec.Volumes[i]); is && cache != "" && !slices.Contains(caches, cache) {
@@ -54,11 +53,11 @@ func naming(pod *corev1.Pod) (caches []string) {
 	return caches
 }
 
-// Users are the Pods that name the claim of a cache, by the cache, by the nodes where they
-// are; those that the scheduler has not placed are under "".
+// Users are the unfinished Pods that name the claim of a cache, by cache and by node. Pods that
+// the scheduler has not placed are under "".
 type Users map[string]map[string][]string
 
-// UsersOf are those among some Pods.
+// UsersOf returns the users among some Pods.
 func UsersOf(pods []corev1.Pod) Users {
 	users := Users{}
 	for i := range pods {

@@ -17,28 +17,28 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Controller keeps the volumes and claims of all caches. One pass runs at a time.
+// Controller reconciles the volumes and claims of all caches. It runs one pass at a time.
 type Controller struct {
-	// API reads from a cache, in which Pods are indexed by Index and of volumes there are
-	// those with the label podmeta.LabelModelVolume, and writes to the server.
+	// API reads from a cache and writes to the API server. The cache indexes Pods by Index,
+	// and holds only volumes with the label podmeta.LabelModelVolume.
 	API      client.Client
 	Recorder events.EventRecorder
 	Now      func() time.Time
-	// Namespace is the only one that is looked at: volumes and ClusterModelCaches, which are
-	// of the whole cluster, are not, and nothing is made. Empty: all are.
+	// Namespace is the only namespace that the controller watches. It then ignores volumes and
+	// ClusterModelCaches, which are cluster-scoped, and creates nothing. Empty: all namespaces.
 	Namespace string
 
-	told  map[notice]bool      // what Pods were told
-	taken map[string]time.Time // since when what is to be made is there, though the cache has it not
+	told  map[notice]bool      // reports of the last pass to Pods
+	taken map[string]time.Time // when the name of an object was first found taken, though the cache shows no such object
 }
 
-// notice is what a Pod was told.
+// notice is a report that a Pod got as an Event.
 type notice struct {
 	pod     types.UID
 	message string
 }
 
-// Reconcile makes a pass; what it is asked for does not matter.
+// Reconcile runs a pass; it ignores the request.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	if c.Namespace != "" {
 		return reconcile.Result{}, c.makeNothing(ctx)
@@ -58,7 +58,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return result, errors.Join(errs...)
 }
 
-// makeNothing tells Pods that name claims which are not there that nobody makes those.
+// makeNothing reports to Pods whose claims do not exist that the controller creates none.
 func (c *Controller) makeNothing(ctx context.Context) error {
 	var pods corev1.PodList
 	if err := c.API.List(ctx, &pods, client.MatchingFields{Index: NamesOne}, client.UnsafeDisableDeepCopy); err != nil {
@@ -82,11 +82,11 @@ func (c *Controller) makeNothing(ctx context.Context) error {
 	return nil
 }
 
-// behind is how long the cache may take to show what was made.
+// behind bounds the time until the cache shows a new object.
 const behind = 2 * time.Second
 
-// make makes objects. One that is there already the cache shows in a moment, or never:
-// then somebody else has made it. Pods are told of what cannot be made for them.
+// make creates objects, and reports to Pods what it cannot create for them. The cache soon shows
+// an object that exists already, unless the object belongs to another owner.
 func (c *Controller) make(ctx context.Context, plan *Plan) (errs []error, result reconcile.Result) {
 	before := c.taken
 	c.taken = map[string]time.Time{}
@@ -126,12 +126,13 @@ func named(o client.Object) string {
 	return "PersistentVolumeClaim " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// gone says that there is nothing left to do: the namespace or the object is going.
+// gone reports whether nothing is left to do: the object does not exist, or its namespace is
+// being deleted.
 func gone(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// observe reads what a decision rests on.
+// observe reads the World.
 func (c *Controller) observe(ctx context.Context) (*World, error) {
 	var caches v1alpha1.ClusterModelCacheList
 	var groups v1alpha1.ModelCacheNodeGroupList
@@ -160,7 +161,7 @@ func (c *Controller) observe(ctx context.Context) (*World, error) {
 	for i := range volumes.Items {
 		v := &volumes.Items[i]
 		if v.Spec.ClaimRef == nil {
-			continue // nobody's that we made
+			continue // the controller did not create it
 		}
 		if at := (Place{v.Labels[podmeta.LabelModelVolume], v.Spec.ClaimRef.Namespace}); v.Name == volumeName(at) {
 			w.Volumes[at] = v
@@ -175,7 +176,7 @@ func (c *Controller) observe(ctx context.Context) (*World, error) {
 	return w, nil
 }
 
-// tell makes Events for Pods that wait in vain, once for each reason.
+// tell emits an Event for each report that the last pass did not have.
 func (c *Controller) tell(told []Told) {
 	now := map[notice]bool{}
 	for _, t := range told {

@@ -21,7 +21,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// site is a controller over an API server that keeps what it is given.
+// site is a controller with a fake API server.
 type site struct {
 	t      *testing.T
 	c      *Controller
@@ -48,7 +48,7 @@ func (s *site) pass() {
 	require.NoError(s.t, err)
 }
 
-// there says whether volume and claim are.
+// there reports whether the volume and the claim exist.
 func (s *site) there() (volume, claim bool) {
 	s.t.Helper()
 	is := func(key client.ObjectKey, o client.Object) bool {
@@ -71,7 +71,7 @@ func (s *site) announced() (all []string) {
 	}
 }
 
-// objects are those of a world without volumes, but for the cache.
+// objects returns the objects of a world without volumes: the cache, and the others.
 func objects() (cache *v1alpha1.ClusterModelCache, others []client.Object) {
 	w := world()
 	for name, group := range w.Groups {
@@ -131,7 +131,7 @@ func TestAClaimOfThatNameThatSomebodyMadeIsLeftAndTold(t *testing.T) {
 	theirs := &corev1.PersistentVolumeClaim{}
 	theirs.Namespace, theirs.Name = here.Namespace, ClaimOf(here.Cache)
 	s := newSite(t, append(others, cache, theirs)...)
-	// The controller's cache has those with its label alone.
+	// The controller's cache holds only claims with its label.
 	s.c.API = labelled{s.api}
 	result, err := s.c.Reconcile(t.Context(), reconcile.Request{})
 	require.NoError(t, err, "the cache may be behind")
@@ -157,8 +157,7 @@ func TestWhatSomebodyLabelledIsNotTakenForOurs(t *testing.T) {
 	require.NoError(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 }
 
-// labelled reads no claims that are not labelled as those of models, as the controller's
-// cache does.
+// labelled lists only claims with the label of models, as the controller's cache does.
 type labelled struct{ client.Client }
 
 func (l labelled) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {

@@ -15,47 +15,47 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Place is a cache in a namespace: it has one volume and one claim.
+// Place is a cache in a namespace. It has one volume and one claim.
 type Place struct{ Cache, Namespace string }
 
-// World is what a decision rests on.
+// World is the input of a decision.
 type World struct {
 	Caches  map[string]*v1alpha1.ClusterModelCache   // by name
 	Groups  map[string]*v1alpha1.ModelCacheNodeGroup // by name
-	Pods    []corev1.Pod                             // that name claims
-	Volumes map[Place]*corev1.PersistentVolume       // of ours
-	Claims  map[Place]*corev1.PersistentVolumeClaim  // of ours
+	Pods    []corev1.Pod                             // Pods that name claims
+	Volumes map[Place]*corev1.PersistentVolume       // created by the controller
+	Claims  map[Place]*corev1.PersistentVolumeClaim  // created by the controller
 }
 
-// Plan is what is to be done.
+// Plan is the result of a decision.
 type Plan struct {
 	Make   []Made
 	Delete []client.Object
 	Told   []Told
 }
 
-// Made is an object that is to be made, and for whom.
+// Made is an object to create, and the Pods that need it.
 type Made struct {
 	client.Object
 	For []*corev1.Pod
 }
 
-// Told is what somebody is told who waits for a claim that is not made.
+// Told is a report to a Pod that waits for a claim.
 type Told struct {
 	Pod             *corev1.Pod
 	Reason, Message string
 }
 
-// Reasons of what Pods are told, besides those of the conditions of a cache.
+// Reasons of reports to Pods, besides those of the conditions of a cache.
 const (
 	ReasonNoSuchCache  = "NoSuchModelCache"
 	ReasonDeleting     = "ModelCacheDeleted"
-	ReasonNotMade      = "ClaimNotMade" // the API server refuses it
-	ReasonGoing        = "ClaimGoing"   // one that has to go is kept by Pods
-	ReasonOneNamespace = "OneNamespace" // the controller looks at no more, and makes none
+	ReasonNotMade      = "ClaimNotMade" // the API server refuses to create the volume or the claim
+	ReasonGoing        = "ClaimGoing"   // Pods keep the claim, which is being deleted
+	ReasonOneNamespace = "OneNamespace" // the controller watches one namespace, and creates no claims
 )
 
-// Decide says what is to be done, by spec/modelcache.md. It changes nothing of w.
+// Decide decides by the table in spec/modelvolume.md. It does not change w.
 func Decide(w *World) *Plan {
 	plan := &Plan{}
 	pods := map[Place]mounting{}
@@ -81,11 +81,11 @@ func Decide(w *World) *Plan {
 	return plan
 }
 
-// mounting are the Pods that name a claim.
+// mounting has the Pods that name a claim.
 type mounting struct {
-	users []*corev1.Pod // that have not finished
-	// keepers are the names of those that have been on a node, of which Kubernetes lets a
-	// claim go with the last, though all have finished.
+	users []*corev1.Pod // Pods that have not finished
+	// keepers are the names of Pods that were placed on a node, finished ones included.
+	// Kubernetes keeps a deleted claim until the last of them is gone.
 	keepers []string
 }
 
@@ -104,7 +104,7 @@ func (p *Plan) place(w *World, at Place, pods mounting) {
 	cache, volumeThere, claimThere := w.Caches[at.Cache], w.Volumes[at], w.Claims[at]
 	users := pods.users
 	if len(users) == 0 {
-		if claimThere == nil || len(pods.keepers) == 0 { // else it would go on going, and be of no use to the next
+		if claimThere == nil || len(pods.keepers) == 0 { // else the claim would stay, and the next Pod could not mount it
 			p.clear(volumeThere, claimThere)
 		}
 		return
@@ -135,7 +135,7 @@ func (p *Plan) place(w *World, at Place, pods mounting) {
 	}
 }
 
-// going tells the Pods that wait for a claim that is being deleted who keeps it.
+// going reports to the waiting Pods which Pods keep a claim that is being deleted.
 func (p *Plan) going(claim *corev1.PersistentVolumeClaim, pods mounting) {
 	if len(pods.keepers) == 0 {
 		return
@@ -154,8 +154,8 @@ func (p *Plan) going(claim *corev1.PersistentVolumeClaim, pods mounting) {
 	}
 }
 
-// stale says that what is there has to go before it can be made anew: it is of an object
-// or a version of before, or one of the two has lost the other.
+// stale reports whether the volume or the claim must be deleted before it can be created anew. It
+// belongs to an earlier cache or version, or the volume or the claim has lost the other.
 func stale(cache *v1alpha1.ClusterModelCache, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, store string) bool {
 	if claim != nil && (!owned(cache, claim) || claim.Status.Phase == corev1.ClaimLost) {
 		return true
@@ -163,7 +163,8 @@ func stale(cache *v1alpha1.ClusterModelCache, volume *corev1.PersistentVolume, c
 	return volume != nil && (!of(cache, volume, store) || claim == nil && volume.Status.Phase == corev1.VolumeReleased)
 }
 
-// clear deletes the claim, which stays while Pods on nodes mount it, and then the volume.
+// clear deletes the claim, which stays while Pods exist that were on a node with it. A later
+// pass then deletes the volume.
 func (p *Plan) clear(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) {
 	switch {
 	case claim != nil:
@@ -175,7 +176,7 @@ func (p *Plan) clear(volume *corev1.PersistentVolume, claim *corev1.PersistentVo
 	}
 }
 
-// why says why no claim is made for Pods that name it; empty: one is.
+// why returns why the controller creates no claim for Pods that name it; empty: it creates it.
 func why(cache *v1alpha1.ClusterModelCache, name string, groups map[string]*v1alpha1.ModelCacheNodeGroup) (reason, message string) {
 	switch {
 	case cache == nil:
@@ -189,20 +190,20 @@ func why(cache *v1alpha1.ClusterModelCache, name string, groups map[string]*v1al
 	switch is := meta.FindStatusCondition(cache.Status.Conditions, v1alpha1.ConditionMountable); {
 	case cache.Status.ID != "":
 		return "", ""
-	case cache.Status.Ready > 0, is != nil && is.Reason == v1alpha1.ReasonSeveralVersions: // the condition comes once Pods name the claim
+	case cache.Status.Ready > 0, is != nil && is.Reason == v1alpha1.ReasonSeveralVersions: // the condition exists only while Pods name the claim
 		return v1alpha1.ReasonSeveralVersions, SeveralVersions(name)
 	default:
 		return v1alpha1.ReasonNotAsked, fmt.Sprintf("ClusterModelCache %s: the version of the model is not known yet; the claim %s is made once it is", name, ClaimOf(name))
 	}
 }
 
-// SeveralVersions says why the model of a cache can be mounted by nobody whose nodes have
-// different versions of it.
+// SeveralVersions returns the message for a cache whose nodes have different versions of the
+// model, so that no Pod can mount it.
 func SeveralVersions(cache string) string {
 	return "ClusterModelCache " + cache + ": its nodes have different versions of the model, and a volume could have one: no claim is made; sources that tell versions by the times of files, as file:// does, have another on each node"
 }
 
-// Problem says why the model of a cache can be mounted by nobody; empty: it can.
+// Problem returns why no Pod can mount the model of a cache; empty: Pods can.
 func Problem(cache *v1alpha1.ClusterModelCache, groups map[string]*v1alpha1.ModelCacheNodeGroup) (reason, message string) {
 	if cache.Spec.Credentials != nil && !cache.Spec.Credentials.Shared {
 		return v1alpha1.ReasonPrivate, fmt.Sprintf("ClusterModelCache %s has a private model, which every Pod that mounts it could read: no claim is made unless spec.credentials.shared is true", cache.Name)

@@ -21,7 +21,7 @@ var here = Place{"llama.70b", "team"}
 
 const store = "/var/lib/models"
 
-// world has a cache that is resolved, and a Pod that names its claim.
+// world returns a World with a cache whose version is known, and a Pod that names its claim.
 func world() *World {
 	return &World{
 		Caches: map[string]*v1alpha1.ClusterModelCache{here.Cache: {
@@ -47,13 +47,13 @@ func pod(name, namespace string, caches ...string) corev1.Pod {
 
 func (w *World) cache() *v1alpha1.ClusterModelCache { return w.Caches[here.Cache] }
 
-// made puts volume and claim there, as they were made, and bound.
+// made adds the volume and the claim as the controller creates them, and bound.
 func (w *World) made() {
 	w.Volumes[here], w.Claims[here] = volume(w.cache(), here, store), claim(w.cache(), here)
 	w.Volumes[here].Status.Phase, w.Claims[here].Status.Phase = corev1.VolumeBound, corev1.ClaimBound
 }
 
-// finished has the Pod have been on a node, where it has finished.
+// finished makes the Pod one that has finished on a node.
 func (w *World) finished() {
 	w.Pods[0].Spec.NodeName, w.Pods[0].Status.Phase = "n1", corev1.PodSucceeded
 }
@@ -62,7 +62,7 @@ func (w *World) private() {
 	w.cache().Spec.Credentials = &v1alpha1.ModelCredentials{SecretRef: &v1alpha1.SecretReference{Name: "hub"}}
 }
 
-// What is done.
+// Writes of a plan, as done describes them.
 var (
 	bothMade   = []string{"+PersistentVolume hotseat-model-llama.70b.team", "+PersistentVolumeClaim team/hotseat-model-llama.70b"}
 	claimMade  = bothMade[1:]
@@ -70,11 +70,11 @@ var (
 	volumeGoes = []string{"-PersistentVolume hotseat-model-llama.70b.team"}
 )
 
-// row is an example of a row of the table.
+// row is an example of a row of the table in spec/modelvolume.md.
 type row struct {
 	make func(w *World)
 	done []string
-	told string // the reason that the Pod is told
+	told string // reason of the report to the Pod; empty: no report
 }
 
 var rows = map[string][]row{
@@ -123,7 +123,7 @@ var rows = map[string][]row{
 		w.made()
 		w.cache().Status.ID = ""
 		w.cache().Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionMountable, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonSeveralVersions, Message: "ClusterModelCache llama.70b: …"}}
-	}, told: v1alpha1.ReasonSeveralVersions}, {make: func(w *World) { // of which the cache tells nothing yet, whose claim nobody has named
+	}, told: v1alpha1.ReasonSeveralVersions}, {make: func(w *World) { // no Pod has named the claim yet, so the condition is missing
 		w.cache().Status.ID, w.cache().Status.Ready = "", 2
 	}, told: v1alpha1.ReasonSeveralVersions}},
 	"not resolved": {{make: func(w *World) { w.cache().Status.ID = "" }, told: v1alpha1.ReasonNotAsked}},
@@ -160,7 +160,7 @@ var rows = map[string][]row{
 
 func one[T any](v T) *T { return &v }
 
-// done says in words what a plan does.
+// done describes the writes of a plan.
 func done(plan *Plan) (all []string) {
 	for _, o := range plan.Make {
 		all = append(all, "+"+named(o))

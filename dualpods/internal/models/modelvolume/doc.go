@@ -1,5 +1,6 @@
-// Package modelvolume lets Pods of any namespace mount the models of ClusterModelCaches,
-// read-only. Where a Pod names the claim of a cache, that claim is made in its namespace,
-// and a volume for it, which is the model's folder on the nodes; both go when no Pod
-// names the claim any more. [Decide] says what is made and deleted.
+// Package modelvolume lets Pods of any namespace mount the models of ClusterModelCaches
+// read-only. When a Pod names the claim of a cache, the controller creates that claim in the
+// Pod's namespace. It also creates a volume for the claim: the model's folder on the nodes. The
+// controller deletes both when no Pod names the claim any more. [Decide] decides what to create
+// and delete.
 package modelvolume

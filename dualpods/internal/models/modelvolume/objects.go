@@ -11,14 +11,16 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// folder is where a version of a model has its files, in the folder of a node that a
+// folder returns the folder with the files of a version, in the folder of a node that a
 // ModelCacheNodeGroup names (spec/guide/how-it-works.md, "Models").
 func folder(store, id string) string { return path.Join(store, "models", id, "files") }
 
-// volumeName is that of the volume of a cache for a namespace, whose name has no dot.
+// volumeName returns the name of the volume of a cache for a namespace. It is unique, because
+// the name of a namespace has no dot.
 func volumeName(at Place) string { return ClaimOf(at.Cache) + "." + at.Namespace }
 
-// head has both go with the cache, also where no controller runs.
+// head returns the metadata of a volume or a claim. By the owner reference Kubernetes deletes it
+// with the cache, even if no controller runs.
 func head(cache *v1alpha1.ClusterModelCache, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{podmeta.LabelModelVolume: cache.Name, podmeta.LabelManagedBy: podmeta.ManagedBy},
@@ -32,8 +34,8 @@ func size(cache *v1alpha1.ClusterModelCache) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(max(cache.Status.SizeBytes, 1), resource.BinarySI)}
 }
 
-// volume is that of a cache for the claim of a namespace: on nodes that have the model
-// whole. A mount is read-only, whatever the Pod says.
+// volume returns the volume of a cache for the claim of a namespace. It requires nodes that have
+// the whole model. Its mounts are read-only, whatever the Pod says.
 func volume(cache *v1alpha1.ClusterModelCache, at Place, store string) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeFilesystem
 	return &corev1.PersistentVolume{
@@ -53,7 +55,7 @@ func volume(cache *v1alpha1.ClusterModelCache, at Place, store string) *corev1.P
 	}
 }
 
-// claim is that of a cache in a namespace.
+// claim returns the claim of a cache in a namespace.
 func claim(cache *v1alpha1.ClusterModelCache, at Place) *corev1.PersistentVolumeClaim {
 	mode, class := corev1.PersistentVolumeFilesystem, ""
 	made := &corev1.PersistentVolumeClaim{
@@ -67,7 +69,7 @@ func claim(cache *v1alpha1.ClusterModelCache, at Place) *corev1.PersistentVolume
 	return made
 }
 
-// of says that a volume is of this object and of the version that its nodes have.
+// of reports whether a volume belongs to this cache, and to the version that its nodes have.
 func of(cache *v1alpha1.ClusterModelCache, v *corev1.PersistentVolume, store string) bool {
 	return owned(cache, v) && v.Spec.Local != nil && v.Spec.Local.Path == folder(store, cache.Status.ID)
 }

@@ -20,8 +20,8 @@ import (
 
 // SetupWithManager indexes Pods by [Index], and runs a pass whenever something changes
 // that the volumes and claims of caches depend on. With a Namespace the controller
-// watches only Pods, which it tells that nobody makes their claims; options then do not
-// apply.
+// watches only Pods, and reports to them that it creates no claims. It then ignores
+// options.
 func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	index := func(o client.Object) []string { return Indexed(o.(*corev1.Pod)) }
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, Index, index); err != nil {
@@ -44,11 +44,11 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Complete(c)
 }
 
-// isModelClaim reports whether the controller made a claim, by which Pods mount a model.
+// isModelClaim reports whether the controller created a claim by which Pods mount a model.
 func isModelClaim(o client.Object) bool { return o.GetLabels()[podmeta.LabelModelVolume] != "" }
 
-// NamesModel reports whether an object is a Pod with a volume that is a model, also when
-// the Pod has finished.
+// NamesModel reports whether an object is a Pod with a volume that is a model. Finished Pods
+// count.
 func NamesModel(o client.Object) bool {
 	pod, ok := o.(*corev1.Pod)
 	return ok && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {

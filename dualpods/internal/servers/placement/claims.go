@@ -7,8 +7,8 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// preferClaimReaders prefers nodes whose launcher reads a claim that has the model. When many
-// launchers read it, it names none: the claim can be read anywhere.
+// preferClaimReaders prefers nodes whose launcher reads a claim that has the model. When more than
+// maxPreferred nodes qualify, it prefers none of them.
 func (d *decision) preferClaimReaders(out *Decision, r *Requester, reachable func(node string) bool) {
 	claims := d.claimsOf(r)
 	if len(claims) == 0 {

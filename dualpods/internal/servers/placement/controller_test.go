@@ -30,7 +30,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// These tests use a fake API server, which can refuse writes on demand. Those in
+// These tests use a fake API server, which can refuse writes on demand. The tests in
 // test/cluster/e2e use a real one.
 
 type views map[string]nodeview.View

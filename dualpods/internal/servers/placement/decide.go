@@ -29,8 +29,8 @@ type World struct {
 	Waiting      []Requester
 	Launchers    []Launcher // oldest first
 	Nodes        map[string]*corev1.Node
-	// Taken are the GPUs that a requester holds or that an instance uses that is not
-	// asleep, by node.
+	// Taken are the GPUs that a requester or an instance that is not asleep holds, by
+	// node.
 	Taken map[string]map[string]bool
 	// Promised are the sleepers that are reserved for a requester whose gate was removed
 	// and that is not bound yet.
@@ -283,7 +283,7 @@ func (d *decision) choosePreferences(out *Decision, near []place, reachable func
 	}
 }
 
-// andMore returns how many nodes there are beside the one that is named; empty: none.
+// andMore returns how many nodes there are besides the named one; empty: none.
 func andMore(nodes int) string {
 	if nodes == 1 {
 		return ""
@@ -324,8 +324,8 @@ func serveKey(r *Requester) string {
 	return fmt.Sprintf("%s %s %s %s", r.Namespace, r.Form.LauncherConfig, r.Form.Image, mounts)
 }
 
-// serving returns the launchers that may serve a requester, one for each node: the oldest
-// ready one, unless it lacks a mount that the requester needs.
+// serving returns the launchers that may serve a requester. Only the oldest ready one of each node
+// counts. If it lacks a mount that the requester needs, serving returns none for that node.
 func (d *decision) serving(r *Requester) []*Launcher {
 	key := serveKey(r)
 	if known, ok := d.servers[key]; ok {
@@ -347,7 +347,7 @@ func (d *decision) serving(r *Requester) []*Launcher {
 	return all
 }
 
-// gpusFree reports whether no requester or instance holds any of the GPUs.
+// gpusFree reports whether none of the GPUs is taken or promised.
 func (d *decision) gpusFree(node string, gpus []string) bool {
 	return !slices.ContainsFunc(gpus, func(uuid string) bool { return d.Taken[node][uuid] || d.gpus[node][uuid] })
 }

@@ -71,7 +71,7 @@ func (d *decision) sleepers(l *Launcher, name instanceNames) (all []place) {
 }
 
 // storesModel reports whether a launcher has a model whole in its store, and whether main
-// memory holds it. ids are the candidates, and whole caches the results of nodeview.Whole.
+// memory holds it. ids are the candidates. whole caches the results of nodeview.Whole.
 func (l *Launcher) storesModel(name modelref.Name, ids []string, whole map[*launcherapi.Model]bool) (there, memory bool) {
 	for _, id := range ids {
 		m, has := l.Models[id]
@@ -98,7 +98,7 @@ func (p place) weight() int32 {
 	return weightDisk
 }
 
-// instanceNames returns the names of the instances of a form, by their GPUs.
+// instanceNames has the names of the instances of a form, by their GPUs.
 type instanceNames struct {
 	of     func(gpus []string) string
 	prefix string // prefix of all these names, and of few others

@@ -8,9 +8,9 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// preferNodesWithoutSleepers prefers nodes on which nothing sleeps, so that a cold start evicts no sleeper.
-// Requesters that are decided one after the other prefer different nodes. Otherwise a
-// scheduler that takes nodes of equal score in order would fill the first ones.
+// preferNodesWithoutSleepers prefers nodes on which nothing sleeps, so that a cold start evicts
+// no sleeper. Requesters that are decided one after the other prefer different nodes. Otherwise
+// a scheduler that takes nodes of equal score in order would fill the first ones.
 func (d *decision) preferNodesWithoutSleepers(out *Decision, r *Requester, reachable func(node string) bool) {
 	key := serveKey(r)
 	nodes, known := d.withoutSleepers[key]

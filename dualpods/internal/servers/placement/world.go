@@ -179,8 +179,8 @@ func (w *World) promise(p podmeta.Placement) {
 	}
 }
 
-// mayStillUse reports whether a Pod may still be bound to its promised sleeper: a launcher of
-// its namespace has the sleeper, and the Pod is on no other node.
+// mayStillUse reports whether a Pod may still be bound to its promised sleeper. The sleeper's
+// launcher must be in the Pod's namespace, and the Pod must be on no other node.
 func (w *World) mayStillUse(pod *corev1.Pod, p podmeta.Placement) bool {
 	return slices.ContainsFunc(w.Launchers, func(l Launcher) bool {
 		return l.UID == p.Launcher && l.Namespace == pod.Namespace && (pod.Spec.NodeName == "" || pod.Spec.NodeName == l.Node)

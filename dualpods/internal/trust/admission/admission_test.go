@@ -39,14 +39,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// asker is an API server that trusts an authority.
+// asker sends requests as an API server does, and trusts one authority.
 type asker struct {
 	t    *testing.T
 	http http.Client
 	url  string
 }
 
-// newAsker starts a Guard of these uses.
+// newAsker starts a webhook server whose Guard finds these uses.
 func newAsker(t *testing.T, uses func(context.Context, *v1alpha1.ClusterModelCache) ([]string, error)) *asker {
 	t.Helper()
 	ca := mtlstest.New(t, "ca")
@@ -69,7 +69,7 @@ func newAsker(t *testing.T, uses func(context.Context, *v1alpha1.ClusterModelCac
 	return &asker{t: t, http: http.Client{Transport: transport}, url: fmt.Sprintf("https://127.0.0.1:%d%s", port, Path)}
 }
 
-// ask asks whether an object may be deleted.
+// ask requests the deletion of an object, and returns the webhook's response.
 func (a *asker) ask(old []byte) *admissionapi.AdmissionResponse {
 	a.t.Helper()
 	body, err := json.Marshal(admissionapi.AdmissionReview{
@@ -92,7 +92,7 @@ func TestADeletionIsRefusedWhereSomebodyUsesTheModelNowAndNowhereElse(t *testing
 		nine = append(nine, fmt.Sprintf("on node n%d by instance a", n))
 	}
 	cache := v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: "llama", UID: "1"}}
-	cache.Status.Nodes = []v1alpha1.ModelNode{{Node: "n1", State: v1alpha1.ModelNodeReady, InUseBy: []string{"instance a"}}} // as it was
+	cache.Status.Nodes = []v1alpha1.ModelNode{{Node: "n1", State: v1alpha1.ModelNodeReady, InUseBy: []string{"instance a"}}} // the status is stale
 	cache.Status.InUse = 1
 	going := cache
 	going.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
@@ -100,7 +100,7 @@ func TestADeletionIsRefusedWhereSomebodyUsesTheModelNowAndNowhereElse(t *testing
 		object  any
 		uses    []string
 		err     error
-		refused []string // what is said
+		refused []string // texts in the refusal
 		warned  string
 	}{
 		"somebody uses it":                    {object: cache, uses: []string{"on node n1 by instance a"}, refused: []string{"ClusterModelCache llama is in use: on node n1 by instance a. Scale down the requesters of the model, then delete it again"}},
@@ -138,7 +138,7 @@ func TestAnAPIServerThatTrustsAnotherAuthorityDoesNotSpeakToIt(t *testing.T) {
 	require.ErrorContains(t, err, "unknown authority")
 }
 
-// published is an API server with the objects of the chart.
+// published is a Publisher with a fake API server that has objects of the chart.
 type published struct {
 	t   *testing.T
 	api client.Client
@@ -165,7 +165,8 @@ func configuration() *admissionv1.ValidatingWebhookConfiguration {
 	}
 }
 
-// pass makes a pass, and gives whom the API server trusts and reaches.
+// pass runs a pass. It returns the certificates that the API server trusts, the addresses that it
+// reaches, and the EndpointSlice.
 func (p *published) pass() (trusted string, reached []string, slice discoveryv1.EndpointSlice) {
 	p.t.Helper()
 	_, err := p.Reconcile(p.t.Context(), reconcile.Request{})
@@ -197,7 +198,7 @@ func TestTheAPIServerTrustsTheAuthorityOfNowAndReachesTheReplicaThatLeads(t *tes
 	assert.Equal(t, p.ca, trusted, "another authority is known at once")
 	assert.Equal(t, slice.ResourceVersion, same.ResourceVersion, "what is right is not written")
 
-	p.Address = netip.MustParseAddr("10.1.2.4") // another replica leads
+	p.Address = netip.MustParseAddr("10.1.2.4") // another replica is the leader
 	_, reached, _ = p.pass()
 	assert.Equal(t, []string{"10.1.2.4"}, reached)
 

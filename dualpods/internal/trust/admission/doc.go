@@ -1,5 +1,5 @@
-// Package admission answers the API server when somebody wants to delete a
-// ClusterModelCache that is in use: it is refused, in words. It keeps the
-// ValidatingWebhookConfiguration by which the API server knows the answerer, and the
-// EndpointSlice by which it reaches the one replica that knows the answer.
+// Package admission is a validating webhook that refuses to delete a ClusterModelCache that is in
+// use. It updates the ValidatingWebhookConfiguration, by which the API server trusts the webhook
+// server. It also maintains the EndpointSlice, by which the API server reaches the leader: only
+// the leader knows the uses.
 package admission

@@ -13,19 +13,19 @@ import (
 
 // Guard refuses the deletion of ClusterModelCaches that are in use.
 type Guard struct {
-	// Uses says who uses the model of a cache now, and where, one text for each place.
-	// What is not known is no use.
+	// Uses returns who uses the model of a cache now, in a text for each place. Unknown uses
+	// do not count.
 	Uses func(context.Context, *v1alpha1.ClusterModelCache) ([]string, error)
 }
 
-// Bounds of a refusal.
+// maxUses bounds the places that a refusal lists.
 const maxUses = 8
 
-// Handle implements [admission.Handler]. Whoever cannot tell lets the deletion pass: the
-// finalizer of the object guards what is in use.
+// Handle implements [admission.Handler]. It allows the deletion when it cannot find out the uses:
+// the finalizer keeps an object that is in use.
 func (g *Guard) Handle(ctx context.Context, request admission.Request) admission.Response {
 	var cache v1alpha1.ClusterModelCache
-	// The request for a deletion of many objects at once names none of them.
+	// A request to delete a collection has no object name, so Handle reads the object.
 	if err := json.Unmarshal(request.OldObject.Raw, &cache); err != nil {
 		return unknown(fmt.Errorf("cannot read the object: %w", err))
 	}
@@ -46,7 +46,7 @@ func (g *Guard) Handle(ctx context.Context, request admission.Request) admission
 		"then delete it again; sleeping instances end with their launcher's Pod", cache.Name, strings.Join(uses, "; ")))
 }
 
-// unknown lets a deletion pass, and says that nobody looked.
+// unknown allows a deletion, and warns that the uses were not checked.
 func unknown(err error) admission.Response {
 	return admission.Allowed("").WithWarnings(fmt.Sprintf("cannot check whether the model is in use; the object stays until the use ends: %v", err))
 }

@@ -19,31 +19,33 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// Names of objects of the chart.
+// Names of objects of the chart, and the path of the webhook.
 const (
 	Configuration = "hotseat-controller-models"    // ValidatingWebhookConfiguration
-	Service       = "hotseat-controller-admission" // and its EndpointSlice
+	Service       = "hotseat-controller-admission" // Service, and its EndpointSlice
 	portName      = "admission"
-	Path          = "/clustermodelcaches" // that is called
+	Path          = "/clustermodelcaches" // path that the API server calls
 )
 
-// ServerName is the name in the certificate of who answers: an API server asks for it.
+// ServerName returns the name in the certificate of the webhook server. The API server verifies
+// it.
 func ServerName(namespace string) string { return Service + "." + namespace + ".svc" }
 
-// Publisher tells the API server whom to ask, and whom to trust. It runs in the replica
-// that leads, which alone knows what launchers say: the Service has no selector, and its
-// EndpointSlice names that replica. The slice is owned by the configuration, so that it
-// goes with the release.
+// Publisher tells the API server which replica to call and which certificates to trust. It runs
+// in the leader, which alone knows what launchers report. The Service has no selector, and its
+// EndpointSlice has the leader's address. The configuration owns the slice, so that Kubernetes
+// deletes the slice with the release.
 type Publisher struct {
 	API       client.Client // reads from a cache
-	Namespace string        // of the Service
-	Address   netip.Addr    // of this replica
-	Port      int32         // at which it answers
-	// Certificates are those that the API server is to trust, in PEM. It may wait.
+	Namespace string        // namespace of the Service
+	Address   netip.Addr    // address of this replica
+	Port      int32         // port of the webhook server
+	// Certificates returns the certificates that the API server should trust, in PEM. It may
+	// block.
 	Certificates func(context.Context) ([]byte, error)
 }
 
-// Reconcile makes both what they should be. What it is asked for does not matter.
+// Reconcile updates the configuration and the EndpointSlice; it ignores the request.
 func (p *Publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	ca, err := p.Certificates(ctx)
 	if err != nil {
@@ -51,7 +53,7 @@ func (p *Publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	}
 	var hook admissionv1.ValidatingWebhookConfiguration
 	if err := p.API.Get(ctx, client.ObjectKey{Name: Configuration}, &hook); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err) // it comes, or is not wanted
+		return reconcile.Result{}, client.IgnoreNotFound(err) // it is created later, or the release has none
 	}
 	if err := p.reach(ctx, &hook); err != nil {
 		return later(err)
@@ -69,7 +71,7 @@ func (p *Publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	return reconcile.Result{}, nil
 }
 
-// reach has the Service lead to this replica.
+// reach writes this replica's address into the Service's EndpointSlice.
 func (p *Publisher) reach(ctx context.Context, owner *admissionv1.ValidatingWebhookConfiguration) error {
 	var there discoveryv1.EndpointSlice
 	err := p.API.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: Service}, &there)
@@ -117,10 +119,10 @@ func (p *Publisher) slice(owner *admissionv1.ValidatingWebhookConfiguration) *di
 	}
 }
 
-// conflictPause is how long a cache that is behind is given.
+// conflictPause is the pause after a write conflict, in which the cache catches up.
 const conflictPause = 100 * time.Millisecond
 
-// later tries again at once where somebody else was faster: the cache is behind.
+// later requeues soon when another writer was faster, since the cache is stale.
 func later(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: conflictPause}, nil

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// NewServer makes the server that the API server asks. The certificate is asked for at
-// each connection.
+// NewServer returns the webhook server that the API server calls. The server calls certificate
+// for each connection.
 func NewServer(port int, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), guard *Guard) webhook.Server {
 	server := webhook.NewServer(webhook.Options{Port: port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 		c.MinVersion, c.GetCertificate, c.SessionTicketsDisabled = tls.VersionTLS13, certificate, true

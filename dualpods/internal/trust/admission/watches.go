@@ -13,7 +13,7 @@ import (
 )
 
 // SetupWithManager runs a pass whenever the configuration or its EndpointSlice changes.
-// Requests for what these watches do not report come from others.
+// others is the source of requests for changes that these watches do not report.
 func (p *Publisher) SetupWithManager(mgr ctrl.Manager, others source.Source) error {
 	pass := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{}}

@@ -43,7 +43,7 @@ func (e *MoreGPUsError) Error() string { return fmt.Sprintf("the swap changes GP
 //	awake            some                 the others leave
 //	sleeping or new  some                 the others leave; In wakes or starts
 //	sleeping or new  none                 In wakes or starts
-//	stopped, failed  any                  conflict
+//	stopped, failed  any                  conflict, unless In is new and takes its place
 //	on other GPUs    any                  conflict
 //
 // Other errors have the codes not_found, exists and does_not_fit. If the decision has
@@ -78,7 +78,7 @@ func Decide(w World, p launcher.Plan, gpus []string, now time.Time) (launcher.Pl
 // room returns the room that the instance that comes in needs. It returns nil if that
 // instance is already awake, or if none comes in.
 func (w World) room(p launcher.Plan, gpus []string) (*launcher.Room, error) {
-	there := slices.ContainsFunc(w.Instances, func(i Instance) bool { return i.ID == p.In })
+	there := slices.ContainsFunc(w.Instances, func(i Instance) bool { return i.ID == p.In && (!p.CreatesIn() || !i.State.Ended()) })
 	switch {
 	case p.CreatesIn() && there:
 		return nil, launcher.Existsf("Instance with ID %s already exists; name it as in.instance_id to wake it", p.In)
@@ -99,7 +99,7 @@ func (w World) room(p launcher.Plan, gpus []string) (*launcher.Room, error) {
 		return &want, nil
 	case launcher.Starting, launcher.FallingAsleep, launcher.Waking, launcher.Stopping, launcher.Stopped, launcher.Failed:
 	}
-	return nil, launcher.Conflictf("cannot wake instance %s: it is %s; delete it and create it again", p.In, in.State)
+	return nil, launcher.Conflictf("cannot wake instance %s: it is %s; ask again, and the swap starts it", p.In, in.State)
 }
 
 // missing returns the elements of need that are not in have.

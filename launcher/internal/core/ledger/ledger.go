@@ -76,8 +76,10 @@ func (i Instance) AwakeBytes(uuid string) (bytes uint64, measured bool) {
 // state.
 func (i Instance) Charge(uuid string) (bytes uint64, measured bool) {
 	switch {
-	case i.Released || !slices.Contains(i.GPUs, uuid):
+	case i.Released:
 		return 0, true
+	case !slices.Contains(i.GPUs, uuid):
+		return i.HeldNow[uuid], true // memory of a GPU that it was not given
 	case i.State == launcher.Sleeping || i.AsleepBeforeEnd:
 		if b := i.HeldNow[uuid]; b > 0 {
 			return b, true
@@ -93,15 +95,13 @@ func (i Instance) Charge(uuid string) (bytes uint64, measured bool) {
 	}
 }
 
-// Foreign returns the memory of a GPU that other processes than the launcher's use. It
-// includes memory of instances that this GPU was not assigned to.
+// Foreign returns the memory of a GPU that other processes than the launcher's use.
 func (w World) Foreign(uuid string) uint64 {
 	gpu := w.GPUs[uuid]
 	var ours uint64
 	for _, i := range w.Instances {
 		switch {
-		case !slices.Contains(i.GPUs, uuid):
-		case gpu.ProcessesKnown:
+		case gpu.ProcessesKnown, !slices.Contains(i.GPUs, uuid):
 			ours += i.HeldNow[uuid]
 		default:
 			c, _ := i.Charge(uuid)
@@ -127,7 +127,7 @@ func (w World) Reserved(uuid, except string) (bytes uint64, swapID string) {
 func (w World) Holders(uuid, except string) []launcherapi.GPUHolder {
 	out := make([]launcherapi.GPUHolder, 0, len(w.Instances))
 	for _, i := range w.Instances {
-		if i.ID == except || i.Released || !slices.Contains(i.GPUs, uuid) {
+		if i.ID == except || i.Released || !slices.Contains(i.GPUs, uuid) && i.HeldNow[uuid] == 0 {
 			continue
 		}
 		bytes, measured := i.Charge(uuid)

@@ -271,11 +271,13 @@ func withResidue(i Instance, gibs uint64) Instance {
 	return i
 }
 
-func TestMemoryOnAnUnassignedGPUIsForeign(t *testing.T) {
+func TestMemoryOnAnUnassignedGPUIsChargedByName(t *testing.T) {
 	w := node(70, Instance{ID: "stray", State: launcher.Awake, HeldNow: map[string]uint64{"g0": 70 * gib}})
-	assert.Equal(t, 70*gib, w.Foreign("g0"))
+	assert.Zero(t, w.Foreign("g0"))
 	fit := fitOf(t, Admit(w, want("b", 30)))
-	assert.Equal(t, 70*gib, fit.Foreign)
+	assert.Zero(t, fit.Foreign)
+	require.Len(t, fit.Holders, 1)
+	assert.Equal(t, 70*gib, fit.Holders[0].Bytes)
 	assert.Equal(t, 10*gib, fit.Available)
 }
 

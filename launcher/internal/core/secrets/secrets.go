@@ -26,6 +26,12 @@ func Any(spec launcherapi.InstanceSpec) bool {
 	return slices.ContainsFunc([]string{launcherapi.Redacted, `"from_file":`, "--config"}, func(trace string) bool { return strings.Contains(shown, trace) })
 }
 
+// Missing reports whether a redacted spec lacks a secret that it was given. A secret from a
+// file can be read again.
+func Missing(spec launcherapi.InstanceSpec) bool {
+	return strings.Contains(marshal(spec), launcherapi.Redacted)
+}
+
 // add keeps a secret. If the secret has several lines, add also keeps each longer line,
 // because logs are shown line by line.
 func (x *Set) add(value string) {

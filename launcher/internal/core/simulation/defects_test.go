@@ -106,6 +106,15 @@ var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Def
 	schedules.NewDefect("a start waits for its preloader also when the instance has ended",
 		"	wanted := i.state == launcher.Starting\n", "	wanted := true\n",
 	),
+	schedules.NewDefect("a failed wake is undone on the engine's word",
+		"	if known && s.awaitNoMore(ctx, settleLimit/3, i, before) == nil {", "	if s != nil {",
+	),
+	schedules.NewDefect("a failed sleep is undone on the engine's word",
+		"return s.sample(i).lessThan(memorySample{held: before})", "return nil",
+	),
+	schedules.NewDefect("a swap waits for memory that its sleeper holds",
+		"			if held == 0 {\n				held = residue[uuid]\n			}\n", "			held = residue[uuid]\n",
+	),
 }}
 
 func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }

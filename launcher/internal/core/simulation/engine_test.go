@@ -82,7 +82,7 @@ func (p *proc) load() {
 	case !p.alive():
 	case dies:
 		p.fail()
-	case !p.reserve():
+	case !p.reserve(1):
 		p.starve()
 	default:
 		p.ready, p.since = true, time.Now()

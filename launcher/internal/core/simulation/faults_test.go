@@ -31,6 +31,15 @@ var acts = map[string]func(w *world, s step){
 	"answer late": func(w *world, s step) {
 		w.forAWhile(s, func(p *proc) { p.slow = time.Duration(s.n) * time.Second }, func(p *proc) { p.slow = 0 })
 	},
+	"cannot reload": func(w *world, s step) {
+		w.forAWhile(s, func(p *proc) { p.cannotReload = true }, func(p *proc) { p.cannotReload = false })
+	},
+	"wake in part": func(w *world, s step) {
+		w.forAWhile(s, func(p *proc) { p.wakesInPart = true }, func(p *proc) { p.wakesInPart = false })
+	},
+	"sleep in part": func(w *world, s step) {
+		w.forAWhile(s, func(p *proc) { p.sleepsInPart = true }, func(p *proc) { p.sleepsInPart = false })
+	},
 	"cannot be killed": func(w *world, s step) {
 		w.forAWhile(s, func(p *proc) { p.immortal = true }, func(p *proc) { p.immortal = false })
 	},

@@ -20,6 +20,7 @@ const (
 	everythingRests      = "everything comes to rest"
 	gotThereIsSaid       = "who has got there is said to be there"
 	listedIsTrue         = "what is listed is true"
+	measuredIsTrue       = "what an engine says of itself agrees with its memory"
 	doneIsTrue           = "done is true"
 	refusedIsTrue        = "refused is true"
 	undoneIsTrue         = "undone is true"
@@ -266,6 +267,12 @@ func (w *world) checkEngines(all []launcherapi.Instance) {
 		if (i.State == string(launcher.Sleeping)) != (p.level > 0) {
 			w.m.violated(listedIsTrue, "%s is %s at the end, and its engine is at level %d", i.InstanceID, i.State, p.level)
 		}
+		if p.inPart && !w.damaged["an instance"] {
+			w.m.violated(measuredIsTrue, "%s is %s at the end, and its weights are awake", i.InstanceID, i.State)
+		}
+		if p.crippled && !w.m.ever["blind"] && w.deaths == 0 {
+			w.m.violated(measuredIsTrue, "%s is %s at the end, and has lost half of its memory", i.InstanceID, i.State)
+		}
 	}
 }
 
@@ -335,10 +342,21 @@ func (w *world) checkActedOnce() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range w.requests {
-		if n := w.starts[r.request]; n > 1 && r.isSwap() && !w.damaged["a swap"] {
+		if n := w.starts[r.request]; n > 1+w.asked(r.id) && r.isSwap() && !w.damaged["a swap"] {
 			w.m.wrong(actedOnOnce, "%d processes were made for %s", n, r.step)
 		}
 	}
+}
+
+// asked counts the swaps to an instance that exists: each of them may start one again that
+// has failed. The lock is held.
+func (w *world) asked(id string) (n int) {
+	for _, r := range w.requests {
+		if r.what == "swap in sleeping" && r.id == id {
+			n++
+		}
+	}
+	return n
 }
 
 // checkGone checks that nothing is left when everything was deleted.

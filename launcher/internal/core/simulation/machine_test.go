@@ -122,15 +122,19 @@ type proc struct {
 	since     time.Time // it is ready, at that level, and holds what it holds
 	garbage   bool
 	held      map[string]uint64
-	stubborn  bool          // it does not end when it is told to
-	immortal  bool          // it does not even end when it is killed
-	liar      bool          // it says yes to a sleep or a wake, and does not do it
-	refusing  bool          // it refuses to sleep and to wake
-	crashNext bool          // it dies of the next call
-	hung      time.Time     // until then it does nothing that it is asked
-	slow      time.Duration // what it takes beyond its time to do what it is asked
-	troubled  bool          // something was ever wrong with it
-	last      chan struct{} // closed when it has done what it was asked last
+	stubborn  bool // it does not end when it is told to
+	immortal  bool // it does not even end when it is killed
+	liar      bool // it says yes to a sleep or a wake, and does not do it
+	refusing  bool // it refuses to sleep and to wake
+	crashNext bool // it dies of the next call
+	inPart    bool // it sleeps, and its weights are awake
+	crippled  bool // it reports that it is awake, and has lost some of its memory
+	// what it cannot do: reload its weights, wake from level 1 or sleep on all of its GPUs
+	cannotReload, wakesInPart, sleepsInPart bool
+	hung                                    time.Time     // until then it does nothing that it is asked
+	slow                                    time.Duration // what it takes beyond its time to do what it is asked
+	troubled                                bool          // something was ever wrong with it
+	last                                    chan struct{} // closed when it has done what it was asked last
 }
 
 func (p *proc) id() process.ID {
@@ -231,10 +235,13 @@ func (m *machine) memory(uuid string) gpu.Memory {
 	return out
 }
 
-// reserve has an engine take the memory that it needs. false: there is not enough,
-// and it dies. The lock is held.
-func (p *proc) reserve() bool {
+// reserve has an engine take a share of the memory that it needs awake: all (1) or half of
+// it (2). false: there is not enough, and it dies. The lock is held.
+func (p *proc) reserve(share uint64) bool {
+	take := map[string]uint64{}
 	for uuid, need := range p.need {
+		need /= share
+		take[uuid] = need
 		used := p.m.strange[uuid]
 		for _, other := range p.m.procs {
 			if other != p {
@@ -245,7 +252,7 @@ func (p *proc) reserve() bool {
 			return false
 		}
 	}
-	p.held, p.since = p.need, time.Now()
+	p.held, p.since = take, time.Now()
 	return true
 }
 

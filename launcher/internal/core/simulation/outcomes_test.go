@@ -334,9 +334,25 @@ func (w *world) deletedAt(e ending) bool {
 // far as its client knows. The lock is held.
 func (w *world) madeByAFailure(p *proc) bool {
 	for _, r := range w.requests {
-		if r.request == p.model && r.isSwap() {
+		again := r.what == "swap in sleeping" && r.id == p.name && w.wasStartedAgain(p)
+		if r.request == p.model && r.isSwap() || again {
 			done := slices.ContainsFunc(r.answers, func(a answer) bool { return a.result.Outcome == launcherapi.OutcomeDone })
-			return !done || w.damaged["a swap"] // its client may have asked again, and nobody knew of the first time
+			if !done || w.damaged["a swap"] { // its client may have asked again, and nobody knew of the first time
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// wasStartedAgain says whether a swap started an instance again that had failed: its process
+// is not the first of that name for that request.
+func (w *world) wasStartedAgain(p *proc) bool {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	for _, other := range w.m.procs {
+		if other.name == p.name && other.model == p.model && other.pid < p.pid {
+			return true
 		}
 	}
 	return false

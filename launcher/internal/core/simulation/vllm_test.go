@@ -137,6 +137,12 @@ func (e *simEngine) Sleep(ctx context.Context, base string, level int, check boo
 			return errors.New("it says that it sleeps, and does not")
 		case p.liar || p.level > 0:
 			return nil
+		case p.sleepsInPart:
+			p.crippled, p.held, p.since = true, map[string]uint64{}, time.Now()
+			for uuid, need := range p.need {
+				p.held[uuid] = need / 2
+			}
+			return &engine.StatusError{Call: "POST /sleep", Status: 500}
 		}
 		p.level, p.since = level, time.Now()
 		left := map[string]uint64{}
@@ -148,8 +154,50 @@ func (e *simEngine) Sleep(ctx context.Context, base string, level int, check boo
 	})
 }
 
+// Wake makes the calls that vLLM's wake takes: one from level 1, several from level 2. What
+// was called is done, also when the next call is not made.
 func (e *simEngine) Wake(ctx context.Context, base string, level int, check bool) error {
-	return e.ask(ctx, "wake", base, 800*time.Millisecond, func(p *proc) error {
+	if level == 1 {
+		return e.wakeUp(ctx, base, 1, check)
+	}
+	if sleeping, err := e.IsSleeping(ctx, base); err != nil || !sleeping {
+		return err
+	}
+	if err := e.wakeWeights(ctx, base); err != nil {
+		return err
+	}
+	if err := e.ask(ctx, "reload", base, 400*time.Millisecond, func(p *proc) error {
+		if p.cannotReload {
+			return &engine.StatusError{Call: "POST /collective_rpc", Status: 500}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return e.wakeUp(ctx, base, 2, check)
+}
+
+// wakeWeights gives an engine that sleeps the memory of its weights. It still says that it
+// sleeps.
+func (e *simEngine) wakeWeights(ctx context.Context, base string) error {
+	return e.ask(ctx, "wake weights", base, 200*time.Millisecond, func(p *proc) error {
+		switch {
+		case p.refusing:
+			return &engine.StatusError{Call: "POST /wake_up", Status: 500}
+		case p.level == 0, p.liar, p.inPart:
+			return nil
+		case !p.reserve(2):
+			p.starve()
+			return errBroken
+		}
+		p.inPart = true
+		return nil
+	})
+}
+
+// wakeUp wakes what sleeps still.
+func (e *simEngine) wakeUp(ctx context.Context, base string, level int, check bool) error {
+	return e.ask(ctx, "wake", base, 400*time.Millisecond, func(p *proc) error {
 		switch {
 		case p.refusing:
 			return &engine.StatusError{Call: "POST /wake_up", Status: 500}
@@ -159,14 +207,34 @@ func (e *simEngine) Wake(ctx context.Context, base string, level int, check bool
 			return errors.New("it says that it is awake, and is not")
 		case p.liar:
 			return nil
-		case !p.reserve():
+		case p.wakesInPart && level == 1:
+			if !p.inPart && !p.reserve(2) {
+				p.starve()
+				return errBroken
+			}
+			p.inPart = true
+			return &engine.StatusError{Call: "POST /wake_up", Status: 500}
+		case !p.reserve(1):
 			p.starve()
 			return errBroken
 		}
 		p.garbage = p.garbage || level < p.level
-		p.level = 0
+		p.level, p.inPart = 0, false
 		return nil
 	})
+}
+
+// Resleep wakes the rest of an engine that is awake in part, and puts it to sleep.
+func (e *simEngine) Resleep(ctx context.Context, base string, level int) error {
+	if level == 2 {
+		if err := e.wakeWeights(ctx, base); err != nil {
+			return err
+		}
+		if err := e.wakeUp(ctx, base, 2, false); err != nil {
+			return err
+		}
+	}
+	return e.Sleep(ctx, base, level, true)
 }
 
 func (e *simEngine) Canary(ctx context.Context, base, _ string, _ engine.Secret) error {

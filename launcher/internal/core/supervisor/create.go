@@ -80,6 +80,20 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compileKey(&plan, devices), method: method}, nil
 }
 
+// DraftAgain reads the create call of an instance that has ended once more.
+func (s *Supervisor) DraftAgain(id string, dryRun bool) (*Draft, error) {
+	s.mu.Lock()
+	i, err := s.find(id)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if secrets.Missing(i.facts.Spec) { // the spec never changes
+		return nil, launcher.Conflictf("cannot start instance %s again: the launcher does not keep the secrets of its request; describe the instance in the request, with in.id in place of in.instance_id", id)
+	}
+	return s.Draft(launcher.CreateRequest{ID: id, Spec: i.facts.Spec, DryRun: dryRun})
+}
+
 func invalidInput(err error, hidden secrets.Set) error {
 	input, ok := errors.AsType[*engine.InputError](err)
 	if !ok {
@@ -148,9 +162,10 @@ func engineGPUs(devices []gpu.Device) []engine.GPU {
 // as the process runs or the start has to wait; watchers get the rest as events. A
 // refused call leaves nothing behind.
 //
-//	state of the id   effect
-//	no such id        a new instance, starting
-//	any               error, code exists
+//	state of the id                  effect
+//	no such id                       a new instance, starting
+//	stopped or failed, and released  a new instance in its place, starting
+//	any other                        error, code exists
 func (s *Supervisor) Create(c launcher.CreateRequest) (launcherapi.Instance, error) {
 	d, err := s.Draft(c)
 	if err != nil {
@@ -216,7 +231,8 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
 		swapID: want.SwapID, publishedSwapID: want.SwapID, gateHeldShut: c != nil,
-		changed: make(chan struct{}), whenReleased: make(chan struct{}),
+		replaces: s.instances[d.ID],
+		changed:  make(chan struct{}), whenReleased: make(chan struct{}),
 	}
 	s.instances[d.ID] = i
 	if c != nil {
@@ -265,6 +281,9 @@ func (s *Supervisor) undoCreate(i *instance) {
 	s.mu.Lock()
 	held := i.takePorts()
 	delete(s.instances, i.facts.ID)
+	if i.replaces != nil {
+		s.instances[i.facts.ID] = i.replaces
+	}
 	i.notify()
 	s.mu.Unlock()
 	s.closeUnusedPorts(i.facts.ID, held)

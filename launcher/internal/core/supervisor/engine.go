@@ -31,7 +31,7 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	before := s.bytesBeforeSleep(ctx, i, op)
 	err := s.whileListening(ctx, i, func(ctx context.Context) error { return i.sleepEngine(ctx, op.level) })
 	if err != nil {
-		s.sleepFailed(i, op, err)
+		s.sleepFailed(i, op, before, err)
 		return
 	}
 	crashpoint.At(crashpoint.SleepDone)
@@ -153,25 +153,27 @@ func (s *Supervisor) noteDrain(i *instance, op *operation, took time.Duration, c
 type rollback struct {
 	failed  string // says what the engine did not do
 	cause   string
-	do      func(ctx context.Context, base string, level int, check bool) error
+	do      func(ctx context.Context) error
 	lost    string // says that the rollback failed too
 	refused launcher.Event
 }
 
 // sleepFailed makes sure that an engine whose sleep has failed is awake: a slow sleep
 // must not complete after the gate is open again.
-func (s *Supervisor) sleepFailed(i *instance, op *operation, why error) {
+func (s *Supervisor) sleepFailed(i *instance, op *operation, before map[string]uint64, why error) {
 	s.rollBack(i, op, why, s.wakeAgainLimit(op), rollback{
-		failed: "did not fall asleep", cause: "sleep_failed", do: i.engine.Wake,
+		failed: "did not fall asleep", cause: "sleep_failed",
+		do:   func(ctx context.Context) error { return s.wakeAgain(ctx, i, op, before) },
 		lost: "it could not be brought back", refused: launcher.EventSleepRefused,
 	})
 }
 
 // wakeFailed makes sure that an engine whose wake has failed sleeps, so that its device
 // memory is free for the instance that was awake before.
-func (s *Supervisor) wakeFailed(i *instance, op *operation, why error) {
+func (s *Supervisor) wakeFailed(i *instance, op *operation, before memorySample, known bool, why error) {
 	s.rollBack(i, op, why, settleLimit, rollback{
-		failed: "did not wake", cause: "wake_failed", do: i.engine.Sleep,
+		failed: "did not wake", cause: "wake_failed",
+		do:   func(ctx context.Context) error { return s.backToSleep(ctx, i, op.level, before, known) },
 		lost: "it could not be put back to sleep", refused: launcher.EventWakeRefused,
 	})
 }
@@ -185,7 +187,7 @@ func (s *Supervisor) rollBack(i *instance, op *operation, why error, limit time.
 	ctx, stop := context.WithTimeout(op.ctx, limit)
 	defer stop()
 	why = fmt.Errorf("%s: %w", c.failed, why)
-	err := c.do(ctx, i.engineURL(), op.level, true)
+	err := c.do(ctx)
 	switch {
 	case err == nil:
 		s.endOperation(i, op, c.refused, func() {
@@ -202,12 +204,13 @@ func (s *Supervisor) rollBack(i *instance, op *operation, why error, limit time.
 
 // wakeUp wakes the engine.
 func (s *Supervisor) wakeUp(i *instance, op *operation) {
+	before, known := s.sampleAsleep(i, op)
 	began := time.Now()
 	ctx, stop := s.boundAnswer(op)
 	defer stop()
 	err := s.whileListening(ctx, i, func(ctx context.Context) error { return i.wakeEngine(ctx, op.level) })
 	if err != nil {
-		s.wakeFailed(i, op, err)
+		s.wakeFailed(i, op, before, known, err)
 		return
 	}
 	crashpoint.At(crashpoint.WakeDone)

@@ -241,6 +241,7 @@ func (g *fakeGates) gate(id string) *fakeGate {
 // fakeEngine answers as the test says; a nil function means success.
 type fakeEngine struct {
 	ready, sleep, wake func(ctx context.Context) error
+	resleep            func(ctx context.Context) error
 	mu                 sync.Mutex
 	calls              []string
 	asleep             map[string]bool             // by base
@@ -313,6 +314,11 @@ func (e *fakeEngine) Sleep(ctx context.Context, base string, level int, check bo
 func (e *fakeEngine) Wake(ctx context.Context, base string, level int, check bool) error {
 	e.note(called("wake", level, check))
 	return e.set(base, false, run(e.wake, ctx))
+}
+
+func (e *fakeEngine) Resleep(ctx context.Context, base string, level int) error {
+	e.note(fmt.Sprintf("resleep %d", level))
+	return e.set(base, true, run(e.resleep, ctx))
 }
 
 func (e *fakeEngine) Canary(context.Context, string, string, engine.Secret) error { return nil }

@@ -69,15 +69,16 @@ type instance struct {
 	asleepAt   int64 // length of the log when the instance last fell asleep
 	lastWoken  time.Time
 
-	swapID          string // the swap that has claimed the instance; empty: none
-	publishedSwapID string // swapID as clients see it, once the swap is admitted
-	victim          bool   // that swap will evict the instance
-	gateHeldShut    bool   // the gate stays shut while awake, until the swap opens it
-	deleting        bool   // forget the instance once it is released
-	startDeferred   bool   // no process is started yet: the launcher waits for a preloader, or for an instance that compiles the same
-	hasCompileTurn  bool   // the instance took the turn to compile; it has the turn while it is starting
-	foundUnrecorded bool   // the instance had no record when a launcher found its processes
-	sleepUnknown    bool   // the record was stale and the engine did not answer whether it sleeps: it may sleep, at level 2
+	swapID          string    // the swap that has claimed the instance; empty: none
+	publishedSwapID string    // swapID as clients see it, once the swap is admitted
+	victim          bool      // that swap will evict the instance
+	gateHeldShut    bool      // the gate stays shut while awake, until the swap opens it
+	deleting        bool      // forget the instance once it is released
+	startDeferred   bool      // no process is started yet: the launcher waits for a preloader, or for an instance that compiles the same
+	hasCompileTurn  bool      // the instance took the turn to compile; it has the turn while it is starting
+	replaces        *instance // an instance of the same id that is over; nil once the new one is recorded
+	foundUnrecorded bool      // the instance had no record when a launcher found its processes
+	sleepUnknown    bool      // the record was stale and the engine did not answer whether it sleeps: it may sleep, at level 2
 
 	op           *operation
 	changed      chan struct{} // closed and replaced when anything changes
@@ -123,6 +124,10 @@ func (i *instance) lastUsed() time.Time {
 	}
 	return last
 }
+
+// isOver reports whether nothing is left of the instance but its entry in the list. The
+// lock is held.
+func (i *instance) isOver() bool { return i.state.Ended() && i.released && i.swapID == "" }
 
 func (i *instance) notify() {
 	close(i.changed)

@@ -124,8 +124,20 @@ func (c *Claim) Start(ctx context.Context) error {
 // Healthy waits until the new instance is awake.
 func (c *Claim) Healthy(ctx context.Context) error {
 	i, err := c.incoming()
-	if err == nil {
-		_, err = c.s.awaitState(ctx, i, launcher.Awake)
+	if err != nil {
+		return err
+	}
+	return c.awaitAwake(ctx, i)
+}
+
+// awaitAwake waits until the instance that comes in is awake. The error says so if a client
+// has deleted it.
+func (c *Claim) awaitAwake(ctx context.Context, i *instance) error {
+	_, err := c.s.awaitState(ctx, i, launcher.Awake)
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if err != nil && (i.deleting || !c.s.isListed(i)) {
+		return launcher.Conflictf("instance %s was deleted while the swap brought it in", i.facts.ID)
 	}
 	return err
 }
@@ -139,9 +151,9 @@ func (c *Claim) Wake(ctx context.Context) error {
 		return err
 	}
 	c.s.mu.Lock()
-	missing := i.missingBytes()
+	want, residue := i.entry(nil).Want("").Bytes, i.residue
 	c.s.mu.Unlock()
-	if err := c.s.meter.AwaitFree(ctx, missing); err != nil {
+	if err := c.s.meter.AwaitRoom(ctx, i.facts.ID, want, residue); err != nil {
 		return err
 	}
 	c.s.mu.Lock()
@@ -155,18 +167,7 @@ func (c *Claim) Wake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.s.awaitState(ctx, i, launcher.Awake)
-	return err
-}
-
-// missingBytes returns the device memory that a sleeper needs beyond its residue, by GPU.
-// The lock is held.
-func (i *instance) missingBytes() map[string]uint64 {
-	out := map[string]uint64{}
-	for uuid, bytes := range i.entry(nil).Want("").Bytes {
-		out[uuid] = bytes - min(bytes, i.residue[uuid])
-	}
-	return out
+	return c.awaitAwake(ctx, i)
 }
 
 // incoming returns the instance that comes in. If there is none, the error has code

@@ -70,9 +70,9 @@ func (s *Supervisor) openPorts(d *Draft) (ports, error) {
 }
 
 // checkIDFree refuses an id that an instance has, or that a claim other than own has
-// reserved. own may be nil. The lock is held.
+// reserved. A new instance replaces one that is over. own may be nil. The lock is held.
 func (s *Supervisor) checkIDFree(id string, own *Claim) error {
-	if _, taken := s.instances[id]; taken {
+	if i, taken := s.instances[id]; taken && !i.isOver() {
 		return launcher.Existsf("Instance with ID %s already exists", id)
 	}
 	for holder, c := range s.claims {

@@ -42,6 +42,7 @@ func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 		}
 	}
 	s.endHelpers(ctx, helpers)
+	s.replaceUnknownEngines(state.Instances[:known])
 	s.probeAll(ctx, state.Instances[known:])
 	s.askAll(ctx, state.Instances[:known])
 	s.removeConfigs(state)
@@ -53,6 +54,21 @@ func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 	}
 	s.releaseStaleLeases()
 	return nil
+}
+
+// replaceUnknownEngines takes the engine of a record for the launcher's first one if the
+// launcher does not have the engine that the record names. The record is damaged then, or a
+// newer launcher wrote it, and its process may live.
+func (s *Supervisor) replaceUnknownEngines(all []SavedInstance) {
+	for n := range all {
+		saved := &all[n]
+		if _, err := s.engine(saved.Engine); err == nil {
+			continue
+		}
+		why := fmt.Sprintf("its record names the engine %q, which this launcher does not have; it is taken for %s", saved.Engine, s.opts.Engines[0].Name())
+		s.log.Error("the record of an instance names an unknown engine", "instance", saved.Facts.ID, "engine", saved.Engine)
+		saved.Engine, saved.Doubted, saved.Reason = s.opts.Engines[0].Name(), true, join(saved.Reason, why)
+	}
 }
 
 // isUnderWay reports whether the swap was not over.

@@ -193,6 +193,24 @@ func TestUnadoptedEngineKeepsItsStateAndLives(t *testing.T) {
 	})
 }
 
+func TestRecordOfAnUnknownEngineCostsNoLivingEngine(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		memory := remembered(t, r)
+		memory.Instances[0].Engine = "vlmm"
+		fresh, _ := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		view, err := fresh.Get("a")
+		require.NoError(t, err)
+		assert.Equal(t, "awake", view.State)
+		assert.Contains(t, view.Reason, `names the engine "vlmm"`)
+		assert.Equal(t, "open", fresh.gates.gate("a").get())
+		_, err = fresh.Create(launcher.CreateRequest{ID: "b", Spec: spec("0.9")})
+		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err), "its memory is counted: %v", err)
+	})
+}
+
 func TestStopWaitsForALateAdoption(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")

@@ -72,6 +72,10 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 		s.undoCreate(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot record instance %s: %w", d.ID, err)
 	}
+	if i.replaces != nil {
+		s.notifyWatchers(i.replaces, launcherapi.EventDeleted)
+		i.replaces = nil
+	}
 	kind := launcherapi.EventCreated
 	if forks {
 		s.notifyWatchers(i, kind)

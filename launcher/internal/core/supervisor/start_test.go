@@ -66,10 +66,10 @@ func TestStartMethodDecidesHowAnEngineStarts(t *testing.T) {
 	}{
 		"auto forks": {method: "auto", startedBy: "fork"},
 		"without a method the launcher's default counts": {startedBy: "fork"},
-		"exec never forks":                            {method: "exec", startedBy: "exec"},
-		"auto falls back with the reason":             {method: "auto", forker: fakeForker{fork: busy}, startedBy: "exec", reason: "started by exec: the preloader is busy"},
+		"exec never forks":                {method: "exec", startedBy: "exec"},
+		"auto falls back with the reason": {method: "auto", forker: fakeForker{fork: busy}, startedBy: "exec", reason: "started by exec: the preloader is busy"},
 		"auto is exec, without a reason, if no preloader can ever be ready": {method: "auto", forker: fakeForker{never: "no Python", fork: busy}, startedBy: "exec"},
-		"fork forks":                                  {method: "fork", startedBy: "fork"},
+		"fork forks": {method: "fork", startedBy: "fork"},
 		"fork is refused while no preloader is ready": {method: "fork", forker: fakeForker{check: busy}, code: launcherapi.CodeUnavailable},
 		"fork is invalid if none can ever be ready":   {method: "fork", forker: fakeForker{never: "no Python"}, code: launcherapi.CodeInvalid},
 		"a failed fork falls back to exec":            {method: "fork", forker: fakeForker{fork: busy}, startedBy: "exec", reason: "started by exec: the preloader is busy"},

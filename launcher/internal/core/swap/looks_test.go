@@ -36,6 +36,6 @@ func TestSwapReadsOnlyItsOwnGPUsMemory(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, launcherapi.OutcomeDone, r.Outcome)
 		// Memory is read at admission, before and after the sleep, until there is room, and after the wake.
-		assert.Equal(t, map[string]int{"g0": 5}, gpus.looks)
+		assert.Equal(t, map[string]int{"g0": 6}, gpus.looks)
 	}, func(o *supervisor.Options) { o.GPUs = gpus })
 }

@@ -186,7 +186,16 @@ func (r *Run) drain(ctx context.Context, id string) error {
 	return err
 }
 
-func (r *Run) sleep(ctx context.Context, id string) error { return r.claim.Sleep(ctx, id) }
+// sleep puts an instance that leaves to sleep. If the swap stops it anyway, a sleep that
+// fails ends it now: a model that hangs can be replaced.
+func (r *Run) sleep(ctx context.Context, id string) error {
+	err := r.claim.Sleep(ctx, id)
+	if err == nil || !r.saved.Plan.Stop || ctx.Err() != nil || errors.Is(err, supervisor.ErrDeleted) {
+		return err
+	}
+	r.c.log.Warn("an instance that is to be stopped does not fall asleep: stopping it now", "swap", r.ID(), "instance", id, "error", err)
+	return r.claim.Stop(ctx, id)
+}
 
 func (r *Run) evict(ctx context.Context, id string) error {
 	evicted, err := r.claim.Evict(ctx, id)

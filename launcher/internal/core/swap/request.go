@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -88,10 +89,13 @@ func (r *Run) readIn() error {
 		if err != nil {
 			return err
 		}
-		r.saved.Plan.In = in.InstanceID
 		if len(r.gpus) == 0 {
 			r.gpus = view.GPUUUIDs
 		}
+		if launcher.State(view.State).Ended() {
+			return r.startAgain(view)
+		}
+		r.saved.Plan.In = in.InstanceID
 		return sup.KnownGPUs("body.gpu_uuids", r.gpus)
 	}
 	draft, err := sup.Draft(launcher.CreateRequest{
@@ -104,10 +108,28 @@ func (r *Run) readIn() error {
 	if err != nil {
 		return err
 	}
+	r.create(draft)
+	return nil
+}
+
+// startAgain has the swap create an instance that has ended anew.
+func (r *Run) startAgain(ended launcherapi.Instance) error {
+	if !sameSet(ended.GPUUUIDs, r.gpus) {
+		return launcher.Conflictf("instance %s ran on GPUs %v, not on %v; to start it on other GPUs, describe it in the request, with in.id in place of in.instance_id", ended.InstanceID, ended.GPUUUIDs, r.gpus)
+	}
+	draft, err := r.c.opts.Supervisor.DraftAgain(ended.InstanceID, r.req.DryRun)
+	if err != nil {
+		return err
+	}
+	r.create(draft)
+	return nil
+}
+
+// create has the swap create the instance of a draft.
+func (r *Run) create(draft *supervisor.Draft) {
 	room := draft.Want
 	room.SwapID = r.ID()
 	r.draft, r.saved.Plan.In, r.saved.Plan.Room = draft, draft.ID, &room
-	return nil
 }
 
 // sameSet reports whether two lists name the same GPUs.

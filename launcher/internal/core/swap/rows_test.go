@@ -24,14 +24,18 @@ func TestSwapRunsItsPhasesInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
 		plan    launcher.Plan
 		change  func(*Run)
+		fails   map[string]error
 		calls   []string
 		outcome string
 	}{
-		"a sleeper replaces an awake instance":              {plan: planToWake("a"), calls: []string{"drain a", "sleep a", "wake", "open"}},
-		"a new instance replaces an awake one":              {plan: planToCreateN("a"), calls: []string{"drain a", "sleep a", "start", "healthy", "open"}},
-		"a new instance comes to an idle GPU":               {plan: planToCreateN(), calls: []string{"start", "healthy", "open"}},
-		"three instances leave side by side":                {plan: planToWake("c", "a", "b"), calls: []string{"drain a", "sleep a", "drain b", "sleep b", "drain c", "sleep c", "wake", "open"}},
-		"leavers are stopped last":                          {plan: withStop(planToWake("b", "a")), calls: []string{"drain a", "sleep a", "drain b", "sleep b", "wake", "open", "stop a", "stop b"}},
+		"a sleeper replaces an awake instance": {plan: planToWake("a"), calls: []string{"drain a", "sleep a", "wake", "open"}},
+		"a new instance replaces an awake one": {plan: planToCreateN("a"), calls: []string{"drain a", "sleep a", "start", "healthy", "open"}},
+		"a new instance comes to an idle GPU":  {plan: planToCreateN(), calls: []string{"start", "healthy", "open"}},
+		"three instances leave side by side":   {plan: planToWake("c", "a", "b"), calls: []string{"drain a", "sleep a", "drain b", "sleep b", "drain c", "sleep c", "wake", "open"}},
+		"leavers are stopped last":             {plan: withStop(planToWake("b", "a")), calls: []string{"drain a", "sleep a", "drain b", "sleep b", "wake", "open", "stop a", "stop b"}},
+		"a leaver that is to be stopped and hangs is stopped first": {
+			plan: withStop(planToWake("a")), fails: map[string]error{"sleep a": errors.New("it hangs")}, calls: []string{"drain a", "sleep a", "stop a", "wake", "open", "stop a"},
+		},
 		"victims are evicted in the plan's order":           {plan: withVictims(planToCreateN("a"), "v", "b"), calls: []string{"drain a", "sleep a", "evict v", "evict b", "start", "healthy", "open"}},
 		"the canary is asked before the gate opens":         {plan: planToWake("a"), change: withCanary, calls: []string{"drain a", "sleep a", "wake", "canary", "open"}},
 		"no instance comes in":                              {plan: launcher.Plan{SwapID: "s", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a"}},
@@ -42,7 +46,7 @@ func TestSwapRunsItsPhasesInOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &fakeClaim{plan: c.plan}
+				f := &fakeClaim{plan: c.plan, fails: c.fails}
 				if c.change == nil {
 					c.change = func(*Run) {}
 				}
@@ -104,7 +108,7 @@ var failures = map[string]struct {
 }{
 	"drain a":   {plan: withEverything(planToCreateN("a", "b")), phase: "drain", calls: []string{"drain a", "drain b", "sleep b"}, undone: []string{"bring back a", "bring back b"}},
 	"drain b":   {plan: withEverything(planToCreateN("a", "b")), phase: "drain", calls: []string{"drain a", "sleep a", "drain b"}, undone: []string{"bring back a", "bring back b"}},
-	"sleep a":   {plan: withEverything(planToCreateN("a", "b")), phase: "sleep", calls: []string{"drain a", "sleep a", "drain b", "sleep b"}, undone: []string{"bring back a", "bring back b"}},
+	"sleep a":   {plan: withVictims(planToCreateN("a", "b"), "v"), phase: "sleep", calls: []string{"drain a", "sleep a", "drain b", "sleep b"}, undone: []string{"bring back a", "bring back b"}},
 	"evict v":   {plan: withEverything(planToCreateN("a", "b")), phase: "evict", calls: []string{"drain a", "sleep a", "drain b", "sleep b", "evict v"}, undone: []string{"bring back a", "bring back b"}},
 	"start":     {plan: withEverything(planToCreateN("a")), phase: "start", calls: []string{"drain a", "sleep a", "evict v", "evict c", "start"}, undone: []string{"send back", "bring back a"}},
 	"healthy":   {plan: withEverything(planToCreateN("a")), phase: "healthy", calls: []string{"drain a", "sleep a", "evict v", "evict c", "start", "healthy"}, undone: []string{"send back", "bring back a"}},

@@ -35,3 +35,19 @@ func TestSwapStopsOnlyTheInstanceThatLeft(t *testing.T) {
 		assert.Equal(t, "awake", w.state("x"), "somebody has made it anew on another GPU")
 	}, m.engines)
 }
+
+func TestSwapSaysThatItsNewInstanceWasDeleted(t *testing.T) {
+	m := newMoody()
+	in(t, func(t *testing.T, w *world) {
+		w.awake("x", "g0")
+		m.starts(until(make(chan struct{})))
+		swap := w.begin(requestForNew("n", "g0"))
+		synctest.Wait()
+		_, err := w.sup.Delete(t.Context(), "n")
+		require.NoError(t, err)
+		r, err := swap.Wait(t.Context())
+		require.ErrorContains(t, err, "instance n was deleted while the swap brought it in")
+		assert.Equal(t, launcherapi.OutcomeUndone, r.Outcome)
+		assert.Equal(t, "awake", w.state("x"))
+	}, m.engines)
+}

@@ -46,6 +46,11 @@ type Engine interface {
 	// error.
 	Wake(ctx context.Context, base string, level int, check bool) error
 
+	// Resleep puts an engine back to sleep whose Wake from that level has failed. Part of
+	// the engine may be awake although it reports that it sleeps, and then Sleep does
+	// nothing. Resleep needs the memory of an awake engine for a moment.
+	Resleep(ctx context.Context, base string, level int) error
+
 	// Canary has the model make one token. The key is the plan's APIKey.
 	Canary(ctx context.Context, base, model string, key Secret) error
 

@@ -138,6 +138,24 @@ func (v *VLLM) wake(ctx context.Context, base string, level int) error {
 	return v.resetPrefixCache(ctx, base)
 }
 
+// Resleep wakes what a failed Wake from level 2 has left asleep, without loading weights,
+// and then puts all of the engine to sleep. A wake from level 1 is one call: if it failed,
+// vLLM has no call that frees the part that is awake.
+func (v *VLLM) Resleep(ctx context.Context, base string, level int) error {
+	sleeping, err := v.IsSleeping(ctx, base)
+	if err != nil {
+		return err
+	}
+	if sleeping && level == 2 {
+		for _, tag := range []string{"weights", "kv_cache"} { // vLLM ignores a tag that is awake
+			if _, err := v.call(ctx, http.MethodPost, base, "/wake_up?tags="+tag, nil, ""); err != nil {
+				return fmt.Errorf("cannot wake the rest of the engine: %w", err)
+			}
+		}
+	}
+	return v.Sleep(ctx, base, level, true)
+}
+
 // resetPrefixCache posts /reset_prefix_cache, which says in its body whether
 // it could; older releases have an empty one.
 func (v *VLLM) resetPrefixCache(ctx context.Context, base string) error {

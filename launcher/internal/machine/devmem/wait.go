@@ -87,20 +87,54 @@ func heldBy(memory gpu.Memory, pids []int) (bytes uint64) {
 // driver says, for at most ReturnTime.
 func (m *Meter) AwaitFree(ctx context.Context, need map[string]uint64) error {
 	for id, bytes := range need {
-		var free uint64
-		var last error
-		ok := m.PollUntil(ctx, func() bool {
-			memory, err := m.opts.GPUs.Memory(id)
-			free, last = memory.FreeBytes, err
-			return err == nil && free >= bytes
-		})
-		if ok {
-			continue
+		if err := m.awaitFree(ctx, id, func(gpu.Memory) uint64 { return bytes }); err != nil {
+			return err
 		}
-		if last != nil {
-			return fmt.Errorf("cannot read the memory of GPU %s: %w", id, last)
-		}
-		return fmt.Errorf("%d bytes of GPU %s are needed, and only %d were free after %s", bytes, id, free, m.opts.ReturnTime)
 	}
 	return nil
+}
+
+// AwaitRoom waits as AwaitFree does until an instance can have that many bytes of each GPU.
+// What it holds already is room for it; if the driver lists none of its processes, that is
+// its residue.
+func (m *Meter) AwaitRoom(ctx context.Context, id string, want, residue map[string]uint64) error {
+	for uuid, bytes := range want {
+		err := m.awaitFree(ctx, uuid, func(memory gpu.Memory) uint64 {
+			held := uint64(0)
+			m.eachHolder(map[string]gpu.Memory{uuid: memory}, func(_, owner string, p gpu.Process) {
+				if owner == id {
+					held += p.Bytes
+				}
+			})
+			if held == 0 {
+				held = residue[uuid]
+			}
+			return bytes - min(bytes, held)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitFree waits until as many bytes of a GPU are free as need says.
+func (m *Meter) awaitFree(ctx context.Context, uuid string, need func(gpu.Memory) uint64) error {
+	var memory gpu.Memory
+	var bytes uint64
+	var err error
+	ok := m.PollUntil(ctx, func() bool {
+		if memory, err = m.opts.GPUs.Memory(uuid); err != nil {
+			return false
+		}
+		bytes = need(memory)
+		return memory.FreeBytes >= bytes
+	})
+	switch {
+	case ok:
+		return nil
+	case err != nil:
+		return fmt.Errorf("cannot read the memory of GPU %s: %w", uuid, err)
+	}
+	return fmt.Errorf("%d bytes of GPU %s are needed, and only %d were free after %s", bytes, uuid, memory.FreeBytes, m.opts.ReturnTime)
 }

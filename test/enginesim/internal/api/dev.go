@@ -50,6 +50,14 @@ func (s *Server) wakeUp(w http.ResponseWriter, r *http.Request) {
 	tags := r.URL.Query()["tags"]
 	s.opts.Log.Info("api_router.py:36", "wake up the engine with tags: %s", pythonList(tags))
 	f := &s.faults.settings
+	if s.faults.take(&f.FailWakeInPart) {
+		if err := s.opts.Engine.WakeUp(context.WithoutCancel(r.Context()), []string{"weights"}); err != nil {
+			s.broken(w, "wake_up", err)
+			return
+		}
+		s.failSimulated(w, "wake_up")
+		return
+	}
 	s.verb(w, r, verb{"wake_up", f.CrashAtWake, &f.HangAtWake, &f.FailWake, func(ctx context.Context) error {
 		return s.opts.Engine.WakeUp(ctx, tags)
 	}})
@@ -76,12 +84,7 @@ func (s *Server) verb(w http.ResponseWriter, r *http.Request, v verb) {
 	if v.crash.Due("api", s.opts.Settings.OnceFile) {
 		s.opts.Crash(v.crash)
 	}
-	if s.faults.take(v.hang) {
-		<-r.Context().Done()
-		return
-	}
-	if s.faults.take(v.broken) {
-		fail(w, http.StatusInternalServerError, "InternalServerError", "", "Call to %s method failed: simulated failure", v.name)
+	if s.hangsOrFails(w, r, v.name, v.hang, v.broken) {
 		return
 	}
 	if err := v.do(context.WithoutCancel(r.Context())); err != nil {
@@ -89,6 +92,23 @@ func (s *Server) verb(w http.ResponseWriter, r *http.Request, v verb) {
 		return
 	}
 	s.empty(w, r)
+}
+
+// hangsOrFails says whether a call was to hang or to fail, and has.
+func (s *Server) hangsOrFails(w http.ResponseWriter, r *http.Request, call string, hang, broken *simopts.Times) bool {
+	switch {
+	case s.faults.take(hang):
+		<-r.Context().Done()
+	case s.faults.take(broken):
+		s.failSimulated(w, call)
+	default:
+		return false
+	}
+	return true
+}
+
+func (s *Server) failSimulated(w http.ResponseWriter, call string) {
+	fail(w, http.StatusInternalServerError, "InternalServerError", "", "Call to %s method failed: simulated failure", call)
 }
 
 func (s *Server) isSleeping(w http.ResponseWriter, _ *http.Request) {
@@ -148,6 +168,9 @@ func (s *Server) collectiveRPC(w http.ResponseWriter, r *http.Request) {
 	}
 	err = vllmerr.New("Worker failed with error ''%s' object has no attribute '%s'', please check the stack trace above for the root cause", s.opts.WorkerClass, *body.Method)
 	if *body.Method == "reload_weights" {
+		if s.hangsOrFails(w, r, "collective_rpc", &s.faults.settings.HangAtReload, &s.faults.settings.FailReload) {
+			return
+		}
 		err = s.opts.Engine.Reload()
 	}
 	if err != nil {

@@ -24,7 +24,8 @@ type Settings struct {
 	CrashAtLoad, CrashAtReady, CrashAtSleep, CrashAtWake Crash
 	HangAtLoad                                           Times
 	HangAtSleep, HangAtWake, HangAtHealth                Times
-	FailSleep, FailWake                                  Times
+	FailSleep, FailWake, FailWakeInPart                  Times
+	HangAtReload, FailReload                             Times
 	OnceFile                                             string
 
 	HealthLies bool // /health says 200 also when the engine is dead

@@ -1,0 +1,113 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+)
+
+// This file compares what an engine reports of itself with the device memory that it
+// holds. An engine can report that it sleeps while part of it is awake: a wake in several
+// calls was cut, or failed on one of several GPUs. In that state vLLM ignores a sleep.
+
+// memorySample is the device memory of an instance's GPUs at one moment, in bytes by UUID.
+type memorySample struct {
+	held map[string]uint64 // by the instance's processes; a GPU is missing if its driver lists none of them
+	used map[string]uint64 // by all processes
+}
+
+// sampleNoise is a difference between two samples that says nothing: drivers and
+// allocators round, and contexts grow.
+const sampleNoise = 256 << 20
+
+func (s *Supervisor) sample(i *instance) memorySample {
+	memory := s.meter.Read(i.gpus())
+	out := memorySample{held: memory.Held[i.facts.ID], used: map[string]uint64{}}
+	for uuid, m := range memory.GPUs {
+		out.used[uuid] = m.UsedBytes
+	}
+	return out
+}
+
+// sampleAsleep returns the sample of an instance that sleeps and is about to wake. If an
+// earlier launcher began the wake, the residue counts. known is false if there is no
+// measurement.
+func (s *Supervisor) sampleAsleep(i *instance, op *operation) (before memorySample, known bool) {
+	if !op.resumed {
+		return s.sample(i), true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return memorySample{held: i.residue}, len(i.residue) > 0
+}
+
+// moreThan returns an error if the instance holds clearly more device memory than before.
+// It compares all used memory of a GPU whose driver does not list the instance's processes.
+func (now memorySample) moreThan(before memorySample) error {
+	for _, uuid := range slices.Sorted(maps.Keys(now.used)) {
+		was, is := before.held[uuid], now.held[uuid]
+		if was == 0 && is == 0 {
+			is = now.used[uuid]
+			var measured bool
+			if was, measured = before.used[uuid]; !measured {
+				continue
+			}
+		}
+		if is > was+sampleNoise {
+			return fmt.Errorf("it reports that it sleeps, but holds %s of GPU %s more than before", launcher.BytesText(is-was), uuid)
+		}
+	}
+	return nil
+}
+
+// lessThan returns an error if the instance holds clearly less device memory than before.
+func (now memorySample) lessThan(before memorySample) error {
+	for _, uuid := range slices.Sorted(maps.Keys(before.held)) {
+		was, is := before.held[uuid], now.held[uuid]
+		if is > 0 && is+sampleNoise < was { // zero: the driver does not list the instance's processes
+			return fmt.Errorf("it reports that it is awake, but holds %s of GPU %s less than before", launcher.BytesText(was-is), uuid)
+		}
+	}
+	return nil
+}
+
+// backToSleep puts an engine whose wake has failed back to sleep. It returns once the
+// instance holds no more device memory than before the wake. If ctx ends first, the error
+// says how much more it holds.
+func (s *Supervisor) backToSleep(ctx context.Context, i *instance, level int, before memorySample, known bool) error {
+	if err := i.engine.Sleep(ctx, i.engineURL(), level, true); err != nil {
+		return err
+	}
+	if known && s.awaitNoMore(ctx, settleLimit/3, i, before) == nil { // memory may come back late
+		return nil
+	}
+	if err := i.engine.Resleep(ctx, i.engineURL(), level); err != nil || !known {
+		return err
+	}
+	return s.awaitNoMore(ctx, settleLimit, i, before)
+}
+
+// awaitNoMore waits until the instance holds no more device memory than before. The error
+// says how much more it holds after that time.
+func (s *Supervisor) awaitNoMore(ctx context.Context, limit time.Duration, i *instance, before memorySample) (err error) {
+	ctx, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	s.meter.PollUntil(ctx, func() bool {
+		err = s.sample(i).moreThan(before)
+		return err == nil
+	})
+	return err
+}
+
+// wakeAgain wakes an engine whose sleep has failed. The error says that the instance holds
+// less device memory than before its sleep.
+func (s *Supervisor) wakeAgain(ctx context.Context, i *instance, op *operation, before map[string]uint64) error {
+	if err := i.engine.Wake(ctx, i.engineURL(), op.level, true); err != nil || op.resumed {
+		return err
+	}
+	return s.sample(i).lessThan(memorySample{held: before})
+}

@@ -1,0 +1,138 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// failsAwakeInPart has the wake of "a" fail after the engine took some of its memory again.
+func failsAwakeInPart(r *rig, gibs uint64) {
+	r.engine.wake = func(context.Context) error {
+		r.gpus.hold("g0", firstPID, gibs)
+		return errors.New("the reload failed")
+	}
+}
+
+// asleepWith puts an instance to sleep that held 70 GiB and now holds 2.
+func (r *rig) asleepWith(id string, level int) {
+	r.t.Helper()
+	r.awakeWith(id, 70)
+	r.engine.sleep = func(context.Context) error { r.gpus.hold("g0", firstPID, 2); return nil }
+	_, err := r.Sleep(id, launcher.VerbRequest{Level: level})
+	require.NoError(r.t, err)
+	_, err = r.AwaitState(r.t.Context(), id, launcher.Sleeping)
+	require.NoError(r.t, err)
+	r.engine.sleep = nil // vLLM ignores the sleep of an engine that reports that it sleeps
+}
+
+// failsToWake wakes "a" in vain, and returns what is left of it.
+func (r *rig) failsToWake() launcherapi.Instance {
+	r.t.Helper()
+	_, err := r.Wake("a", launcher.VerbRequest{})
+	require.NoError(r.t, err)
+	_, err = r.AwaitState(r.t.Context(), "a", launcher.Awake)
+	require.ErrorContains(r.t, err, "the reload failed")
+	view, err := r.Get("a")
+	require.NoError(r.t, err)
+	return view
+}
+
+func TestFailedWakeFreesTheWeightsThatItLoaded(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.asleepWith("a", 2)
+		failsAwakeInPart(r, 40)
+		r.engine.resleep = func(context.Context) error { r.gpus.hold("g0", firstPID, 2); return nil }
+		view := r.failsToWake()
+		assert.Equal(t, "sleeping", view.State)
+		assert.Equal(t, []string{"sleep 2", "wake 2", "sleep 2", "resleep 2"}, r.engine.noted())
+		assert.Zero(t, r.runner.tree("a").killed)
+	})
+}
+
+func TestFailedWakeThatKeepsItsMemoryEndsTheEngine(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.asleepWith("a", 1)
+		failsAwakeInPart(r, 40)
+		began := time.Now()
+		view := r.failsToWake()
+		assert.Equal(t, "failed", view.State)
+		assert.Contains(t, view.Reason, "it reports that it sleeps, but holds 38.0 GiB of GPU g0 more than before")
+		assert.LessOrEqual(t, time.Since(began), settleLimit+time.Second)
+	})
+}
+
+func TestFailedWakeIsMeasuredByTheGPUIfTheDriverListsNoProcess(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.asleepWith("a", 1)
+		r.gpus.blind = true
+		failsAwakeInPart(r, 40)
+		assert.Equal(t, "failed", r.failsToWake().State)
+	})
+}
+
+func TestFailedWakeThatTookNoMemoryStaysAsleep(t *testing.T) {
+	for name, blind := range map[string]bool{"processes listed": false, "no process listed": true} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.asleepWith("a", 1)
+				r.gpus.blind = blind
+				failsAwakeInPart(r, 2)
+				assert.Equal(t, "sleeping", r.failsToWake().State)
+				assert.NotContains(t, r.engine.noted(), "resleep 1")
+			})
+		})
+	}
+}
+
+func TestFailedWakeWhoseMemoryComesBackLateStaysAsleep(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.asleepWith("a", 1)
+		failsAwakeInPart(r, 40)
+		r.engine.sleep = func(context.Context) error {
+			time.AfterFunc(2*time.Second, func() { r.gpus.hold("g0", firstPID, 2) })
+			return nil
+		}
+		assert.Equal(t, "sleeping", r.failsToWake().State)
+	})
+}
+
+// One of two GPUs gave its memory back, and then the sleep failed.
+func TestFailedSleepThatLostMemoryEndsTheEngine(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awakeWith("a", 70)
+		r.engine.sleep = func(context.Context) error {
+			r.gpus.hold("g0", firstPID, 35)
+			return errors.New("a worker failed")
+		}
+		_, err := r.Sleep("a", launcher.VerbRequest{})
+		require.NoError(t, err)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
+		require.ErrorContains(t, err, "it reports that it is awake, but holds 35.0 GiB of GPU g0 less than before")
+		view, err := r.Get("a")
+		require.NoError(t, err)
+		assert.Equal(t, "failed", view.State)
+	})
+}
+
+// The launcher was killed while a sleeper's weights were loaded, and its record was lost: the
+// engine says that it sleeps. A swap needs only what the engine does not hold yet.
+func TestSwapNeedsOnlyTheMemoryThatASleeperLacks(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.asleepWith("a", 2)
+		r.gpus.hold("g0", firstPID, 40)
+		c, err := r.tryClaim(toDo(launcher.Plan{SwapID: "s", In: "a", Room: &launcher.Room{ID: "a", SwapID: "s"}}))
+		require.NoError(t, err)
+		defer c.Release()
+		began := time.Now()
+		require.NoError(t, c.Wake(t.Context()))
+		assert.Zero(t, time.Since(began))
+	})
+}
