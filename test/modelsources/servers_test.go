@@ -72,15 +72,19 @@ func s3(t *testing.T) *site {
 	start(t, []string{"ROOT_ACCESS_KEY=ours", "ROOT_SECRET_KEY=secret"}, "versitygw", "--port", address, "posix", "--sidecar", sidecar, root)
 	answering(t, "http://"+address)
 	p := newProxy(t, "http://"+address)
+	var puts time.Duration
 	return &site{
 		t: t, dir: filepath.Join(t.TempDir(), "store"), proxy: p,
 		env: []string{"AWS_ENDPOINT_URL=http://" + p.address, "AWS_ACCESS_KEY_ID=ours", "AWS_SECRET_ACCESS_KEY=secret", "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/none", "AWS_SHARED_CREDENTIALS_FILE=/none"},
 		put: func(files map[string][]byte, to string) {
 			require.NoError(t, os.RemoveAll(filepath.Join(root, "models", to)))
+			puts++
+			then := time.Now().Add(-time.Hour + puts*time.Second) // they have no tags, and a younger date names no version
 			for name, text := range files {
 				path := filepath.Join(root, "models", to, name)
 				require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 				require.NoError(t, os.WriteFile(path, text, 0o644))
+				require.NoError(t, os.Chtimes(path, then, then))
 			}
 		},
 		uri: func(folder string) string { return "s3://models/" + folder },

@@ -179,7 +179,7 @@ func bare(tag string) string { return strings.Trim(strings.TrimPrefix(tag, "W/")
 
 // Open opens an object. Some servers have other tags in their lists than in their answers: if
 // an object seems to have changed and the list still has it as before, its time and its size
-// are compared, and the object is read from the beginning.
+// are compared.
 func (s *bucket) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	stream, err := s.open(ctx, n, offset)
 	if !errors.Is(err, ErrChanged) || s.foreign.Load() || !s.objects[n].strong() {
@@ -193,7 +193,7 @@ func (s *bucket) Open(ctx context.Context, n int, offset int64) (*Stream, error)
 		return nil, ErrChanged
 	}
 	s.foreign.Store(true)
-	return s.open(ctx, n, 0)
+	return s.open(ctx, n, offset)
 }
 
 // isListed reports whether the list has an object as it was.
@@ -221,13 +221,33 @@ func (s *bucket) seemsOther(o *object, h http.Header) bool {
 	return err == nil && !modified.Equal(o.time.Truncate(time.Second))
 }
 
+// isDated reports whether the date of an answer names the version of the object that was
+// listed.
+func (o *object) isDated(h http.Header) bool {
+	v := versionOf(h)
+	modified, err := http.ParseTime(v.date)
+	return err == nil && v.old && modified.Equal(o.time.Truncate(time.Second))
+}
+
+// beginsElsewhere reports whether a server cannot begin where it was asked to. Some libraries
+// refuse the whole object that it sends then.
+func (c *call) beginsElsewhere() bool {
+	status := c.last().status
+	return status == http.StatusRequestedRangeNotSatisfiable || status == http.StatusOK
+}
+
+// openError returns the error for an object that cannot be opened.
+func (c *call) openError(ctx context.Context, err error) error {
+	if code := gcerrors.Code(err); code == gcerrors.FailedPrecondition || code == gcerrors.NotFound || c.last().status == http.StatusPreconditionFailed {
+		return ErrChanged
+	}
+	return c.error(ctx, err)
+}
+
 func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	ctx, call := newCall(ctx, s.store.remedy)
 	o := s.objects[n]
 	exactly := o.strong() && !s.foreign.Load()
-	if !exactly { // the rest could be of another version
-		offset = 0
-	}
 	r, err := trusting(func() (*blob.Reader, error) {
 		return s.opened.NewRangeReader(ctx, o.key, offset, -1, &blob.ReaderOptions{BeforeRead: func(as func(any) bool) error {
 			if exactly {
@@ -236,17 +256,11 @@ func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error)
 			return nil
 		}})
 	})
+	if err != nil && offset > 0 && call.beginsElsewhere() {
+		return s.open(ctx, n, 0)
+	}
 	if err != nil {
-		switch call.last().status {
-		case http.StatusRequestedRangeNotSatisfiable, http.StatusOK: // the server cannot begin there, and some libraries refuse what it sends
-			if offset > 0 {
-				return s.open(ctx, n, 0)
-			}
-		}
-		if code := gcerrors.Code(err); code == gcerrors.FailedPrecondition || code == gcerrors.NotFound || call.last().status == http.StatusPreconditionFailed {
-			return nil, ErrChanged
-		}
-		return nil, call.error(ctx, err)
+		return nil, call.openError(ctx, err)
 	}
 	stream := &Stream{ReadCloser: reading{r, ctx, call}, Offset: offset, Size: r.Size()}
 	answer := call.last()
@@ -255,7 +269,7 @@ func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error)
 	switch {
 	case s.seemsOther(&o, answer.header): // the server ignores which version was asked for
 		return nil, errors.Join(ErrChanged, stream.Close())
-	case partial && first != offset:
+	case partial && (first != offset || offset > 0 && !exactly && !o.isDated(answer.header)): // the rest could be of another version
 		_ = stream.Close()
 		if offset > 0 {
 			return s.open(ctx, n, 0)
