@@ -49,11 +49,15 @@ func (r *request) isSwap() bool {
 	return slices.Contains([]string{"swap in new", "swap in sleeping", "swap out"}, r.what)
 }
 
+// driverTime is how long a driver that hangs may hold up a call: for its turn and for its
+// answer (gpu.Guarded).
+const driverTime = 6 * time.Second
+
 // timeLimit is how long the call may take.
 func (r *request) timeLimit() time.Duration {
 	switch {
 	case r.what == "create":
-		return createTime
+		return createTime + driverTime
 	case r.what == "sleep" || r.what == "wake":
 		return verbTime
 	case !r.isSwap():
