@@ -145,7 +145,9 @@ cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NOD
 	@go run ./test/cluster/cmd/cluster up --nodes $(NODES)
 
 .PHONY: cluster-images
-cluster-images: build ## make the images of the project's programs known to that Kubernetes
+cluster-images: ## make the images of the project's programs known to that Kubernetes
+	@go run ./test/cluster/cmd/cluster find
+	@$(MAKE) --no-print-directory build
 	@go run ./test/cluster/cmd/cluster images '$(BIN)'
 
 # The launcher takes a C compiler, for NVML: that of another architecture where there is one.

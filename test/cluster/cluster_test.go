@@ -386,7 +386,7 @@ func TestUpSaysWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
 		require.ErrorContains(t, err, what)
 	}
 	_, err := cluster.Up(t.Context(), cluster.Options{Name: shared(t).Name})
-	require.ErrorContains(t, err, "runs already")
+	require.ErrorContains(t, err, "runs already: end it by make cluster-down")
 	_, err = cluster.Up(t.Context(), cluster.Options{Name: ownName("spoiled"), AuditPolicy: "not-there.yaml"})
 	require.ErrorContains(t, err, "kube-apiserver ended: exit status 1:")
 	require.ErrorContains(t, err, "not-there.yaml")

@@ -30,7 +30,7 @@ func claim(name string) (*os.File, error) {
 		}
 		lock, err := lockFolder(dir)
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("cluster %s runs already: take another name, or end that cluster first", name)
+			return nil, fmt.Errorf("cluster %s runs already: end it by make cluster-down, or choose another name by %s", name, EnvName)
 		}
 		if !errors.Is(err, fs.ErrNotExist) { // swept in between
 			return lock, err

@@ -54,6 +54,7 @@ func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t 
 		t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(s.api.Delete(context.Background(), o))) })
 	}
 
+	elsewhere.addPool(nil)
 	mounts := s.mounting("mounts", "of-all", true)
 	require.NoError(t, s.api.Create(t.Context(), mounts))
 	s.eventually("who mounts a model of the cluster is told that its claim is not made", func() bool {
@@ -93,6 +94,8 @@ func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t 
 	}
 	assert.Empty(t, theirs.Status.Conditions, "nobody looks at it")
 	assert.Empty(t, ofAll.Status.Conditions, "nobody looks at it")
+	assert.Empty(t, elsewhere.config().Status.Conditions, "nobody looks at it")
+	elsewhere.kubectl("delete", "lcfg/simulated")
 	assert.NotContains(t, elsewhere.kubectl("get", "pvc,jobs,events", "-o", "name"), "theirs")
 	assert.Equal(t, "0", s.kubectl("-n", system, "get", "pods", "-l", "app.kubernetes.io/component=controller", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
 	require.NoError(t, checkRights(t.Context(), false))

@@ -11,9 +11,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/deploy/images"
 	"hotseat.dev/hotseat/test/cluster"
@@ -34,7 +36,7 @@ func main() {
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "A real Kubernetes on this machine, for tests", SilenceUsage: true, SilenceErrors: true}
-	cmd.AddCommand(upCommand(), downCommand(), kubectlCommand(), shellCommand(), runCommand(), imageCommand(), productCommand(), helmCommand(), keepCommand(), nodeCommand())
+	cmd.AddCommand(upCommand(), downCommand(), findCommand(), kubectlCommand(), shellCommand(), runCommand(), imageCommand(), productCommand(), helmCommand(), keepCommand(), nodeCommand())
 	cmd.Long = "A real Kubernetes on this machine, for tests.\n\n" + cluster.EnvName + " names the cluster; without it the name is default."
 	return cmd
 }
@@ -66,15 +68,30 @@ func upCommand() *cobra.Command {
 func downCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "End the cluster, and sweep away what others left", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := cluster.Find("")
 			if errors.Is(err, cluster.ErrNone) {
-				return cluster.Sweep()
+				_, said := fmt.Fprintf(cmd.OutOrStdout(), "nothing was ended: %v\n", err)
+				return errors.Join(cluster.Sweep(), said)
 			}
 			if err != nil {
 				return err
 			}
-			return c.Down()
+			if err := c.Down(); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "cluster %s has ended; nothing of it is left\n", c.Name)
+			return err
+		},
+	}
+}
+
+func findCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "find", Short: "Fail unless the cluster runs", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := cluster.Find("")
+			return err
 		},
 	}
 }
@@ -98,6 +115,9 @@ func imageCommand() *cobra.Command {
 	return cmd
 }
 
+// productTag is the tag of hotseat's images in the cluster; the chart and the examples name it.
+const productTag = "dev"
+
 func productCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "images FOLDER", Short: "Make the images of hotseat, of the programs in a folder, known to every node", Args: cobra.ExactArgs(1),
@@ -106,7 +126,15 @@ func productCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.LoadProduct(cmd.Context(), args[0], "dev")
+			if err := c.LoadProduct(cmd.Context(), args[0], productTag); err != nil {
+				return err
+			}
+			var names []string
+			for _, p := range images.Products {
+				names = append(names, p.Name+":"+productTag)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "cluster %s has the images of hotseat.local: %s\n", c.Name, strings.Join(names, ", "))
+			return err
 		},
 	}
 }
@@ -146,10 +174,21 @@ func shellCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			fmt.Fprintf(os.Stderr, "kubectl and helm of this shell talk to cluster %s; exit leaves the shell, and the cluster goes on\n", c.Name)
 			// The shell gets the terminal's signals itself.
-			return inside(context.WithoutCancel(cmd.Context()), []*cluster.Cluster{c}, []string{"bash"})
+			err = inside(context.WithoutCancel(cmd.Context()), []*cluster.Cluster{c}, []string{"bash"})
+			if _, ok := errors.AsType[exitStatus](err); ok && isTerminal(os.Stdin) {
+				return nil // it is the status of the last command, which the user has seen fail
+			}
+			return err
 		},
 	}
+}
+
+// isTerminal says whether somebody types into a file.
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 func runCommand() *cobra.Command {
