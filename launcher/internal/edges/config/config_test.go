@@ -65,7 +65,7 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 		DrainTimeout:    30 * time.Second,
 		MemoryTimeout:   30 * time.Second,
 		HoldTimeout:     2 * time.Minute,
-		MaxHeldRequests: 64,
+		MaxHeldRequests: 256,
 		WatchBuffer:     1000,
 		LogMaxBytes:     2 << 30,
 		LogMaxFiles:     1000,

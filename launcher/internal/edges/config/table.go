@@ -100,7 +100,7 @@ func timeSettings(c *Config) []setting {
 func waitingSettings(c *Config) []setting {
 	return []setting{
 		{"hold_timeout", "2m", "how long to hold a request for an instance that is not awake; 0 for the default", limit(&c.HoldTimeout)},
-		{"max_held_requests", "64", "how many requests to hold for each instance", number(&c.MaxHeldRequests, 0)},
+		{"max_held_requests", "256", "how many requests to hold for each instance", number(&c.MaxHeldRequests, 0)},
 		{"watch_buffer", "1000", "how many past events a watch can start from", number(&c.WatchBuffer, 1)},
 	}
 }
