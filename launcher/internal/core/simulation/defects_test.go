@@ -10,7 +10,7 @@ import (
 // defects are what was wrong with the launcher once, and what brings it back.
 var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Defect{
 	schedules.NewDefect("the engines in the records of a copied state folder are adopted",
-		"	case !early || o.isOther(root.PPID):\n", "	case o.isOther(root.PPID):\n",
+		"	case !early || o.isOther(o.LastPID) || o.isOther(root.PPID):\n", "	case o.isOther(root.PPID):\n",
 	),
 	schedules.NewDefect("a copied state folder keeps the mark of the first one's launcher",
 		"parts != nil && parts[1] == home {", "parts != nil {",
@@ -79,7 +79,7 @@ var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Def
 		"return i.swapID == c.plan.SwapID || i.swapID == \"\" && i.foundUnrecorded", "return i.swapID == c.plan.SwapID",
 	),
 	schedules.NewDefect("a swap that is taken up does not know the one that it has made",
-		"	if made && i.foundUnrecorded {", "	if false {",
+		"	if made && i.foundUnrecorded && !i.state.Ended() {", "	if false {",
 	),
 	schedules.NewDefect("a swap that is taken up waits twice",
 		"	if !r.answerDeadline.IsZero() {\n		return r.answerDeadline\n	}\n", "",

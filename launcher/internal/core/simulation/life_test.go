@@ -287,6 +287,8 @@ func (gpus) Kind() string             { return "simulated" }
 func (gpus) Env() []string            { return nil }
 func (gpus) Health(string) gpu.Health { return gpu.Health{OK: true} }
 
+func (g gpus) AllDevices() []gpu.Device { return g.Devices() }
+
 func (gpus) Devices() []gpu.Device {
 	return []gpu.Device{{UUID: "g0", MemoryTotalBytes: 80 * gib}, {UUID: "g1", Index: 1, MemoryTotalBytes: 80 * gib}}
 }

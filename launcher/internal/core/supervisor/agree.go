@@ -66,11 +66,13 @@ func (now memorySample) moreThan(before memorySample) error {
 	return nil
 }
 
-// lessThan returns an error if the instance holds clearly less device memory than before.
+// lessThan returns an error if the instance holds much less device memory than before: the
+// engine has lost a part of what it needs. A sleep also frees what allocators had cached, and
+// that does not come back with the wake.
 func (now memorySample) lessThan(before memorySample) error {
 	for _, uuid := range slices.Sorted(maps.Keys(before.held)) {
 		was, is := before.held[uuid], now.held[uuid]
-		if is > 0 && is+sampleNoise < was { // zero: the driver does not list the instance's processes
+		if is > 0 && is+max(sampleNoise, was/4) < was { // zero: the driver does not list the instance's processes
 			return fmt.Errorf("it reports that it is awake, but holds %s of GPU %s less than before", launcher.BytesText(was-is), uuid)
 		}
 	}

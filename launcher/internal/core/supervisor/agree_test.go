@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -144,5 +145,33 @@ func TestFailedWakeIsMeasuredByTheGPUIfTheDriverListsNoProcessAnyMore(t *testing
 		wake := r.engine.wake
 		r.engine.wake = func(ctx context.Context) error { r.gpus.blind = true; return wake(ctx) }
 		assert.Equal(t, "failed", r.failsToWake().State)
+	})
+}
+
+// A sleep frees what PyTorch has cached, and the wake does not take that again.
+func TestFailedSleepThatFreedOnlyCachesStaysAwake(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awakeWith("a", 70)
+		r.engine.sleep = func(context.Context) error {
+			r.gpus.hold("g0", firstPID, 66)
+			return errors.New("the answer was late")
+		}
+		_, err := r.Sleep("a", launcher.VerbRequest{})
+		require.NoError(t, err)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
+		require.ErrorContains(t, err, "the answer was late")
+		view, err := r.Get("a")
+		require.NoError(t, err)
+		assert.Equal(t, "awake", view.State)
+	})
+}
+
+// The launcher was told to use other GPUs than before.
+func TestSleeperOnAHiddenGPUWakes(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.asleepWith("a", 1)
+		r.under(func() { r.instances["a"].facts.Spec.GPUUUIDs = []string{"g7"} })
+		r.gpus.hidden = []gpu.Device{{UUID: "g7", Index: 7, MemoryTotalBytes: 80 * gib}}
+		r.wakes("a")
 	})
 }

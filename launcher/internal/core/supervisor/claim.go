@@ -253,7 +253,7 @@ func (s *Supervisor) Reclaim(plan launcher.Plan) *Claim {
 // the claim. The lock is held.
 func (c *Claim) belongsToSwap(i *instance) bool {
 	made := c.plan.CreatesIn() && i.facts.ID == c.plan.In
-	if made && i.foundUnrecorded {
+	if made && i.foundUnrecorded && !i.state.Ended() {
 		i.facts.MadeBy = c.plan.SwapID
 	}
 	if made {

@@ -226,7 +226,7 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 		facts: facts{
 			ID: d.ID, Mark: s.opts.Mark, Spec: redacted, Model: d.plan.Model, ServedNames: d.plan.ServedNames,
 			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: want.Bytes, MadeBy: want.SwapID,
-			Local: d.local, Compiles: d.compiles,
+			Local: d.local, Compiles: d.compiles, StartedAgain: c != nil && s.instances[d.ID] != nil,
 		},
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
@@ -281,8 +281,12 @@ func (s *Supervisor) undoCreate(i *instance) {
 	s.mu.Lock()
 	held := i.takePorts()
 	delete(s.instances, i.facts.ID)
-	if i.replaces != nil {
-		s.instances[i.facts.ID] = i.replaces
+	if before := i.replaces; before != nil {
+		s.instances[i.facts.ID] = before
+		s.write(before) // the new one may have been written in its place
+		if i.deleting {
+			s.forget(before)
+		}
 	}
 	i.notify()
 	s.mu.Unlock()

@@ -158,6 +158,9 @@ type Compiled interface {
 type GPUs interface {
 	Kind() string
 	Devices() []gpu.Device
+	// AllDevices are these and those that the launcher was told not to use: instances of an
+	// earlier launcher may be there.
+	AllDevices() []gpu.Device
 	Memory(uuid string) (gpu.Memory, error)
 	Health(uuid string) gpu.Health
 	Env() []string

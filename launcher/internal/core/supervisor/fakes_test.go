@@ -331,11 +331,14 @@ func (e *fakeEngine) Diagnose(engine.Exit, []string) engine.Cause {
 type fakeGPUs struct {
 	mu        sync.Mutex
 	blind     bool // lists no process, like the driver in a container
+	hidden    []gpu.Device
 	processes map[string][]gpu.Process
 }
 
 func (g *fakeGPUs) Kind() string  { return "simulated" }
 func (g *fakeGPUs) Env() []string { return nil }
+
+func (g *fakeGPUs) AllDevices() []gpu.Device { return append(g.Devices(), g.hidden...) }
 
 func (g *fakeGPUs) Devices() []gpu.Device {
 	return []gpu.Device{

@@ -30,7 +30,7 @@ type Owner struct {
 //	another               lives                                    goes
 //	none                  of another user, with a mark of another  goes
 //	                      launcher, or another launcher's child
-//	none                  any, and LastPID is another launcher     goes
+//	none                  lives, and LastPID is another launcher   goes
 //	none                  any other                                stays
 //
 // The error says that a process cannot be looked at.
@@ -60,9 +60,6 @@ func (o *Owner) isForeign(saved SavedInstance) (bool, error) {
 	if saved.Facts.Mark == o.Mark {
 		return false, nil
 	}
-	if early && o.isOther(o.LastPID) {
-		return true, nil
-	}
 	boot, err := procfs.BootID()
 	if err != nil || boot != saved.Root.BootID {
 		return false, err
@@ -73,7 +70,7 @@ func (o *Owner) isForeign(saved SavedInstance) (bool, error) {
 		return false, nil
 	case err != nil || !root.Alive() || root.StartTime != saved.Root.StartTime:
 		return false, err
-	case !early || o.isOther(root.PPID):
+	case !early || o.isOther(o.LastPID) || o.isOther(root.PPID):
 		return true, nil
 	}
 	own, err := o.Processes.IsOwn(root.PID)

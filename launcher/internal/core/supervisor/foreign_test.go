@@ -73,7 +73,7 @@ func TestRecordsOfOtherLaunchersEnginesAreDropped(t *testing.T) {
 		"of an earlier release, with a folder of another path":             {engine: aProcess{parent: 1, env: []string{"HOTSEAT_LAUNCHER=elsewhere"}}, foreign: true},
 		"of an earlier release, whose launcher lives":                      {engine: aProcess{parent: other, env: early}, foreign: true},
 		"of an earlier release, with a folder whose launcher lives":        {engine: aProcess{parent: 1, env: early}, last: other, foreign: true},
-		"of an earlier release, ended, with a folder whose launcher lives": {gone: true, last: other, foreign: true},
+		"of an earlier release, ended, with a folder whose launcher lives": {gone: true, last: other},
 	} {
 		t.Run(what, func(t *testing.T) {
 			table := processTable{self: {parent: init, args: serve}, init: {parent: 1, args: []string{"launcher", "init", "--", "serve"}}, 1: {}, other: {parent: 1, args: serve}}

@@ -144,7 +144,7 @@ func (s *Supervisor) findEngine(eng engine.Engine, port int, tree process.Found)
 // fillFromProcess fills in the facts from what a process shows.
 func (s *Supervisor) fillFromProcess(f *facts, running engine.Running) {
 	var hidden secrets.Set
-	devices := s.opts.GPUs.Devices()
+	devices := s.opts.GPUs.AllDevices()
 	f.Model, f.ServedNames, f.EnginePort, f.Expected = running.Model, running.ServedNames, running.Port, map[string]uint64{}
 	f.Spec = hidden.Redact(launcherapi.InstanceSpec{Args: running.Args, GPUUUIDs: []string{}})
 	for _, name := range running.Devices {

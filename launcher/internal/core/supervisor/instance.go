@@ -29,11 +29,13 @@ type facts struct {
 	EnginePort  int                      `json:"engine_port"`
 	LogName     string                   `json:"log_name"`
 	StartedBy   string                   `json:"started_by,omitempty"`
-	MadeBy      string                   `json:"made_by,omitempty"`   // the swap that created the instance; empty: none
-	Expected    map[string]uint64        `json:"expected,omitempty"`  // device memory while awake
-	Inherited   uint64                   `json:"inherited,omitempty"` // main memory that each process of a forked engine starts with
-	Local       modelSource              `json:"local,omitzero"`
-	Compiles    string                   `json:"compiles,omitempty"` // name of what the engine compiles when it starts; empty: nothing that is cached
+	MadeBy      string                   `json:"made_by,omitempty"` // the swap that created the instance; empty: none
+	// StartedAgain: a swap made the instance in place of one of the same id that had ended.
+	StartedAgain bool              `json:"started_again,omitempty"`
+	Expected     map[string]uint64 `json:"expected,omitempty"`  // device memory while awake
+	Inherited    uint64            `json:"inherited,omitempty"` // main memory that each process of a forked engine starts with
+	Local        modelSource       `json:"local,omitzero"`
+	Compiles     string            `json:"compiles,omitempty"` // name of what the engine compiles when it starts; empty: nothing that is cached
 }
 
 // instance is one supervised engine. The supervisor's lock guards all of it.
@@ -76,6 +78,7 @@ type instance struct {
 	victim          bool      // that swap will evict the instance
 	gateHeldShut    bool      // the gate stays shut while awake, until the swap opens it
 	deleting        bool      // forget the instance once it is released
+	endWanted       bool      // a swap that is undone ends the instance as soon as its process runs
 	startDeferred   bool      // no process is started yet: the launcher waits for a preloader, or for an instance that compiles the same
 	hasCompileTurn  bool      // the instance took the turn to compile; it has the turn while it is starting
 	replaces        *instance // an instance of the same id that is over; nil once the new one is recorded

@@ -110,3 +110,55 @@ func TestEndedInstanceIsDraftedAgainUnlessItsSecretsAreMissing(t *testing.T) {
 		assert.ErrorContains(t, err, "in.id")
 	})
 }
+
+func TestUndoneRestartLeavesTheInstanceListed(t *testing.T) {
+	for name, failed := range map[string]bool{"it starts": false, "it fails": true} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.failed("a")
+				c := r.claims(r.toMake("s", "a"))
+				require.NoError(t, c.Start(t.Context()))
+				if failed {
+					r.runner.tree("a").exitCode(3)
+					synctest.Wait()
+				}
+				require.NoError(t, c.SendBack(t.Context()))
+				c.Release()
+				view, err := r.Get("a")
+				require.NoError(t, err)
+				assert.True(t, launcher.State(view.State).Ended(), view.State)
+				assert.NotEmpty(t, view.Reason)
+				r.awake("a", "0.3") // it can be started again
+			})
+		})
+	}
+}
+
+func TestDeleteDuringARefusedReplacementForgetsBoth(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.failed("a")
+		r.under(func() {
+			before := r.instances["a"]
+			i := &instance{facts: before.facts, replaces: before, deleting: true, changed: make(chan struct{})}
+			r.instances["a"] = i
+			r.mu.Unlock()
+			r.undoCreate(i)
+			r.mu.Lock()
+		})
+		_, err := r.Get("a")
+		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
+		assert.Empty(t, remembered(t, r).Instances)
+	})
+}
+
+func TestReclaimLeavesAnEndedInstanceThatWasOnceFound(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.failed("a")
+		r.under(func() { r.instances["a"].foundUnrecorded = true })
+		c := r.Reclaim(r.toMake("s", "a").Plan)
+		require.NoError(t, c.SendBack(t.Context()))
+		c.Release()
+		_, err := r.Get("a")
+		require.NoError(t, err)
+	})
+}

@@ -127,7 +127,7 @@ func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err e
 	}
 	op := i.op
 	s.spawn(func() { s.awaitReady(i, op) })
-	if i.deleting {
+	if i.deleting || i.endWanted {
 		return s.transition(i, launcher.EventStopAsked, nil)
 	}
 	return nil

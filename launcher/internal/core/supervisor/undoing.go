@@ -27,7 +27,8 @@ func (c *Claim) Settle(ctx context.Context) {
 }
 
 // SendBack removes the instance that came in if the swap created it; otherwise it puts the
-// instance back to sleep. It waits until the instance's device memory is free.
+// instance back to sleep. An instance that the swap has started again stays listed as ended:
+// it was so before. SendBack waits until the instance's device memory is free.
 func (c *Claim) SendBack(ctx context.Context) error {
 	c.s.mu.Lock()
 	c.room = nil
@@ -37,15 +38,20 @@ func (c *Claim) SendBack(ctx context.Context) error {
 		return nil // the instance was never created, or a client has deleted it
 	}
 	var err error
-	if c.plan.CreatesIn() {
+	switch {
+	case c.plan.CreatesIn() && i.facts.StartedAgain:
+		err = c.s.endAgain(i)
+	case c.plan.CreatesIn():
 		err = c.s.stop(i)
-	} else {
+	default:
 		c.s.cutShort(i)
 	}
 	c.s.mu.Unlock()
 	switch {
 	case err != nil:
 		return err
+	case i.facts.StartedAgain:
+		return c.s.awaitRest(ctx, i)
 	case c.plan.CreatesIn():
 		_, err = c.s.awaitForgotten(ctx, i)
 		return err
@@ -63,6 +69,18 @@ func (c *Claim) SendBack(ctx context.Context) error {
 		_, err = c.s.awaitState(ctx, i, launcher.Sleeping)
 	}
 	return err
+}
+
+// endAgain ends an instance that had ended before a swap started it again. The lock is held.
+func (s *Supervisor) endAgain(i *instance) error {
+	switch {
+	case i.state.Ended() || i.state == launcher.Stopping:
+		return nil
+	case i.isStartingProcess():
+		i.endWanted = true
+		return nil
+	}
+	return s.transition(i, launcher.EventStopAsked, func() { i.reason = "the swap that started it again was undone" })
 }
 
 // BringBack wakes an instance that leaves or has left, once other instances have given

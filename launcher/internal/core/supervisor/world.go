@@ -65,7 +65,7 @@ func (s *Supervisor) noteResidues(memory devmem.Reading) {
 // world returns the ledger's World of this moment. The lock is held.
 func (s *Supervisor) world(memory devmem.Reading) ledger.World {
 	w := ledger.World{GPUs: map[string]ledger.GPU{}, Budget: s.opts.Budget, Reservations: s.reservations()}
-	for _, d := range s.opts.GPUs.Devices() {
+	for _, d := range s.opts.GPUs.AllDevices() {
 		m := memory.GPUs[d.UUID]
 		w.GPUs[d.UUID] = ledger.GPU{
 			UUID: d.UUID, TotalBytes: d.MemoryTotalBytes, UsedBytes: m.UsedBytes,

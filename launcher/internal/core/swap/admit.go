@@ -56,6 +56,11 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 		}
 		turn.Release()
 		wider, ok := errors.AsType[*ledger.MoreGPUsError](err)
+		if !ok && r.inHasChanged() {
+			if err = r.readInAgain(); err == nil {
+				continue
+			}
+		}
 		if !ok {
 			return nil, err
 		}

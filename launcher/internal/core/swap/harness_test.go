@@ -142,13 +142,26 @@ func (obedient) Canary(context.Context, string, string, engine.Secret) error { r
 type runner struct {
 	mu    sync.Mutex
 	count int
+	trees map[string]*tree // the last one of each name
 }
 
-func (r *runner) Start(process.Command) (supervisor.Tree, error) {
+func (r *runner) Start(c process.Command) (supervisor.Tree, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count++
-	return &tree{pid: 1_000_000 + r.count, done: make(chan struct{})}, nil
+	t := &tree{pid: 1_000_000 + r.count, done: make(chan struct{})}
+	if r.trees == nil {
+		r.trees = map[string]*tree{}
+	}
+	r.trees[c.Name] = t
+	return t, nil
+}
+
+// fail ends the process of an instance by itself.
+func (r *runner) fail(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trees[name].once.Do(func() { close(r.trees[name].done) })
 }
 
 func (r *runner) Adopt(name string, id process.ID) (supervisor.Tree, error) {
@@ -239,6 +252,8 @@ type empty struct{}
 func (empty) Kind() string             { return "simulated" }
 func (empty) Env() []string            { return nil }
 func (empty) Health(string) gpu.Health { return gpu.Health{OK: true} }
+
+func (e empty) AllDevices() []gpu.Device { return e.Devices() }
 
 func (empty) Devices() []gpu.Device {
 	return []gpu.Device{{UUID: "g0", MemoryTotalBytes: 80 * gib}, {UUID: "g1", Index: 1, MemoryTotalBytes: 80 * gib}}

@@ -112,6 +112,22 @@ func (r *Run) readIn() error {
 	return nil
 }
 
+// inHasChanged reports whether the instance that the request names has ended, or was started
+// again, since the request was read.
+func (r *Run) inHasChanged() bool {
+	if r.req.In == nil || r.req.In.InstanceID == "" {
+		return false
+	}
+	view, err := r.c.opts.Supervisor.Get(r.req.In.InstanceID)
+	return err == nil && launcher.State(view.State).Ended() != (r.draft != nil)
+}
+
+// readInAgain reads what comes in once more.
+func (r *Run) readInAgain() error {
+	r.draft, r.saved.Plan.In, r.saved.Plan.Room = nil, "", nil
+	return r.readIn()
+}
+
 // startAgain has the swap create an instance that has ended anew.
 func (r *Run) startAgain(ended launcherapi.Instance) error {
 	if !sameSet(ended.GPUUUIDs, r.gpus) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -50,4 +51,28 @@ func TestSwapSaysThatItsNewInstanceWasDeleted(t *testing.T) {
 		assert.Equal(t, launcherapi.OutcomeUndone, r.Outcome)
 		assert.Equal(t, "awake", w.state("x"))
 	}, m.engines)
+}
+
+// Two swaps to one failed instance: the first starts it, and for the second it is awake.
+func TestSecondSwapToAFailedInstanceFindsItAwake(t *testing.T) {
+	m, processes := newMoody(), &runner{}
+	in(t, func(t *testing.T, w *world) {
+		w.awake("n", "g0")
+		processes.fail("n")
+		synctest.Wait()
+		require.Equal(t, "failed", w.state("n"))
+		started := make(chan struct{})
+		m.starts(until(started))
+		to := launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "n"}}
+		first, second := w.begin(to), w.begin(to)
+		synctest.Wait()
+		close(started)
+		var outcomes []string
+		for _, swap := range []*Run{first, second} {
+			r, err := swap.Wait(t.Context())
+			require.NoError(t, err)
+			outcomes = append(outcomes, r.Outcome)
+		}
+		assert.ElementsMatch(t, []string{launcherapi.OutcomeDone, launcherapi.OutcomeNoop}, outcomes)
+	}, m.engines, func(o *supervisor.Options) { o.Runner = processes })
 }

@@ -248,7 +248,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	}
 	d.sup = supervisor.New(supervisor.Options{
 		Mark:    d.mark,
-		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
+		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.EnableSleepMode, Environ: limitedTo(environ, gpus), Schemes: d.opts.ModelSchemes,
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.limits(), Budget: d.opts.Budgets, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,

@@ -88,6 +88,8 @@ type Provider interface {
 	Kind() string
 	// Devices are the GPUs found at the start, in the order of their indices.
 	Devices() []Device
+	// AllDevices are these and those that Options.Visible leaves out.
+	AllDevices() []Device
 	// Memory is read anew at each call.
 	Memory(uuid string) (Memory, error)
 	// Health is asked anew at each call. An unknown UUID is not OK.

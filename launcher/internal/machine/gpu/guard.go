@@ -31,6 +31,7 @@ func (e *SilentError) Error() string {
 type Inventory interface {
 	Kind() string
 	Devices() []Device
+	AllDevices() []Device
 	Memory(uuid string) (Memory, error)
 	Health(uuid string) Health
 	Env() []string

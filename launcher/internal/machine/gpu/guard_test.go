@@ -30,6 +30,8 @@ func newInventory() *inventory {
 func (i *inventory) Kind() string  { return "nvml" }
 func (i *inventory) Env() []string { return nil }
 
+func (i *inventory) AllDevices() []gpu.Device { return i.Devices() }
+
 func (i *inventory) Devices() []gpu.Device {
 	return []gpu.Device{{UUID: "GPU-a"}, {UUID: "GPU-b", Index: 1}}
 }

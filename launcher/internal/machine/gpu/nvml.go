@@ -298,7 +298,8 @@ const kindNVML = "nvml"
 
 func (n *nvml) Kind() string { return kindNVML }
 
-func (n *nvml) Devices() []Device { return slices.Clone(n.devices) }
+func (n *nvml) Devices() []Device    { return slices.Clone(n.devices) }
+func (n *nvml) AllDevices() []Device { return n.Devices() }
 
 func (n *nvml) Env() []string { return nil }
 

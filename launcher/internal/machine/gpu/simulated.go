@@ -86,7 +86,8 @@ func ofFolder(kind string, dir *simgpu.Dir) (*simulated, error) {
 
 func (s *simulated) Kind() string { return s.kind }
 
-func (s *simulated) Devices() []Device { return slices.Clone(s.devices) }
+func (s *simulated) Devices() []Device    { return slices.Clone(s.devices) }
+func (s *simulated) AllDevices() []Device { return s.Devices() }
 
 func (s *simulated) Env() []string { return []string{simgpu.EnvDir + "=" + s.path} }
 

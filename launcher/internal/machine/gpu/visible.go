@@ -96,3 +96,5 @@ func names(devices []Device) string {
 }
 
 func (l *limited) Devices() []Device { return slices.Clone(l.devices) }
+
+func (l *limited) AllDevices() []Device { return l.Provider.Devices() }

@@ -152,8 +152,12 @@ func (h *Host) reapStrays() {
 	}
 }
 
-// Close stops watching, and waits for the goroutines that watch. Children run on: a
-// later Host can adopt them.
+// closeTime bounds how long Close waits: /proc does not answer for a process whose memory is
+// locked in the kernel.
+const closeTime = 5 * time.Second
+
+// Close stops watching, and waits for the goroutines that watch, for at most closeTime.
+// Children run on: a later Host can adopt them.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.shut()
@@ -163,8 +167,14 @@ func (h *Host) Close() error {
 		}
 	}
 	h.mu.Unlock()
-	h.watchers.Wait()
-	return h.null.Close()
+	watched := make(chan struct{})
+	go func() { h.watchers.Wait(); close(watched) }()
+	select {
+	case <-watched:
+		return h.null.Close()
+	case <-time.After(closeTime):
+		return errors.Join(errors.New("processes are still being looked at: /proc does not answer for one of them"), h.null.Close())
+	}
 }
 
 // Run runs a short command with the launcher's environment and returns what it

@@ -69,6 +69,9 @@ func (h *Host) prepare(c Command) (*Process, Command, error) {
 		return nil, c, err
 	}
 	c.Env = h.environment(c, scratch)
+	if err := h.forgetSharedMemory(c.Name); err != nil { // of an earlier tree of that name
+		return nil, c, errors.Join(err, h.removeScratch(c.Name))
+	}
 	group, err := h.opts.Cgroups.Create(c.Name)
 	if err != nil {
 		return nil, c, errors.Join(err, h.removeScratch(c.Name))
