@@ -122,7 +122,7 @@ var unmarkedLayout = map[string]func(fs.DirEntry) bool{
 	blobsDir:   func(e fs.DirEntry) bool { return isBlob(e) },
 	modelsDir:  func(e fs.DirEntry) bool { return isVersion(e) },
 	stagingDir: func(e fs.DirEntry) bool { return isVersion(e) || strings.HasPrefix(e.Name(), trashPrefix) },
-	hubDir:     func(e fs.DirEntry) bool { return e.IsDir() }, // the hub's client may write there, too
+	hubDir:     func(fs.DirEntry) bool { return true }, // the hub's client may write there, too, such as version.txt
 	leasesDir:  func(e fs.DirEntry) bool { return isRecord(e) || e.Name() == leaseLock || e.Name() == newRecord },
 	wantsDir:   func(e fs.DirEntry) bool { return isRecord(e) || e.Name() == newRecord },
 }

@@ -120,7 +120,7 @@ func unmarked(t *testing.T) (dir string, whole Version) {
 
 func TestStoreOfEarlierReleaseOpensAndIsMarked(t *testing.T) {
 	dir, whole := unmarked(t)
-	fill(t, dir, map[string]string{"lost+found/": "", "compiled/key/x": "x", "kept/x": "x", "blobs/.nfs0001": "", "hub/.locks/models--x/y": ""})
+	fill(t, dir, map[string]string{"lost+found/": "", "compiled/key/x": "x", "kept/x": "x", "blobs/.nfs0001": "", "hub/.locks/models--x/y": "", "hub/version.txt": "1"})
 	s := open(t, Options{Dir: dir})
 	assert.FileExists(t, filepath.Join(dir, storeMark))
 	require.NoError(t, s.Verify(whole.Key))
@@ -132,10 +132,11 @@ func TestStoreOfEarlierReleaseOpensAndIsMarked(t *testing.T) {
 	require.NoError(t, user(t, s, "u").Release("instance a"))
 	require.NoError(t, s.Remove(whole.Key, ""))
 	assert.NoDirExists(t, filepath.Join(dir, hubDir, "models--org--name"))
+	assert.FileExists(t, filepath.Join(dir, hubDir, "version.txt"))
 }
 
 func TestFolderThatIsAlmostAStoreIsRefused(t *testing.T) {
-	for _, name := range []string{"README", "blobs/sha256-x", "blobs/" + strings.Repeat("a", 64) + "/x", "models/mine/x", "models/" + strings.Repeat("a", 32), "staging/x", "leases/x", "wants/x", "hub/x"} {
+	for _, name := range []string{"README", "blobs/sha256-x", "blobs/" + strings.Repeat("a", 64) + "/x", "models/mine/x", "models/" + strings.Repeat("a", 32), "staging/x", "leases/x", "wants/x"} {
 		t.Run(name, func(t *testing.T) {
 			dir, _ := unmarked(t)
 			fill(t, dir, map[string]string{name: "x"})
