@@ -1,10 +1,12 @@
 package modelstore
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -96,6 +98,36 @@ func TestEmptyFolderBecomesAStore(t *testing.T) {
 			assert.FileExists(t, filepath.Join(dir, storeMark))
 		})
 	}
+}
+
+func TestFirstOwnersOfOneFolderAgreeThatItIsAStore(t *testing.T) {
+	for range 300 {
+		dir := t.TempDir()
+		var owners sync.WaitGroup
+		for range 4 {
+			owners.Go(func() {
+				s, err := Open(Options{Dir: dir})
+				if _, locked := errors.AsType[*LockedError](err); locked {
+					return
+				}
+				if assert.NoError(t, err) {
+					assert.NoError(t, s.Close())
+				}
+			})
+		}
+		owners.Wait()
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func TestMarkIsNoFileOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	fill(t, dir, map[string]string{storeMark: ""}) // another process has made it just now
+	others, err := othersIn(dir)
+	require.NoError(t, err)
+	assert.Empty(t, others)
 }
 
 // unmarked makes a store as the release before the mark left it.
