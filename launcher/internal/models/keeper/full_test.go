@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -45,4 +46,13 @@ func TestFullDiskAndMissingPermissionHaveDifferentErrors(t *testing.T) {
 	refused(launcherapi.CodeNoAccess, "")
 	_, err = k.Remove(t.Context(), m.ID, "pool")
 	assert.Equal(t, launcherapi.CodeNoAccess, launcher.CodeOf(err), "%v", err)
+}
+
+func TestStoreThatCannotBeMarkedIsStillListed(t *testing.T) {
+	dir := t.TempDir()
+	for cause, listed := range map[error]bool{unix.EACCES: true, unix.EPERM: true, unix.EROFS: true, unix.ENOSPC: true, unix.EDQUOT: true, unix.EIO: false} {
+		err := fmt.Errorf("cannot mark the model store: %w", cause)
+		assert.Equal(t, listed, mayOnlyRead(err, dir), cause)
+		assert.False(t, mayOnlyRead(err, filepath.Join(dir, "missing")), cause)
+	}
 }

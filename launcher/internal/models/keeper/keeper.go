@@ -110,7 +110,7 @@ func New(o Options) (*Keeper, error) {
 // by this process. Its models can still be listed.
 func mayOnlyRead(err error, dir string) bool {
 	_, there := os.Stat(dir)
-	return there == nil && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOSPC))
+	return there == nil && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT))
 }
 
 // errClosing is the error of pulls that end with the launcher.

@@ -112,7 +112,7 @@ func runOnce(ctx context.Context, o Options) (r Result, answered bool, err error
 		err = c.write(fetchapi.Line{Type: fetchapi.TypeCredentials, Credentials: o.Credentials})
 	}
 	if err == nil {
-		err = o.noRoom(p.follow())
+		err = o.noRoom(p.follow(ctx))
 	}
 	if oomKilled := c.end(); oomKilled && err != nil { // end comes before GiveUp: the child writes into the fetch's folder
 		err = errOutOfMemory
@@ -169,7 +169,7 @@ type pull struct {
 }
 
 // follow reads the child's lines and acts on each, until the child is done.
-func (p *pull) follow() error {
+func (p *pull) follow(ctx context.Context) error {
 	for {
 		line, err := p.child.read()
 		if err != nil {
@@ -177,7 +177,7 @@ func (p *pull) follow() error {
 		}
 		switch line.Type {
 		case fetchapi.TypeManifest:
-			if err := p.admit(line.Manifest); err != nil {
+			if err := p.admit(ctx, line.Manifest); err != nil {
 				return err
 			}
 		case fetchapi.TypeProved:
@@ -202,7 +202,7 @@ func (p *pull) follow() error {
 
 // admit makes the store admit the model, and lets the child fetch it. If the store has
 // the version, or another pull fetches it, the child only proves that it may read it.
-func (p *pull) admit(m *fetchapi.Manifest) (err error) {
+func (p *pull) admit(ctx context.Context, m *fetchapi.Manifest) (err error) {
 	if m == nil {
 		return errors.New("modelfetch wrote no manifest")
 	}
@@ -223,7 +223,10 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 	}
 	p.asked = m
 	if v, there := p.Store.Version(m.Key()); there && v.Damage != nil {
-		_ = p.Store.Mend(m.Key()) // the files that stay damaged are fetched
+		_ = p.Store.Mend(ctx, m.Key()) // the files that stay damaged are fetched
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	p.fetch, err = p.Store.Admit(m, p.wanted(m))
 	p.joins, _ = errors.AsType[*modelstore.FetchingError](err)

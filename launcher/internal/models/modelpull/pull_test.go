@@ -223,6 +223,22 @@ func TestFileWithAnotherTimeIsReadAndNotFetched(t *testing.T) {
 	require.NoError(t, s.Verify(r.Version.Key))
 }
 
+func TestEndedPullReadsNoFilesOfACopiedStore(t *testing.T) {
+	s, _ := store(t)
+	r, err := pullWith(t.Context(), t, s, "right", ignore)
+	require.NoError(t, err)
+	file := filepath.Join(s.Files(r.Version.Key), "a")
+	copied := time.Now()
+	require.NoError(t, os.Chtimes(file, copied, copied))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := errors.New("ended")
+	cancel(ended)
+	_, err = pullWith(ctx, t, s, "right", ignore)
+	require.ErrorIs(t, err, ended)
+	v, _ := s.Version(r.Version.Key)
+	require.Error(t, v.Damage)
+}
+
 // The store has the model when modelfetch announces it. The model may be removed before
 // the source has answered.
 func TestModelRemovedDuringProofIsFetched(t *testing.T) {

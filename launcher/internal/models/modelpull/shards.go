@@ -9,7 +9,8 @@ import (
 )
 
 // shard is how weights in several files are named, such as
-// model-00001-of-00004.safetensors.
+// model-00001-of-00004.safetensors. Of N shards, the numbers are 1 to N, or 0 to N-1. A few
+// models, such as gpt-oss, have one shard more: 0 to N.
 var shard = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})(\.(?:safetensors|bin|gguf|pt|pth))$`)
 
 // checkShards refuses a model whose source lacks some of the files that its weights are in. A
@@ -33,8 +34,13 @@ func checkShards(m *fetchapi.Manifest) error {
 		if err != nil {
 			return err
 		}
-		for n := 1; n <= all; n++ {
-			if name := fmt.Sprintf("%s-%05d-of-%s%s", parts[1], n, parts[3], parts[4]); !there[name] {
+		named := func(n int) string { return fmt.Sprintf("%s-%05d-of-%s%s", parts[1], n, parts[3], parts[4]) }
+		first, last := 1, all
+		if there[named(0)] {
+			first, last = 0, all-1
+		}
+		for n := first; n <= last; n++ {
+			if name := named(n); !there[name] {
 				return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: fmt.Sprintf("%s has %s, but not %s: complete the source, or leave these weights out by --exclude", m.URI, f.Path, name)}
 			}
 		}

@@ -1,11 +1,13 @@
 package modelstore
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -133,7 +135,7 @@ func TestCopiedStoreIsMendedWithoutItsSource(t *testing.T) {
 	s = open(t, Options{Dir: copied(t, original, false)})
 	got, _ := s.Version(v.Key)
 	require.ErrorContains(t, got.Damage, "launcher models --verify reads it")
-	require.NoError(t, s.Mend(v.Key))
+	require.NoError(t, s.Mend(t.Context(), v.Key))
 	require.NoError(t, os.WriteFile(filepath.Join(s.Files(other.Key), "a"), []byte("OTHER"), 0o644))
 	require.ErrorContains(t, s.Verify(other.Key), "its file a has the sha256")
 	m, _ := manifest("hf://org/name", "c0ffee", twoFiles)
@@ -144,6 +146,29 @@ func TestCopiedStoreIsMendedWithoutItsSource(t *testing.T) {
 	require.NoError(t, s.Remove(other.Key, ""))
 	require.NoError(t, s.Remove(v.Key, ""))
 	assert.Empty(t, leftBelow(t, s, modelsDir, blobsDir, hubDir))
+}
+
+func TestMendEndsWithItsContext(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	file := filepath.Join(s.Files(v.Key), "config.json")
+	require.NoError(t, os.Chmod(file, 0o600))
+	changed := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(file, changed, changed))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.Mend(ctx, v.Key), context.Canceled)
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	assert.True(t, info.ModTime().Equal(changed), "it was not read")
+
+	large := filepath.Join(t.TempDir(), "large") // it takes minutes to read
+	require.NoError(t, os.WriteFile(large, nil, 0o600))
+	require.NoError(t, os.Truncate(large, 1<<38))
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = hashFile(ctx, large)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 // Without its links, a store has each file once for itself and once more as a blob.

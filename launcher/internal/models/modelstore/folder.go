@@ -41,23 +41,20 @@ func Mark(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("cannot make the model store: %w", err)
 	}
-	mark := filepath.Join(dir, storeMark)
-	info, err := os.Lstat(mark)
-	switch {
-	case err == nil && info.Mode().IsRegular():
-		return nil
-	case err == nil:
-		return &NotAStoreError{Dir: dir, Has: []string{storeMark}}
-	case !errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("cannot look for the mark of the model store: %w", err)
+	if marked, err := isMarked(dir); marked || err != nil {
+		return err
 	}
 	others, err := othersIn(dir)
 	if err != nil {
 		return fmt.Errorf("cannot look into the folder of the model store: %w", err)
 	}
 	if len(others) > 0 {
+		if marked, err := isMarked(dir); marked || err != nil { // another process has begun the store meanwhile
+			return err
+		}
 		return &NotAStoreError{Dir: dir, Has: others}
 	}
+	mark := filepath.Join(dir, storeMark)
 	f, err := os.OpenFile(mark, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o644)
 	if err == nil {
 		_, err = f.WriteString(storeMarkText)
@@ -67,6 +64,20 @@ func Mark(dir string) error {
 		return fmt.Errorf("cannot mark the model store: %w", err)
 	}
 	return nil
+}
+
+// isMarked reports whether a folder has the mark of a store.
+func isMarked(dir string) (bool, error) {
+	info, err := os.Lstat(filepath.Join(dir, storeMark))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("cannot look for the mark of the model store: %w", err)
+	case !info.Mode().IsRegular():
+		return false, &NotAStoreError{Dir: dir, Has: []string{storeMark}}
+	}
+	return true, nil
 }
 
 // beside are entries of a folder that say nothing about whose it is, and that no store
@@ -82,7 +93,9 @@ func othersIn(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.IsDir() && slices.Contains(beside, e.Name()) })
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
+		return e.Name() == storeMark || e.IsDir() && slices.Contains(beside, e.Name())
+	})
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -122,7 +135,7 @@ var unmarkedLayout = map[string]func(fs.DirEntry) bool{
 	blobsDir:   func(e fs.DirEntry) bool { return isBlob(e) },
 	modelsDir:  func(e fs.DirEntry) bool { return isVersion(e) },
 	stagingDir: func(e fs.DirEntry) bool { return isVersion(e) || strings.HasPrefix(e.Name(), trashPrefix) },
-	hubDir:     func(e fs.DirEntry) bool { return e.IsDir() }, // the hub's client may write there, too
+	hubDir:     func(fs.DirEntry) bool { return true }, // the hub's client may write there, too, such as version.txt
 	leasesDir:  func(e fs.DirEntry) bool { return isRecord(e) || e.Name() == leaseLock || e.Name() == newRecord },
 	wantsDir:   func(e fs.DirEntry) bool { return isRecord(e) || e.Name() == newRecord },
 }

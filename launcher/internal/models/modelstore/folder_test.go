@@ -1,10 +1,12 @@
 package modelstore
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -98,6 +100,36 @@ func TestEmptyFolderBecomesAStore(t *testing.T) {
 	}
 }
 
+func TestFirstOwnersOfOneFolderAgreeThatItIsAStore(t *testing.T) {
+	for range 300 {
+		dir := t.TempDir()
+		var owners sync.WaitGroup
+		for range 4 {
+			owners.Go(func() {
+				s, err := Open(Options{Dir: dir})
+				if _, locked := errors.AsType[*LockedError](err); locked {
+					return
+				}
+				if assert.NoError(t, err) {
+					assert.NoError(t, s.Close())
+				}
+			})
+		}
+		owners.Wait()
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func TestMarkIsNoFileOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	fill(t, dir, map[string]string{storeMark: ""}) // another process has made it just now
+	others, err := othersIn(dir)
+	require.NoError(t, err)
+	assert.Empty(t, others)
+}
+
 // unmarked makes a store as the release before the mark left it.
 func unmarked(t *testing.T) (dir string, whole Version) {
 	t.Helper()
@@ -120,7 +152,7 @@ func unmarked(t *testing.T) (dir string, whole Version) {
 
 func TestStoreOfEarlierReleaseOpensAndIsMarked(t *testing.T) {
 	dir, whole := unmarked(t)
-	fill(t, dir, map[string]string{"lost+found/": "", "compiled/key/x": "x", "kept/x": "x", "blobs/.nfs0001": "", "hub/.locks/models--x/y": ""})
+	fill(t, dir, map[string]string{"lost+found/": "", "compiled/key/x": "x", "kept/x": "x", "blobs/.nfs0001": "", "hub/.locks/models--x/y": "", "hub/version.txt": "1"})
 	s := open(t, Options{Dir: dir})
 	assert.FileExists(t, filepath.Join(dir, storeMark))
 	require.NoError(t, s.Verify(whole.Key))
@@ -132,10 +164,11 @@ func TestStoreOfEarlierReleaseOpensAndIsMarked(t *testing.T) {
 	require.NoError(t, user(t, s, "u").Release("instance a"))
 	require.NoError(t, s.Remove(whole.Key, ""))
 	assert.NoDirExists(t, filepath.Join(dir, hubDir, "models--org--name"))
+	assert.FileExists(t, filepath.Join(dir, hubDir, "version.txt"))
 }
 
 func TestFolderThatIsAlmostAStoreIsRefused(t *testing.T) {
-	for _, name := range []string{"README", "blobs/sha256-x", "blobs/" + strings.Repeat("a", 64) + "/x", "models/mine/x", "models/" + strings.Repeat("a", 32), "staging/x", "leases/x", "wants/x", "hub/x"} {
+	for _, name := range []string{"README", "blobs/sha256-x", "blobs/" + strings.Repeat("a", 64) + "/x", "models/mine/x", "models/" + strings.Repeat("a", 32), "staging/x", "leases/x", "wants/x"} {
 		t.Run(name, func(t *testing.T) {
 			dir, _ := unmarked(t)
 			fill(t, dir, map[string]string{name: "x"})

@@ -1,7 +1,6 @@
 package modelstore
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -23,6 +22,9 @@ import (
 type User struct {
 	Reader
 	name string
+
+	mu   sync.Mutex
+	held map[string]string // the leases that this launcher has: the keys by the holders
 }
 
 // NewUser makes a user of the store in a folder. The name is unique to a launcher and
@@ -32,7 +34,7 @@ func NewUser(dir, name string) (*User, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &User{Reader: *r, name: name}, nil
+	return &User{Reader: *r, name: name, held: map[string]string{}}, nil
 }
 
 // lease says that an instance uses a version. It is a file: so it outlives the
@@ -88,17 +90,10 @@ func (u *User) Lease(key, holder string) error {
 	if v.Damage != nil {
 		return &NotWholeError{Version: v}
 	}
-	text, err := json.Marshal(lease{Key: key, Holder: holder, User: u.name, BootID: boot})
-	if err == nil {
-		err = os.WriteFile(filepath.Join(u.dir, leasesDir, newRecord), text, 0o644)
-	}
-	if err == nil {
-		err = letRead(filepath.Join(u.dir, leasesDir, newRecord), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(filepath.Join(u.dir, leasesDir, newRecord), u.leaseFile(holder, boot))
-	}
-	if err == nil {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if err = u.writeLease(key, holder, boot); err == nil {
+		u.held[holder] = key
 		err = u.releaseEarlier(holder, boot)
 	}
 	if err != nil {
@@ -106,6 +101,22 @@ func (u *User) Lease(key, holder string) error {
 	}
 	u.use(key)
 	return nil
+}
+
+// writeLease writes the file of a lease. The caller holds the lock of the leases.
+func (u *User) writeLease(key, holder, boot string) error {
+	text, err := json.Marshal(lease{Key: key, Holder: holder, User: u.name, BootID: boot})
+	if err != nil {
+		return err
+	}
+	written := filepath.Join(u.dir, leasesDir, newRecord)
+	if err := os.WriteFile(written, text, 0o644); err != nil {
+		return err
+	}
+	if err := letRead(written, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(written, u.leaseFile(holder, boot))
 }
 
 // use records, as the time of the version's folder, that the version is used now. A
@@ -152,6 +163,9 @@ func (u *User) Release(holder string) error {
 	if err != nil {
 		return err
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.held, holder)
 	if l, err := readLease(u.leaseFile(holder, boot)); err == nil {
 		u.use(l.Key) // before it may be evicted
 	}
@@ -183,46 +197,21 @@ func (u *User) ownLeases() ([]lease, error) {
 	return slices.DeleteFunc(all, func(l lease) bool { return l.User != u.name || l.BootID != boot }), err
 }
 
-// KeepLeases renews the leases of this launcher until ctx ends. It calls failed with each
-// error.
-func (u *User) KeepLeases(ctx context.Context, failed func(error)) {
-	again := time.NewTicker(renewEvery)
-	defer again.Stop()
-	for {
-		if err := u.renew(); err != nil {
-			failed(err)
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// renew renews the leases of this launcher.
-func (u *User) renew() error {
-	own, err := u.ownLeases()
-	for _, l := range own {
-		if touched := touch(l.path); touched != nil && !errors.Is(touched, os.ErrNotExist) {
-			err = errors.Join(err, fmt.Errorf("cannot renew the lease of %s, which another machine may then ignore: %w", l.Holder, touched))
-		}
-	}
-	return err
-}
-
-// touch sets the time of a file to now, by the clock of its file system.
-func touch(path string) error {
-	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
-	return unix.UtimesNanoAt(unix.AT_FDCWD, path, now, 0)
-}
-
 // Holders returns the holders of leases on a version, in words.
 func (r *Reader) Holders(key string) ([]string, error) { return r.holders(key, time.Now()) }
 
 // holdersNow is Holders for the owner, who may remove the version then: the clock of the
 // file system decides, and not that of this machine.
 func (s *Store) holdersNow(key string) ([]string, error) {
+	now, err := s.now()
+	if err != nil {
+		return nil, err
+	}
+	return s.holders(key, now)
+}
+
+// now returns the time by the clock of the store's file system.
+func (s *Store) now() (time.Time, error) {
 	lock := filepath.Join(s.dir, leasesDir, leaseLock)
 	f, err := os.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o644)
 	if err == nil {
@@ -233,9 +222,9 @@ func (s *Store) holdersNow(key string) ([]string, error) {
 		info, err = os.Stat(lock)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell the time of the model store: %w", err)
+		return time.Time{}, fmt.Errorf("cannot tell the time of the model store: %w", err)
 	}
-	return s.holders(key, info.ModTime())
+	return info.ModTime(), nil
 }
 
 func (r *Reader) holders(key string, now time.Time) ([]string, error) {
@@ -324,12 +313,16 @@ func (s *Store) removeOldLeases() error {
 	if err != nil {
 		return err
 	}
+	now, err := s.now()
+	if err != nil {
+		return err
+	}
 	all, err := s.leases()
 	if err != nil {
 		return err
 	}
 	for _, l := range all {
-		if l.BootID == boot || l.BootID != "" && time.Since(l.renewed) < leaseIsKept {
+		if l.BootID == boot || l.BootID != "" && now.Sub(l.renewed) < leaseIsKept {
 			continue
 		}
 		if err := removeFile(l.path); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -424,6 +425,51 @@ func TestLeaseOfAnEarlierReleaseIsRenewedAndReleased(t *testing.T) {
 		require.NoError(t, end(), name)
 		assert.NoFileExists(t, earlier, name)
 	}
+}
+
+func TestClockOfTheFileSystemEndsOldLeases(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	require.NoError(t, err)
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	u := user(t, s, "x")
+	var files []string
+	for n, ago := range []time.Duration{0, leaseIsKept + time.Second} {
+		holder := fmt.Sprint("instance ", n)
+		require.NoError(t, u.Lease(v.Key, holder))
+		files = append(files, fromElsewhere(t, u, holder))
+		renewedBefore(t, files[n], ago)
+	}
+	require.NoError(t, s.Close())
+	synctest.Test(t, func(t *testing.T) { // its clock begins in the year 2000
+		reopen(t, dir)
+		assert.NoFileExists(t, files[1], "the clock of the machine is slow")
+		time.Sleep(100 * 365 * 24 * time.Hour)
+		reopen(t, dir)
+		assert.FileExists(t, files[0], "the clock of the machine is fast")
+	})
+}
+
+func TestRemovedLeaseIsTakenAgain(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	u := user(t, s, "x")
+	boot, err := procfs.BootID()
+	require.NoError(t, err)
+	for name, lease := range map[string]func() error{
+		"its own":             func() error { return u.Lease(v.Key, "instance a") },
+		"of its earlier life": func() error { return errors.Join(user(t, s, "x").Lease(v.Key, "instance a"), u.renew()) },
+	} {
+		require.NoError(t, lease(), name)
+		require.NoError(t, os.Remove(u.leaseFile("instance a", boot)))
+		require.NoError(t, u.renew())
+		var used *InUseError
+		require.ErrorAs(t, s.Remove(v.Key, ""), &used, name)
+		require.NoError(t, u.Release("instance a"))
+		require.NoError(t, u.renew())
+		assert.NoFileExists(t, u.leaseFile("instance a", boot), "a released lease does not come back: %s", name)
+	}
+	require.NoError(t, s.Remove(v.Key, ""))
 }
 
 func TestLeasesAreRenewedAgainAndAgain(t *testing.T) {

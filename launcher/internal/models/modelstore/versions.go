@@ -2,6 +2,7 @@ package modelstore
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -214,17 +215,17 @@ var errChanged = errors.New("was changed after its publication, or copied with a
 // Then the version is not served any more, and a pull fetches the file again. A file that
 // is right and has another time, as in a copy of a store, gets its own time again.
 func (r *Reader) Verify(key string) error {
-	return r.verify(key, func(error) bool { return true })
+	return r.verify(context.Background(), key, func(error) bool { return true })
 }
 
 // Mend reads those files of a version that have another time than when they were published,
-// and gives their own times to those that are right.
-func (s *Store) Mend(key string) error {
-	return s.verify(key, func(damage error) bool { return damage != nil })
+// and gives their own times to those that are right. It ends early when ctx ends.
+func (s *Store) Mend(ctx context.Context, key string) error {
+	return s.verify(ctx, key, func(damage error) bool { return damage != nil })
 }
 
 // verify verifies the files for which reads returns true, given their damage.
-func (r *Reader) verify(key string, reads func(damage error) bool) error {
+func (r *Reader) verify(ctx context.Context, key string, reads func(damage error) bool) error {
 	v, ok := r.Version(key)
 	if !ok {
 		return &NotFoundError{Dir: r.dir, Name: key}
@@ -234,13 +235,16 @@ func (r *Reader) verify(key string, reads func(damage error) bool) error {
 	}
 	var wrong []error
 	for _, f := range v.Manifest.Files {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(wrong, err)...)
+		}
 		path := filepath.Join(r.Files(key), filepath.FromSlash(f.Path))
 		damage := checkFile(path, f.Size)
 		if !reads(damage) {
 			continue
 		}
 		if damage == nil || errors.Is(damage, errChanged) {
-			damage = verifyFile(path, f)
+			damage = verifyFile(ctx, path, f)
 		}
 		if damage != nil {
 			wrong = append(wrong, fmt.Errorf("its file %s %w", f.Path, damage))
@@ -251,12 +255,12 @@ func (r *Reader) verify(key string, reads func(damage error) bool) error {
 
 // verifyFile reads a file. It gives a right one the time of blobs, and a wrong one another,
 // if this process may.
-func verifyFile(path string, f fetchapi.File) error {
+func verifyFile(ctx context.Context, path string, f fetchapi.File) error {
 	before, err := os.Lstat(path)
 	if err != nil {
 		return fmt.Errorf("cannot be examined: %w", err)
 	}
-	hash, err := hashFile(path)
+	hash, err := hashFile(ctx, path)
 	if err != nil {
 		return fmt.Errorf("cannot be read: %w", err)
 	}
@@ -277,14 +281,22 @@ func verifyFile(path string, f fetchapi.File) error {
 	return nil
 }
 
-func hashFile(path string) (string, error) {
+// hashFile returns the sha256 of a file. It reads block by block, until ctx ends.
+func hashFile(ctx context.Context, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	const block = 4 << 20
+	for err == nil {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		_, err = io.CopyN(h, f, block)
+	}
+	if !errors.Is(err, io.EOF) {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
