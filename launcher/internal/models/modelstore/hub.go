@@ -162,7 +162,8 @@ func (s *Store) showModel(dir string, versions []Version) error {
 }
 
 // removeMade removes the files that the store has made in a model's folder and does not want
-// any more, and the folders that they leave empty. It follows no link out of the folder.
+// any more, and the folders that they leave empty, or that were made for them before an owner
+// was killed. It follows no link out of the folder.
 func removeMade(dir string, made map[string]bool, want *shown) error {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -173,14 +174,19 @@ func removeMade(dir string, made map[string]bool, want *shown) error {
 	}
 	defer root.Close()
 	for path := range made {
-		if _, err := root.Lstat(path); err != nil || want.has(path) {
-			continue // it is gone, or behind a link of somebody else
+		if want.has(path) {
+			continue
+		}
+		if _, err := root.Lstat(path); err != nil && !isOthers(err) {
+			continue // behind a link of somebody else
 		}
 		if err := root.Remove(path); err != nil && !isOthers(err) {
 			return err
 		}
-		for above := filepath.Dir(path); above != "." && root.Remove(above) == nil; {
-			above = filepath.Dir(above)
+		for above := filepath.Dir(path); above != "."; above = filepath.Dir(above) {
+			if err := root.Remove(above); err != nil && !errors.Is(err, os.ErrNotExist) {
+				break
+			}
 		}
 	}
 	return nil
