@@ -212,7 +212,7 @@ func Mark(env []string) string {
 
 // environ reads the environment of a process, and notes why it is empty.
 func (c *census) environ(pid int) (env []string, err error) {
-	for range 2 { // the second time, the process may have come out of execve(2)
+	for range 4 { // the process may be in execve(2) at each look at its environment, and out of it at the look at its state
 		if env, err = procfs.Environ(pid); err != nil || len(env) > 0 {
 			return env, err
 		}
