@@ -162,3 +162,22 @@ func TestReclaimLeavesAnEndedInstanceThatWasOnceFound(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+func TestUndoneWakeOfAnInstanceThatWasStartedAgainPutsItToSleep(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.failed("a")
+		c := r.claims(r.toMake("s", "a"))
+		require.NoError(t, c.Start(t.Context()))
+		require.NoError(t, c.Healthy(t.Context()))
+		c.Open()
+		c.Release()
+		r.asleep("a")
+		c = r.claims(toDo(launcher.Plan{SwapID: "s2", In: "a", Room: &launcher.Room{ID: "a", SwapID: "s2"}}))
+		require.NoError(t, c.Wake(t.Context()))
+		require.NoError(t, c.SendBack(t.Context()))
+		c.Release()
+		view, err := r.Get("a")
+		require.NoError(t, err)
+		assert.Equal(t, "sleeping", view.State)
+	})
+}

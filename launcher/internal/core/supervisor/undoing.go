@@ -38,8 +38,9 @@ func (c *Claim) SendBack(ctx context.Context) error {
 		return nil // the instance was never created, or a client has deleted it
 	}
 	var err error
+	again := c.plan.CreatesIn() && i.facts.StartedAgain
 	switch {
-	case c.plan.CreatesIn() && i.facts.StartedAgain:
+	case again:
 		err = c.s.endAgain(i)
 	case c.plan.CreatesIn():
 		err = c.s.stop(i)
@@ -50,7 +51,7 @@ func (c *Claim) SendBack(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case i.facts.StartedAgain:
+	case again:
 		return c.s.awaitRest(ctx, i)
 	case c.plan.CreatesIn():
 		_, err = c.s.awaitForgotten(ctx, i)
