@@ -194,7 +194,7 @@ func pullAddress(plan *engine.Plan) string {
 	return uri
 }
 
-// LeaseHolder is leaseHolder.
+// LeaseHolder returns the name under which the instance has its lease.
 func (s *SavedInstance) LeaseHolder() string { return leaseHolder(s.Facts.ID) }
 
 // leaseHolder returns the name under which an instance has its lease.

@@ -2,9 +2,9 @@ package daemon
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 )
 
@@ -15,14 +15,12 @@ func limitedTo(environ []string, gpus gpu.Provider) []string {
 	if len(some) == len(gpus.AllDevices()) {
 		return environ
 	}
-	visible := make([]string, len(some))
+	visible := make([]engine.GPU, len(some))
 	for n, d := range some {
-		if visible[n] = strconv.Itoa(d.Index); d.MIG {
-			visible[n] = d.UUID
-		}
+		visible[n] = engine.GPU{UUID: d.UUID, Index: d.Index, MIG: d.MIG}
 	}
 	environ = slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
 		return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") || strings.HasPrefix(v, "CUDA_DEVICE_ORDER=")
 	})
-	return append(environ, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES="+strings.Join(visible, ","))
+	return append(environ, engine.VisibleDevices(visible)...)
 }

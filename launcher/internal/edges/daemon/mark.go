@@ -3,10 +3,6 @@ package daemon
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
@@ -38,16 +34,9 @@ func (d *Daemon) openMark(state *statedir.Dir, records *statedir.Records) (err e
 		kept, err := records.SetAside(saved.Facts.ID, statedir.Foreign)
 		d.log.Error("the state folder was copied from that of another launcher, which has an engine in it; this launcher leaves the engine alone",
 			"instance", saved.Facts.ID, "pid", saved.Root.PID, "kept", kept)
-		if err = errors.Join(err, removeIfThere(filepath.Join(d.opts.StateDir, sharedFolder, saved.Facts.ID+".json"))); err != nil {
-			d.log.Error("cannot set the records of another launcher's engine aside", "error", err)
+		if err != nil {
+			d.log.Error("cannot set the record of another launcher's engine aside", "error", err)
 		}
-	}
-	return nil
-}
-
-func removeIfThere(file string) error {
-	if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
 	return nil
 }

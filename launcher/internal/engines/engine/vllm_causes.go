@@ -109,7 +109,7 @@ var vllmExtensions = []symptom{
 
 const (
 	diedSomehow = "a process of the engine died: see the log above its last stack trace"
-	// A process that fails logs why. One that is killed cannot.
+	// A process that fails logs why. A process that is killed cannot.
 	diedSilently = "a process of the engine died and logged no reason: possibly the kernel killed it, because memory was short (see dmesg)"
 )
 

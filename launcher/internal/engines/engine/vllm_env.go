@@ -37,21 +37,26 @@ func environment(r Request) (env, notes []string, err error) {
 	return env, notes, nil
 }
 
-// ownVariables are the variables that the launcher decides. GPUs go by their index
-// in PCI bus order, since many releases of vLLM crash on UUIDs; a MIG device has
-// only a UUID.
+// ownVariables are the variables that the launcher decides.
 func ownVariables(gpus []GPU) []string {
 	own := []string{"VLLM_SERVER_DEV_MODE=1"} // opens the sleep endpoints
 	if len(gpus) == 0 {
 		return own
 	}
+	return append(own, VisibleDevices(gpus)...)
+}
+
+// VisibleDevices are the variables by which an engine sees these GPUs alone. They go by their
+// index in PCI bus order, since many releases of vLLM crash on UUIDs; a MIG device has only a
+// UUID.
+func VisibleDevices(gpus []GPU) []string {
 	visible := make([]string, len(gpus))
 	for i, gpu := range gpus {
 		if visible[i] = strconv.Itoa(gpu.Index); gpu.MIG {
 			visible[i] = gpu.UUID
 		}
 	}
-	return append(own, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES="+strings.Join(visible, ","))
+	return []string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=" + strings.Join(visible, ",")}
 }
 
 // socketFolder says where vLLM makes the sockets between its processes: the

@@ -148,7 +148,7 @@ type counted struct {
 	ret nv.Return
 }
 
-// boards opens the GPUs, all at once. Those that the driver does not answer for have no
+// boards opens the GPUs, all at once. A GPU that the driver does not answer for has no
 // parts.
 func (n *nvml) boards(count int) (boards []board, broken []error) {
 	type result struct {

@@ -15,7 +15,7 @@ import (
 const shmFolder = "/dev/shm/"
 
 // shmPrefixes are how engines name their shared memory; a part that no two of them share
-// follows. Whoever has made it removes it, unless that is killed.
+// follows. The process that made it removes it, unless it is killed.
 var shmPrefixes = []string{
 	"psm_", "sem.mp-", // multiprocessing of Python (Lib/multiprocessing/shared_memory.py, synchronize.py)
 	"torch_",        // PyTorch, between its processes (torch/csrc/StorageSharing)

@@ -17,7 +17,7 @@ import (
 )
 
 // When a machine runs out of memory, an engine's processes may die all at once, and the
-// launcher with them. Nobody knows then which shared memory they had mapped. So the launcher
+// launcher with them. Then no process tells which shared memory they had mapped. So the launcher
 // records that as soon as it can know it: the kernel reports each file that is made in
 // /dev/shm, and soon after that the process that has made it has mapped it.
 

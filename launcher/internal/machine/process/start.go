@@ -69,7 +69,7 @@ func (h *Host) prepare(c Command) (*Process, Command, error) {
 		return nil, c, err
 	}
 	c.Env = h.environment(c, scratch)
-	if err := h.forgetSharedMemory(c.Name); err != nil { // of an earlier tree of that name
+	if err := h.forgetSharedMemory(c.Name); err != nil { // of an earlier tree of that name, or of one of another launcher in a copied state folder
 		return nil, c, errors.Join(err, h.removeScratch(c.Name))
 	}
 	group, err := h.opts.Cgroups.Create(c.Name)

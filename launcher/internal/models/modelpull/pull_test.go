@@ -282,7 +282,7 @@ func putIn(t *testing.T, s *modelstore.Store, m *fetchapi.Manifest, w modelstore
 	require.NoError(t, s.Want(w))
 }
 
-// Nobody is asked for a version that its address names whatever happens at the source.
+// A pull asks no source for a version that its address names for good.
 func TestVersionNamedByCommitOrDigestIsNotAskedFor(t *testing.T) {
 	commit, digest := strings.Repeat("a", 40), strings.Repeat("b", 64)
 	for name, c := range map[string]struct {

@@ -182,8 +182,8 @@ func (s *Store) throwAway(path string) error {
 	return nil
 }
 
-// removeUnusedBlobs removes the blobs that no version has and no fetch needs. Of a version
-// that was copied without its links, the blob is one copy too many.
+// removeUnusedBlobs removes the blobs that no version has and no fetch needs. If a version
+// was copied without its links, its blob is one copy too many.
 func (s *Store) removeUnusedBlobs() error {
 	needed := map[string]bool{}
 	for f := range s.pending {
