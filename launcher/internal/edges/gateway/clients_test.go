@@ -37,6 +37,7 @@ func TestIdleConnectionsOfClientsAreBoundedForAllPortsTogether(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.ReadFull(used, make([]byte, 15))
 	require.NoError(t, err)
+	eventually(t, func() bool { return clients.idleCount() == 2 }) // the request is over some time after its answer began
 
 	newest := dialRaw(t, one.address())
 	requireClosed(t, oldest)
@@ -60,6 +61,13 @@ func TestNewConnectionIsClosedWhereEachCarriesARequest(t *testing.T) {
 	p.Open()
 	require.Equal(t, "one", receive(t, first).body)
 	require.Equal(t, "two", receive(t, second).body)
+}
+
+// idleCount is how many connections carry no request.
+func (c *Clients) idleCount() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idle.Len()
 }
 
 // count is how many connections are open.
