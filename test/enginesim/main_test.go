@@ -23,6 +23,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/simgpu"
 	"hotseat.dev/hotseat/test/enginesim/internal/tree"
+	"hotseat.dev/hotseat/test/harness"
 	"hotseat.dev/hotseat/test/patience"
 )
 
@@ -286,10 +287,13 @@ func completion(t *testing.T, body string) (text, finish string) {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	address, err := harness.FreeAddress()
 	require.NoError(t, err)
-	defer func() { require.NoError(t, l.Close()) }()
-	return l.Addr().(*net.TCPAddr).Port
+	_, text, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	port, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return port
 }
 
 const gib = 1 << 30

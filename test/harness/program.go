@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -29,13 +30,24 @@ func Build(ctx context.Context, root, into string, env []string, packages ...str
 	return nil
 }
 
+// The ports of FreeAddress. They lie below those that the kernel hands out by itself
+// (net.ipv4.ip_local_port_range begins at 32768) and below the node ports of Kubernetes.
+// Were they not, a launcher beside the test could be given the same port for an engine
+// meanwhile, and the kernel lets both bind it as long as the engine does not listen yet.
+const firstFreePort, lastFreePort = 12000, 29999
+
 // FreeAddress is an address of this machine at which nobody listens now.
 func FreeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("cannot find a free port: %w", err)
+	var failed error
+	for range 100 {
+		port := firstFreePort + rand.IntN(lastFreePort-firstFreePort+1)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return l.Addr().String(), l.Close()
+		}
+		failed = err
 	}
-	return l.Addr().String(), l.Close()
+	return "", fmt.Errorf("cannot find a free port: %w", failed)
 }
 
 // GPU is the UUID of a simulated GPU.
