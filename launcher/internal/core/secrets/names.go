@@ -37,6 +37,8 @@ func secretWord(word string, before, after []string) bool {
 		return slices.Contains(holders, previous)
 	case strings.HasSuffix(word, "token"):
 		return !slices.Contains(beforeToken, previous) && !slices.Contains(afterToken, next)
+	case word == "key" && len(before)+len(after) == 0: // of a map, mostly; other words of one kind alone are secrets in doubt
+		return false
 	case word == "key":
 		return !slices.Contains(beforeKey, previous) && !slices.Contains(afterKey, next)
 	case word == "pass":
