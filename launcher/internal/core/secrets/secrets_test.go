@@ -31,7 +31,7 @@ func TestSecretsInOptionsAreFoundHoweverTheyAreWritten(t *testing.T) {
 		`m --x '[{"password": 12345}]'`:                `m --x [{"password":"[redacted]"}]`,
 		`m --x '{"credentials": {"user": ["u-12"]}}'`:  `m --x {"credentials":{"user":["[redacted]"]}}`,
 		`m --x '{"secret": true, "token": null}'`:      `m --x '{"secret": true, "token": null}'`,
-		`m --x '{"api_key": "a"}'`:                         `m --x {"api_key":"[redacted]"}`, // short ones where they stand
+		`m --x '{"api_key": "a"}'`:                     `m --x {"api_key":"[redacted]"}`, // short ones where they stand
 		`m --x '{"max_tokens": "<5>"}'`:                `m --x '{"max_tokens": "<5>"}'`,
 		`m --x '{"a": "k-1 & <o", "api_key": "k-1x"}'`: `m --x '{"a":"k-1 & <o","api_key":"[redacted]"}'`,
 
