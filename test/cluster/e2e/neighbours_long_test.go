@@ -1,4 +1,4 @@
-//go:build cluster
+//go:build cluster && clusterlong
 
 package e2e
 
@@ -9,34 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/deploy/images"
-	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 )
-
-// launcherOf waits until the launcher of a LauncherConfig is ready on the first
-// node, and names it.
-func (s *site) launcherOf(config string) string {
-	s.t.Helper()
-	var name string
-	s.eventually("the launcher of "+config+" is ready", func() bool {
-		var list corev1.PodList
-		if err := s.api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelLauncherConfig: config}); err != nil {
-			return false
-		}
-		for _, p := range list.Items {
-			name = p.Name
-			if readyPod(&p) {
-				return true
-			}
-		}
-		return false
-	})
-	return name
-}
 
 // newPoolOfTwo makes a namespace with two launchers of different images on one GPU,
 // and names them.
