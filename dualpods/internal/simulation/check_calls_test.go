@@ -262,8 +262,10 @@ func (c *callCheck) remove(p *process, l *launcher, id, holder string) {
 	if w.truth.steady(fact{"leased", id, at.node, at.path}, yes) {
 		w.violated("dropped while it is in use", "%s on %s%s", id, at.node, at.path)
 	}
+	v := w.disk(at.node, at.path).versions[id]
+	damaged := v != nil && v.damaged // it serves nobody, and takes the room of the copy that is to come
 	switch {
-	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.truth.steady(fact{"wanted", uid, at.node, at.path}, yes):
+	case !damaged && w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.truth.steady(fact{"wanted", uid, at.node, at.path}, yes):
 		w.violated("dropped where it is wanted", "%s of %s on %s%s", id, holder, at.node, at.path)
 	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.replaced(holder, at, id):
 		w.violated("dropped while a launcher is replaced", "%s of %s on %s%s", id, holder, at.node, at.path)

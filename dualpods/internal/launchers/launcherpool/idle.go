@@ -184,6 +184,10 @@ func (p *Pool) mayServe(ctx context.Context, config *v1alpha1.LauncherConfig, po
 	return err == nil && server.Spec.LauncherConfigName == config.Name, nil
 }
 
+// clockSkew is how much the clocks of two controllers may differ. A time that is farther ahead is
+// of a controller whose clock was wrong, and does not count.
+const clockSkew = 5 * time.Minute
+
 // idleFor reports whether a launcher that no requester waits for is idle, and the
 // time that is left until its timeout. noWaiterSince is the time since which no requester
 // waits, if one did. A launcher that is starting or crash-looping is idle. A launcher
@@ -203,7 +207,7 @@ func idleFor(pod *corev1.Pod, view nodeview.View, noWaiterSince time.Time, timeo
 	}
 	since := pod.CreationTimestamp.Time
 	unbound, err := time.Parse(time.RFC3339, pod.Annotations[podmeta.AnnotationUnboundSince])
-	if err == nil && unbound.After(since) {
+	if err == nil && unbound.After(since) && unbound.Sub(now) <= clockSkew {
 		since = unbound
 	}
 	if noWaiterSince.After(since) {

@@ -59,11 +59,12 @@ func TestIdleTimeStartsAtTheLastUseOfALauncher(t *testing.T) {
 		left          time.Duration
 		idle          bool
 	}{
-		"it was never bound":                   {launcher(nil), with(), never, 3 * time.Minute, true},
-		"its requester was unbound":            {launcher(unbound(2 * time.Minute)), with("sleeping", "failed"), never, 8 * time.Minute, true},
-		"its waiting requester is gone":        {launcher(nil), with(), now.Add(-time.Minute), 9 * time.Minute, true},
-		"its annotation is older than the Pod": {launcher(unbound(time.Hour)), with("sleeping"), never, 3 * time.Minute, true},
-		"its annotation is not a time":         {launcher(func(pod *corev1.Pod) { pod.Annotations[podmeta.AnnotationUnboundSince] = "soon" }), with(), never, 3 * time.Minute, true},
+		"it was never bound":                          {launcher(nil), with(), never, 3 * time.Minute, true},
+		"its requester was unbound":                   {launcher(unbound(2 * time.Minute)), with("sleeping", "failed"), never, 8 * time.Minute, true},
+		"its waiting requester is gone":               {launcher(nil), with(), now.Add(-time.Minute), 9 * time.Minute, true},
+		"its annotation is older than the Pod":        {launcher(unbound(time.Hour)), with("sleeping"), never, 3 * time.Minute, true},
+		"its annotation is of a clock that was ahead": {launcher(unbound(-time.Hour)), with("sleeping"), never, 3 * time.Minute, true},
+		"its annotation is not a time":                {launcher(func(pod *corev1.Pod) { pod.Annotations[podmeta.AnnotationUnboundSince] = "soon" }), with(), never, 3 * time.Minute, true},
 		"its timeout is over": {launcher(func(pod *corev1.Pod) {
 			pod.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
 		}), with(), never, -50 * time.Minute, true},

@@ -61,6 +61,7 @@ func (p *Pool) Create(ctx context.Context, need dualpods.LauncherNeed) error {
 	}
 	pod := podOn(config, template, need.Node)
 	err = p.opts.API.Create(ctx, pod)
+	p.recordCreation(client.ObjectKeyFromObject(config), need.Node, err)
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}

@@ -53,6 +53,8 @@ type Options struct {
 	Launcher Image
 	// Authority signs the launchers' certificates.
 	Authority Authority
+	// Again requests the reconciliation of a LauncherConfig; nil: nobody does.
+	Again func(config client.ObjectKey)
 }
 
 // Authority returns the certificate authorities in force. [authority.Keeper]
@@ -72,6 +74,7 @@ type Pool struct {
 	// noWaiterSince is the time since which no requester waits for a launcher, by the UID of
 	// the launcher's Pod; zero while one waits. Launchers without a waiter are absent.
 	noWaiterSince map[string]time.Time
+	refusals      map[client.ObjectKey]refusal // launchers that could not be created last, by LauncherConfig
 }
 
 // specVersion identifies one specification of an object: the API server increases the
@@ -85,7 +88,7 @@ func specVersionOf(o client.Object) specVersion { return specVersion{o.GetUID(),
 
 // New makes a Pool.
 func New(opts Options) *Pool {
-	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, unconfirmed: map[string]bool{}, written: map[client.ObjectKey]specVersion{}, noWaiterSince: map[string]time.Time{}}
+	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, unconfirmed: map[string]bool{}, written: map[client.ObjectKey]specVersion{}, noWaiterSince: map[string]time.Time{}, refusals: map[client.ObjectKey]refusal{}}
 }
 
 // ConfigOf returns the LauncherConfig of a launcher Pod, by the Pod's UID, which is
@@ -122,9 +125,9 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		err = p.ensure(ctx, &found)
 	}
 	again, removeErr := p.removeUnwanted(ctx, &found)
-	if again == 0 || found.requeueAfter > 0 && found.requeueAfter < again {
-		again = found.requeueAfter
-	}
+	refused, left := p.refused(request.NamespacedName)
+	found.refused = refused
+	again = sooner(sooner(again, found.requeueAfter), left)
 	if taken, ok := errors.AsType[*nameTakenError](err); ok {
 		found.nameTaken, found.failure, err = taken.Error(), taken.Error(), nil
 		if again == 0 || nameTakenRecheck < again {
@@ -168,6 +171,7 @@ type observation struct {
 	daemonSet    *appsv1.DaemonSet // of mode PerNode; nil: it does not exist yet
 	nameTaken    string            // the name that is taken by an object of another owner
 	failure      string            // what the pass could not do
+	refused      string            // why a launcher could not be created for a requester
 	requeueAfter time.Duration     // until the certificates are checked again; 0: at the next event
 }
 
@@ -298,6 +302,7 @@ func (p *Pool) forgetDaemonSet(config client.ObjectKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.written, config)
+	delete(p.refusals, config)
 }
 
 // isUnchanged reports whether the specification is the one that this Pool wrote last.

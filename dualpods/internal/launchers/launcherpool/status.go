@@ -122,6 +122,10 @@ func availableCondition(f *observation, s *v1alpha1.LauncherConfigStatus) metav1
 	switch {
 	case f.failure != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, dualpods.Truncate(f.failure, 1000)
+	case f.refused != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, dualpods.Truncate(f.refused, 1000)
+	case s.Launchers == 0 && len(f.problems) > 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonMalformedTemplate, "no launcher is created: the condition Accepted says what to correct"
 	case s.Ready >= s.Launchers && s.Launchers > 0:
 	case s.Launchers == 0 && !perNode:
 		c.Reason, c.Message = v1alpha1.ReasonNoneNeeded, "no requester needs a launcher yet"

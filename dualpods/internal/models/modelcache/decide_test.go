@@ -160,6 +160,35 @@ var rows = map[string][]row{
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
 		}, state: v1alpha1.ModelNodeReady},
 	},
+	"damaged copy in the way": {
+		{make: func(w *World) {
+			w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged, Revision: "earlier"})
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
+		}, state: v1alpha1.ModelNodeFailed, why: "the model takes 2 GiB", asked: []Call{drop1}},
+		{make: func(w *World) { // the back-off of the fetch is over
+			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
+			w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged, Revision: "earlier", LRUBy: []string{holder}})
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-10 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
+		}, state: v1alpha1.ModelNodeWaiting, why: "there is no room for it", asked: []Call{drop1}},
+		{make: func(w *World) { // the launcher does not know what version the source has
+			w.Caches[0].Spec.Source.URI, w.Caches[0].Status.Revision = "https://host/llama", "etag"
+			w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged, Revision: "etag"})
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
+		}, state: v1alpha1.ModelNodeFailed, asked: []Call{drop1}},
+		{make: func(w *World) { // the launcher was called to drop it
+			w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged, Revision: "earlier"})
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-10 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
+			w.Answers[drop1] = Answer{Running: true}
+		}, state: v1alpha1.ModelNodeFailed},
+		{make: func(w *World) {
+			w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged, Revision: "earlier", InUseBy: []string{"instance a"}})
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
+		}, state: v1alpha1.ModelNodeFailed, why: "the model takes 2 GiB"},
+		{make: func(w *World) { // its other files are not fetched again
+			w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged, Revision: commit})
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
+		}, state: v1alpha1.ModelNodeFailed, why: "the model takes 2 GiB"},
+	},
 	"no room": {
 		{make: func(w *World) {
 			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU

@@ -127,3 +127,19 @@ func TestLauncherDepartsWhenItIsFoundMissing(t *testing.T) {
 	s.c.trackMembers(w)
 	assert.Empty(t, w.Departed)
 }
+
+func TestFetchThatBrokeOffKeepsAnotherLauncherWaitingForAMoment(t *testing.T) {
+	w := world()
+	w.Launchers = w.Launchers[:1]
+	w.has(0, launcherapi.Model{State: launcherapi.ModelPartial}) // what launcher-1 sees of the fetch
+	w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "launcher-3", Node: "n1", Group: "gpu", Path: "/models", Created: now, Models: map[string]nodeview.Model{
+		"id": nodeview.NewModel(launcherapi.Model{ID: "id", State: launcherapi.ModelFailed, WantedBy: []string{holder}}),
+	}})
+	answered := now.Add(-time.Second)
+	w.Answers[Call{Launcher: "l3", Holder: holder}] = Answer{AnsweredAt: answered, Model: launcherapi.Model{URI: "hf://org/llama"}}
+	plan := Decide(w)
+	assert.Empty(t, plan.Calls, "launcher-3 may fetch")
+	assert.Equal(t, answered.Add(watchDelay), plan.Again, "no event tells that it does not")
+	w.Now = plan.Again
+	assert.Equal(t, []Call{fetch1}, Decide(w).Calls)
+}

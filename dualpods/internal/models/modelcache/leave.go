@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -67,6 +69,22 @@ func (d *decision) dropModel(s *storeView, holder string, m nodeview.Model) (blo
 	}
 	d.startCall(call)
 	return answer.Err
+}
+
+// dropDamaged makes a launcher drop the damaged copies that its store has for a cache, to make room
+// for the version that is to be fetched. It reports whether such a call runs. A damaged copy of that
+// version itself stays, because its other files are not fetched again.
+func (d *decision) dropDamaged(c *v1alpha1.ClusterModelCache, report *Report, s *storeView) (dropping bool) {
+	holder, named := Holder(c), strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme)
+	for _, id := range slices.Sorted(maps.Keys(s.Models)) {
+		m := s.Models[id]
+		if m.State != launcherapi.ModelDamaged || !slices.Contains(m.WantedBy, holder) || named && m.Revision == report.Revision {
+			continue
+		}
+		blocked := d.dropModel(s, holder, m)
+		dropping = dropping || blocked == ""
+	}
+	return dropping
 }
 
 // dropOrphans makes launchers drop the models of deleted caches. Their nodes were not ready

@@ -91,6 +91,9 @@ func (d *decision) fetchMissing(c *v1alpha1.ClusterModelCache, report *Report, a
 		n.Why = "launcher " + s.Name + " is asking the source"
 	}
 	reportLastFailure(c, report, m, answer, n)
+	if answer.Cause == fetchapi.ReasonCapacityExceeded && d.dropDamaged(c, report, s) {
+		return // the fetch begins when the launcher reports that the copy is gone
+	}
 	if mayFetch && (answer.Err == "" || !d.waitUntil(answer.retryAt())) {
 		d.fetch(at, Call{Launcher: s.UID, Holder: holder})
 	}

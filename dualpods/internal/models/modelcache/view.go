@@ -172,8 +172,8 @@ func (s *storeView) markFetching(what string) {
 // markCalled records a call to fetch whose effect is not visible yet.
 func (s *storeView) markCalled(holder string, a Answer, now time.Time) {
 	s.fetching = true
-	if until := a.CalledAt.Add(sourceWait); !a.Running {
-		s.markFetching(cmp.Or(a.Model.URI, "another model"))
+	if until := a.CalledAt.Add(sourceWait); !a.Running { // if the fetch has ended already, no event follows
+		s.setBusyUntil(a.AnsweredAt.Add(watchDelay), "it fetches "+cmp.Or(a.Model.URI, "another model")+" first")
 	} else if until.After(now) {
 		s.setBusyUntil(until, "its launcher asks the source of ClusterModelCache "+nameOf(holder)+" first")
 	}
@@ -186,8 +186,10 @@ func (s *storeView) markSilent(l *Launcher) {
 	s.setBusyUntil(l.Lost.Add(watchDelay), "launcher "+l.Name+" fell silent less than 10 s ago and may be fetching")
 }
 
+// setBusyUntil records that the store must not fetch until a time, for that reason. The latest time
+// counts, and of several reasons the first by name.
 func (s *storeView) setBusyUntil(until time.Time, why string) {
-	if s.busyWhy == "" || until.After(s.busyEnd) && !s.busyEnd.IsZero() {
+	if s.busyWhy == "" || until.After(s.busyEnd) && !s.busyEnd.IsZero() || until.Equal(s.busyEnd) && why < s.busyWhy {
 		s.busyWhy, s.busyEnd = why, until
 	}
 }

@@ -39,11 +39,11 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 			p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == podmeta.FinalizerRequester })
 		})
 	case Publish:
-		return c.publish(ctx, n, w, pod, o)
+		return n.repeats.add(o, step.Do, c.publish(ctx, n, w, pod, o))
 	case Retract:
 		return c.retract(ctx, n, w, pod, o, step)
 	case OpenGate:
-		return c.setGate(ctx, n, w, pod, corev1.ConditionTrue, "Serving", step.Why)
+		return n.repeats.add(o, step.Do, c.setGate(ctx, n, w, pod, corev1.ConditionTrue, "Serving", step.Why))
 	case DeleteRequester:
 		return c.deleteRequester(ctx, pod, step)
 	case AddRecord, NextAttempt:
@@ -280,7 +280,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		})
 		return nil
 	}
-	ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), askLimit)
+	ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), orderLimit)
 	defer stop()
 	switch step.Do {
 	case Bind:

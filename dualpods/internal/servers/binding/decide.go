@@ -25,7 +25,7 @@ func decide(o *Observation, rules []rule) Step {
 		if r.when(o) {
 			step := r.then(o)
 			step.Rule = r.name
-			step = o.paused(step)
+			step = o.spaced(o.paused(step))
 			step.shorten()
 			return o.once(step)
 		}
@@ -124,10 +124,10 @@ var placed = []rule{
 			}
 			return step
 		}},
-	{"launcher gone, ready", func(o *Observation) bool { return (o.Record == nil || o.gone()) && o.toldUnready() },
+	{"launcher gone, ready", func(o *Observation) bool { return (o.Record == nil || o.goes()) && o.toldUnready() },
 		do(BecomeUnready, "the launcher that served it is gone")},
 	{"launcher gone, stays ready", func(o *Observation) bool {
-		return (o.Record == nil || o.gone()) && o.ready() && o.stubborn() && o.unbindable()
+		return (o.Record == nil || o.goes()) && o.ready() && o.stubborn() && o.unbindable()
 	},
 		unbindStubborn("the launcher that served it is gone")},
 	{"not bound, shown", func(o *Observation) bool { return o.Record == nil && o.shown() },
@@ -157,6 +157,8 @@ var placed = []rule{
 		return !o.Requester.Finalizer && o.Node.Name != "" && o.Launcher != nil && o.Launcher.Connected
 	},
 		do(AddFinalizer, "its GPUs must stay its own until its model sleeps")},
+	{"cannot run", func(o *Observation) bool { return !o.Requester.Running && o.Requester.Stuck != "" && o.Node.Name != "" },
+		warn(RequesterNotRunning, "its Pod %s", func(o *Observation) string { return o.Requester.Stuck })},
 	{"not running", func(o *Observation) bool { return !o.Requester.Running },
 		do(Nothing, "its container %s does not run yet", container)},
 	{"requester silent for long", func(o *Observation) bool { return o.SPI == nil && o.silentForLong() },
@@ -235,10 +237,10 @@ var waking = slices.Concat([]rule{
 		do(Nothing, "instance %s, which is %s, is being deleted", instanceID, instanceState)},
 	{"leftover", func(o *Observation) bool { return o.in(launcher.Failed, launcher.Stopped) && !o.Attempt.Asked },
 		do(DeleteInstance, "instance %s is %s and in the way of the swap", instanceID, instanceState)},
-	{"backing off", func(o *Observation) bool { return o.Now.Before(o.Record.RetryAt) && !o.in(launcher.Awake) },
+	{"backing off", func(o *Observation) bool { return o.Now.Before(o.attemptAt()) && !o.in(launcher.Awake) },
 		func(o *Observation) Step {
 			step := warn(AttemptFailed, "%s; the next one is at %s", failedSo, retryAt)(o)
-			step.After = o.Record.RetryAt.Sub(o.Now)
+			step.After = o.attemptAt().Sub(o.Now)
 			return step
 		}},
 	{"input wrong, nothing runs", func(o *Observation) bool { return len(o.Problems) > 0 && o.atRest() && !o.Attempt.Asked },
@@ -268,7 +270,7 @@ var served = []rule{
 	{"being unbound", func(o *Observation) bool { return o.Calls.Unbind },
 		do(Nothing, "connections of an earlier binding are ending")},
 	{"carries for another", func(o *Observation) bool { return o.carries() && o.SPI.Proxy.ProxyConfig != o.proxy() },
-		do(Unbind, "the requester program carries traffic for an earlier binding")},
+		unbindOrReplace},
 	{"carries nothing", func(o *Observation) bool { return !o.carries() },
 		do(Bind, "instance %s is awake", instanceID)},
 	{"not ready", func(o *Observation) bool { return !o.ready() },

@@ -209,6 +209,12 @@ var examples = map[string]example{
 	})},
 	"a published one whose record is gone": {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record, o.SPI.Proxy.Ready = nil, false })},
 	"a ready one whose record is gone":     {"launcher gone, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Record = nil })},
+	"a served one whose launcher is being deleted and does not answer any more": {"launcher gone, ready", BecomeUnready, but(servedOne(), func(o *Observation) {
+		o.Launcher.Deleting, o.Launcher.Connected = true, false
+	})},
+	"the same, told to become unready before": {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) {
+		o.Launcher.Deleting, o.Launcher.Connected, o.SPI.Proxy.Ready = true, false, false
+	})},
 	"one whose launcher has ended, and whose program refused to become unready a moment ago": {"launcher gone, stays ready", Unbind, but(servedOne(), func(o *Observation) {
 		o.Launcher.Dead = true
 		refusedOf(o, BecomeUnready)
@@ -253,6 +259,12 @@ var examples = map[string]example{
 	"a served one whose program was started anew while the launcher is silent": {"not carried, shown", Retract, but(servedOne(), func(o *Observation) {
 		o.SPI.Proxy = requesterapi.Proxy{State: requesterapi.StateUnbound}
 		o.Launcher.Connected, o.Instance = false, nil
+	})},
+	"a container whose image cannot be pulled": {"cannot run", Tell, but(fresh(), func(o *Observation) {
+		o.Requester.Running, o.SPI, o.Requester.Stuck = false, nil, "waits in its container inference-server: ImagePullBackOff no such image"
+	})},
+	"one that no node has room for": {"not running", Nothing, but(fresh(), func(o *Observation) {
+		o.Node.Name, o.Requester.Running, o.SPI, o.Requester.Stuck = "", false, nil, "has not been placed: 0/3 nodes are available"
 	})},
 	"a container that does not run yet":            {"not running", Nothing, but(fresh(), func(o *Observation) { o.Requester.Running, o.SPI = false, nil })},
 	"a requester program that does not answer yet": {"requester silent", Retry, but(fresh(), func(o *Observation) { o.SPI, o.Requester.Silent = nil, now.Add(-time.Second) })},

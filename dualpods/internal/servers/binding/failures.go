@@ -50,6 +50,15 @@ func (o *Observation) backedOff(record podmeta.Binding) podmeta.Binding {
 	return record
 }
 
+// attemptAt is when the record's attempt is to be made. A time that is farther away than any pause
+// is of a controller whose clock was ahead, and does not count.
+func (o *Observation) attemptAt() time.Time {
+	if at := o.Record.RetryAt; at.Sub(o.Now) <= 2*longestPause { // clocks may differ by minutes
+		return at
+	}
+	return time.Time{}
+}
+
 // failedSo says what failed before the attempt that is to be made later.
 func failedSo(o *Observation) string {
 	if o.Record.Attempt == 1 {

@@ -63,6 +63,31 @@ func TestTheNextRequesterOfAnInstanceThatEndsAgainAndAgainBacksOff(t *testing.T)
 	assert.Zero(t, Decide(o).Record.RetryAt, "it has been long enough")
 }
 
+func TestRetryTimeOfAClockThatWasAheadDoesNotCount(t *testing.T) {
+	for ahead, waits := range map[time.Duration]bool{
+		-time.Second: false, time.Second: true, longestPause: true, longestPause + time.Minute: true, 2*longestPause + time.Second: false, 900 * time.Hour: false,
+	} {
+		o := but(recorded(), func(o *Observation) {
+			o.Record.Attempt, o.Record.Failure, o.Record.RetryAt = 2, "no memory", o.Now.Add(ahead)
+		})
+		step := Decide(o)
+		if waits {
+			assert.Equal(t, "backing off", step.Rule, ahead)
+			assert.Equal(t, ahead, step.After)
+			continue
+		}
+		assert.Equal(t, Swap, step.Do, ahead)
+	}
+	o := but(recorded(), func(o *Observation) {
+		o.Record.Failures, o.Record.RetryAt, o.Requester.WaitsSince = 7, o.Now.Add(900*time.Hour), o.Now.Add(-time.Minute)
+		o.Attempt = Attempt{Asked: true, Over: true, Failure: "no memory"}
+	})
+	step := Decide(o)
+	assert.Equal(t, NextAttempt, step.Do)
+	assert.Equal(t, 1, step.Record.Failures, "it was served since the attempt before")
+	assert.Equal(t, o.Now.Add(firstPause), step.Record.RetryAt)
+}
+
 func TestANoteOfTheFutureKeepsNobodyWaitingForLongerThanOneOfNow(t *testing.T) {
 	o := fresh()
 	o.Failures = &podmeta.Failures{Count: 2, Last: o.Now.AddDate(900, 0, 0), Why: "it ended"}

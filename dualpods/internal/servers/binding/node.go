@@ -20,6 +20,8 @@ type nodeWork struct {
 	quiet map[types.UID]silence // of requester programs that do not answer
 	mu    sync.Mutex            // guards gpus: requesters are asked side by side
 	told  map[types.UID]telling
+	// repeats are the writes that show requesters.
+	repeats repeats
 	// kubelet is what the kubelet said, and how it was asked in vain.
 	kubelet map[types.UID]Allocation
 	damaged map[types.UID]string // records of launchers that cannot be read, as was told
@@ -45,7 +47,7 @@ func (c *Controller) work(name string) *nodeWork {
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
 	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}}
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}, repeats: repeats{}}
 		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]Trouble{}, written: map[string]bool{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}
@@ -96,6 +98,7 @@ func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
 	maps.DeleteFunc(n.own, func(uid types.UID, _ *corev1.Pod) bool { return gone(uid) })
 	maps.DeleteFunc(n.forms, func(uid types.UID, _ readForm) bool { return gone(uid) })
 	maps.DeleteFunc(n.told, func(uid types.UID, _ telling) bool { return gone(uid) })
+	n.repeats.forget(gone)
 	maps.DeleteFunc(n.damaged, func(uid types.UID, _ string) bool { return gone(uid) })
 	maps.DeleteFunc(n.mute, func(uid types.UID, _ bool) bool { return gone(uid) })
 	maps.DeleteFunc(n.kubelet, func(uid types.UID, _ Allocation) bool { return gone(uid) })

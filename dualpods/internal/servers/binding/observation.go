@@ -39,8 +39,9 @@ type Observation struct {
 	Failures   *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
 	Attempt    Attempt           // the swap of the record's attempt
 	Calls      Calls
-	Troubles   map[Action]Trouble // of calls to the requester program, and about the instance
-	Told       telling            // what the requester was told last
+	Troubles   map[Action]Trouble  // of calls to the requester program, and about the instance
+	Told       telling             // what the requester was told last
+	Repeats    map[Action]repeated // how often the writes were made that show the requester
 	// Neighbours are what other launchers of the node have on the record's GPUs,
 	// least recently used first.
 	Neighbours []Neighbour
@@ -58,6 +59,7 @@ type Requester struct {
 	Deleting        bool
 	Finished        bool      // its containers have ended for good
 	Running         bool      // the requester program runs
+	Stuck           string    // why it does not, and will not by itself, as in "its Pod …"; empty: it may run soon
 	Tolerates       bool      // that its node is made unschedulable, as the Pods of a DaemonSet do
 	Finalizer       bool      // ours
 	Gate            bool      // lists our readiness gate
@@ -155,6 +157,12 @@ func (o *Observation) leaving() bool {
 // gone says that what the launcher held is gone with it.
 func (o *Observation) gone() bool {
 	return o.Node.Gone || o.Launcher == nil || o.Launcher.Dead
+}
+
+// goes says that nobody knows the launcher to serve any more: it is gone, or is being deleted and
+// does not answer. The kubelet may have ended it, which a pass that began before does not know.
+func (o *Observation) goes() bool {
+	return o.gone() || o.Launcher.Deleting && !o.Launcher.Connected
 }
 
 // emptied says that what the launcher held is gone with it, or with its container.

@@ -111,6 +111,9 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
 	}
+	if why, stuck := podmeta.Waits(pod); stuck {
+		o.Requester.Stuck = why
+	}
 	status := readStatus(pod)
 	switch status.State {
 	case stateServing:
@@ -118,7 +121,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	case stateWaiting:
 		o.Requester.WaitsSince = status.Since
 	}
-	o.Told = n.told[pod.UID]
+	o.Told, o.Repeats = n.told[pod.UID], n.repeats.of(pod.UID)
 	if status.Reason != string(o.Told.reason) { // the status tells something else by now
 		o.Told.reason = ""
 	}

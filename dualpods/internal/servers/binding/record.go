@@ -77,7 +77,7 @@ func (o *Observation) otherAttempt() Step {
 // requester was served counts no more.
 func (o *Observation) nextAttempt(failure string) Step {
 	record := o.renewed()
-	if o.Requester.WaitsSince.After(record.RetryAt) {
+	if o.Requester.WaitsSince.After(o.attemptAt()) {
 		record.Failures = 0
 	}
 	record.Failures++

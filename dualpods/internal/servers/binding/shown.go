@@ -59,6 +59,19 @@ func unbindStubborn(format string, args ...func(*Observation) string) func(*Obse
 	}
 }
 
+// enoughUnbinds is how often a requester program may refuse to unbind before its requester is
+// replaced.
+const enoughUnbinds = 5
+
+// unbindOrReplace ends an earlier binding of the requester program, which cannot be bound again
+// before. The controller replaces a requester whose program never unbinds and that nobody uses.
+func unbindOrReplace(o *Observation) Step {
+	if t := o.Troubles[Unbind]; t.Count >= enoughUnbinds && !o.ready() && !o.shown() {
+		return because(RequesterRefuses, true, do(DeleteRequester, "its program keeps an earlier binding, and does not unbind: %s", func(*Observation) string { return t.Why }))(o)
+	}
+	return do(Unbind, "the requester program carries traffic for an earlier binding")(o)
+}
+
 // uncarried says that the requester program is known not to carry traffic to the
 // instance, and not to do so as soon as it is told to: a program that was started
 // anew is bound again within milliseconds.

@@ -140,6 +140,15 @@ func runs(p *corev1.Pod, ip string) {
 	}
 }
 
+// waitsForImage is what the kubelet says of a Pod whose image cannot be pulled.
+func waitsForImage(p *corev1.Pod) {
+	if p.DeletionTimestamp == nil && !podmeta.Finished(p) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: podmeta.ServingContainer, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}},
+		}}
+	}
+}
+
 // ended is what the kubelet says of a Pod that has ended for good.
 func ended(p *corev1.Pod) {
 	p.Status.Phase = corev1.PodFailed
@@ -282,6 +291,7 @@ func (s *sim) place(pod *corev1.Pod, node string, gpus []string) {
 	if s.slowPulls > 0 {
 		s.slowPulls--
 		pulling += 3 * time.Minute
+		s.after(100*time.Millisecond, func() { s.api.changePod(pod.Name, waitsForImage) })
 	}
 	s.after(pulling, func() {
 		if now := s.api.pods[pod.Name]; now == nil || now.DeletionTimestamp != nil || p.dead {

@@ -35,6 +35,9 @@ const (
 	RecordDamaged    Reason = "RecordDamaged"    // that it is bound by, perhaps; also of the launcher Pod that it is on
 	Outdated         Reason = "Outdated"         // what it asks for has changed since it was bound
 
+	// RequesterNotRunning: the kubelet cannot start the requester program, as where there is no such image.
+	RequesterNotRunning Reason = "RequesterNotRunning"
+
 	// Of requesters that are deleted.
 	NodeUnschedulable Reason = "NodeUnschedulable"
 	LauncherGone      Reason = "LauncherGone"

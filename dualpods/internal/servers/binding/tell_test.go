@@ -4,9 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -60,4 +62,25 @@ func TestALauncherThatDoesNotRunIsStuckOnlyWhereSomebodyHasToHelp(t *testing.T) 
 func TestALongNoteIsShortenedToWhatAnEventCanHave(t *testing.T) {
 	assert.Len(t, dualpods.Truncate(strings.Repeat("é", 600), maxNote), maxNote-1, "a letter is not cut in two")
 	assert.Equal(t, "short", dualpods.Truncate("short", maxNote))
+}
+
+func TestRequesterThatCannotRunIsToldWhy(t *testing.T) {
+	pod := running1("ns", "req", podmeta.ServingContainer)
+	waits := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}
+	pod.Status.ContainerStatuses[0].State = waits
+	c := New(t.Context(), Options{}, logr.Discard())
+	w := &world{pods: map[types.UID]*corev1.Pod{pod.UID: pod}, asked: map[types.UID]requester{pod.UID: {problems: []podmeta.Problem{{Message: "its input is not read"}}}}}
+	see := func() Observation {
+		o := fresh()
+		o.SPI = nil
+		c.observePod(t.Context(), &o, c.work("node-0"), w, pod)
+		o.Problems, o.Requester.Finalizer = nil, true
+		return o
+	}
+	step := Decide(see())
+	assert.Equal(t, RequesterNotRunning, step.Reason)
+	assert.True(t, step.Warn)
+	assert.Equal(t, "its Pod waits in its container inference-server: ImagePullBackOff no such image", step.Why)
+	pod.Status.ContainerStatuses[0].State.Waiting.Reason = "ContainerCreating"
+	assert.Equal(t, "not running", Decide(see()).Rule, "it comes by itself")
 }

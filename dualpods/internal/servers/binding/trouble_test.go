@@ -163,3 +163,24 @@ func TestReasonsThatTakeTurnsAreToldLessAndLessOften(t *testing.T) {
 	n.toldNow("a", GPUsUnknown, at)
 	assert.Equal(t, 1, n.told["a"].turns, "it was told nothing for long")
 }
+
+func TestRequesterWhoseProgramNeverUnbindsIsReplaced(t *testing.T) {
+	for count := range enoughUnbinds + 1 {
+		o := but(servedOne(), func(o *Observation) {
+			o.SPI.Proxy.Binding, o.SPI.Proxy.Ready = "earlier", false
+			o.Requester.Published, o.Requester.Shown = false, false
+			o.Troubles = map[Action]Trouble{Unbind: {Count: count, Why: "it refuses"}}
+		})
+		step := Decide(o)
+		assert.Equal(t, "carries for another", step.Rule)
+		if count < enoughUnbinds {
+			assert.Equal(t, Unbind, step.Do, count)
+			continue
+		}
+		assert.Equal(t, DeleteRequester, step.Do)
+		assert.Equal(t, RequesterRefuses, step.Reason)
+		assert.Contains(t, step.Why, "does not unbind: it refuses")
+		o.SPI.Proxy.Ready = true
+		assert.NotEqual(t, DeleteRequester, Decide(o).Do, "clients may use it")
+	}
+}

@@ -3,6 +3,7 @@ package binding
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -48,7 +49,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, oth
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return request(o.GetName())
-		})).
+		}), builder.WithPredicates(nodeChanged())).
 		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfConfig(api)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfNamespace(api)), builder.WithPredicates(configChanged())).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(nodesOfSecret(api))).
@@ -59,6 +60,17 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, oth
 
 func request(node string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: node}}}
+}
+
+// nodeChanged accepts what a pass reads of a Node. The kubelet writes the status of each Node again
+// and again, and a pass asks every requester program of the node.
+func nodeChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*corev1.Node)
+		after, too := e.ObjectNew.(*corev1.Node)
+		return !ok || !too || before.UID != after.UID || before.Spec.Unschedulable != after.Spec.Unschedulable ||
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || !maps.Equal(before.Labels, after.Labels)
+	}}
 }
 
 // nodeOfPod returns the node of a requester or launcher.

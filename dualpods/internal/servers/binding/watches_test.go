@@ -109,6 +109,31 @@ func TestAStatusThatOnlyCountsHasNoNodeLookedAt(t *testing.T) {
 	}))
 }
 
+func TestStatusOfANodeBeginsNoPass(t *testing.T) {
+	before := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", Labels: map[string]string{"gpu": "yes"}}}
+	changed := func(change func(*corev1.Node)) bool {
+		after := before.DeepCopy()
+		change(after)
+		return nodeChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})
+	}
+	assert.False(t, changed(func(n *corev1.Node) {
+		n.ResourceVersion, n.Annotations = "2", map[string]string{"a": "b"}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
+		n.Status.Images = []corev1.ContainerImage{{Names: []string{"vllm"}}}
+		n.Spec.Taints = []corev1.Taint{{Key: "k"}}
+	}))
+	for name, change := range map[string]func(*corev1.Node){
+		"it is cordoned":                   func(n *corev1.Node) { n.Spec.Unschedulable = true },
+		"it is being deleted":              func(n *corev1.Node) { now := metav1.Now(); n.DeletionTimestamp = &now },
+		"it has a label that is asked for": func(n *corev1.Node) { n.Labels["zone"] = "a" },
+		"it is another one":                func(n *corev1.Node) { n.UID = "u2" },
+	} {
+		assert.True(t, changed(change), name)
+	}
+	assert.True(t, nodeChanged().Create(event.CreateEvent{Object: before}))
+	assert.True(t, nodeChanged().Delete(event.DeleteEvent{Object: before}))
+}
+
 func TestThoseNodesAreLookedAtWhereAModelMayBeWaitedFor(t *testing.T) {
 	api := pods{all: []corev1.Pod{launcherOn("n1", "vllm"), requesterOn("ours", "n2", "llama"), requesterOn("theirs", "n3", "llama")}}
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())

@@ -3,6 +3,7 @@ package nominal
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -80,7 +81,7 @@ func (w *work) apply(base *corev1.Pod, patch string) *corev1.Pod {
 		return nil
 	}
 	patch = nodeName.ReplaceAllLiteralString(patch, base.Spec.NodeName)
-	patchJSON, err := yaml.YAMLToJSONStrict([]byte(patch))
+	patchJSON, err := toJSON(patch)
 	if err != nil {
 		w.invalid(patchField, fmt.Sprintf("is no YAML: %v", err))
 		return nil
@@ -112,6 +113,18 @@ func (w *work) apply(base *corev1.Pod, patch string) *corev1.Pod {
 		return nil
 	}
 	return pod
+}
+
+// toJSON returns a patch as JSON. A patch that is JSON is taken as it stands: YAML knows no pairs of
+// escaped surrogates, as most writers of JSON make of an emoji.
+func toJSON(patch string) ([]byte, error) {
+	text := bytes.TrimSpace([]byte(patch))
+	if !bytes.HasPrefix(text, []byte("{")) || !json.Valid(text) {
+		return yaml.YAMLToJSONStrict([]byte(patch))
+	}
+	var read map[string]any
+	twice, err := kjson.UnmarshalStrict(text, &read)
+	return text, errors.Join(append(twice, err)...)
 }
 
 // merge applies a strategic merge patch to a Pod. Kubernetes' library panics on

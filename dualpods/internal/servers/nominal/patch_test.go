@@ -135,13 +135,28 @@ func TestCommandsThatStartVLLMGiveItsArguments(t *testing.T) {
 	}
 }
 
+func TestPatchInJSONMayHaveEscapedSurrogates(t *testing.T) {
+	patch := func(args string) string {
+		return ` {"metadata": {"annotations": {"note": "\ud83d\ude00"}}, "spec": {"containers": [{"name": "inference-server", "args": [` + args + `]}]}}` + "\n"
+	}
+	form, problems := FromPatch(requester(t), patch(`"m", "--chat-template=\ud83d\ude00 \u00e9"`))
+	require.Empty(t, problems)
+	assert.Equal(t, []string{"m", "--chat-template=😀 é"}, form.Args)
+	assert.Equal(t, map[string]string{"note": "😀"}, form.Annotations)
+	_, problems = FromPatch(requester(t), `{"spec": {}, "spec": {}}`)
+	require.Len(t, problems, 1)
+	assert.Contains(t, problems[0].String(), "is no YAML: duplicate field \"spec\"")
+	form, problems = FromPatch(requester(t), `{spec: {containers: [{name: inference-server, args: [m]}]}}`)
+	assert.Empty(t, problems, "YAML in braces")
+	assert.Equal(t, []string{"m"}, form.Args)
+}
+
 func TestThePortIsFoundWhereItStands(t *testing.T) {
 	for name, tt := range map[string]struct {
 		container string
 		want      int32
 	}{
 		"the arguments say it, the last counts":              {`args: [m, --port=1, --port, "9000"], ports: [{containerPort: 9100}]`, 9000},
-		"port 0 says nothing":                                {`args: [m, --port=0]`, 8000},
 		"the patch adds a port":                              {`args: [m], ports: [{containerPort: 9100}], readinessProbe: {httpGet: {port: 9200}}`, 9100},
 		"of several the one named http":                      {`args: [m], ports: [{containerPort: 9100}, {name: http, containerPort: 9101}]`, 9101},
 		"ports that are not TCP do not count":                {`args: [m], ports: [{containerPort: 9100, protocol: UDP}]`, 8000},

@@ -36,6 +36,9 @@ func (w *work) done() (Form, []podmeta.Problem) {
 // the port, or 0 where the arguments name none.
 func (w *work) takeAddress(args []string, field string) (rest []string, port int32) {
 	rest = []string{}
+	if at := slices.IndexFunc(args, func(arg string) bool { return strings.ContainsRune(arg, 0) }); at >= 0 {
+		w.invalid(field, fmt.Sprintf("argument %d holds a zero byte, which no program can be given", at+1))
+	}
 	for i := 0; i < len(args); i++ {
 		flag, value, inline := strings.Cut(args[i], "=")
 		if flag == "--" {
@@ -57,7 +60,7 @@ func (w *work) takeAddress(args []string, field string) (rest []string, port int
 			continue
 		}
 		n, err := strconv.Atoi(value)
-		if err != nil || n < 0 || n > math.MaxUint16 {
+		if err != nil || n < 1 || n > math.MaxUint16 {
 			w.invalid(field, fmt.Sprintf("--port %q is no port: it should be a number from 1 to 65535", value))
 			continue
 		}

@@ -1,0 +1,50 @@
+package binding
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// hangingOrders is a requester program that lets each order wait.
+type hangingOrders struct {
+	Requesters // nil
+}
+
+func (hangingOrders) Bind(ctx context.Context, _ string, _ requesterapi.ProxyConfig) (requesterapi.Proxy, error) {
+	<-ctx.Done()
+	return requesterapi.Proxy{}, ctx.Err()
+}
+
+func (hangingOrders) BecomeReady(ctx context.Context, _, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (hangingOrders) BecomeUnready(ctx context.Context, _, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestHangingOrderHoldsAPassForAMomentOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(t.Context(), Options{Requesters: hangingOrders{}, Now: time.Now}, logr.Discard())
+		n := c.work("node-0")
+		for _, do := range []Action{Bind, BecomeReady, BecomeUnready} {
+			o := servedOne()
+			o.Now = time.Now()
+			w := &world{spi: map[types.UID]*SPI{o.Requester.UID: o.SPI}}
+			err := c.callRequester(t.Context(), n, w, o, Step{Do: do})
+			assert.Equal(t, do != BecomeUnready, err != nil, "%s: in the same pass other steps keep clients away", do)
+			assert.LessOrEqual(t, time.Since(o.Now), passLimit, "%s", do)
+			assert.Equal(t, 1, n.calls.trouble(troubleKey(do, o.Requester.UID)).Count, "%s is repeated later and later", do)
+		}
+	})
+}

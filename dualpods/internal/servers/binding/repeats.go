@@ -1,0 +1,69 @@
+package binding
+
+import (
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// repeated counts the writes of one kind to a requester.
+type repeated struct {
+	times int
+	last  time.Time
+}
+
+// repeatKey names a kind of write to a requester.
+type repeatKey struct {
+	uid types.UID
+	do  Action
+}
+
+// repeats counts the writes publish and open gate, by requester. Somebody who reverts them (a
+// webhook, another controller) would otherwise be answered by a write in each pass. One pass of a
+// node uses it at a time.
+type repeats map[repeatKey]repeated
+
+// add counts a write that succeeded, and returns the error of the write.
+func (r repeats) add(o Observation, do Action, err error) error {
+	if err != nil {
+		return err
+	}
+	key := repeatKey{o.Requester.UID, do}
+	before := r[key]
+	if o.Now.Sub(before.last) > settled {
+		before.times = 0
+	}
+	r[key] = repeated{times: before.times + 1, last: o.Now}
+	return nil
+}
+
+// of returns the counts for a requester.
+func (r repeats) of(uid types.UID) map[Action]repeated {
+	all := map[Action]repeated{}
+	for _, do := range []Action{Publish, OpenGate} {
+		if count, ok := r[repeatKey{uid, do}]; ok {
+			all[do] = count
+		}
+	}
+	return all
+}
+
+// forget removes the counts of requesters that are gone.
+func (r repeats) forget(gone func(types.UID) bool) {
+	maps.DeleteFunc(r, func(key repeatKey, _ repeated) bool { return gone(key.uid) })
+}
+
+// spaced replaces a write that was made many times by a pause. The first writes are made at once:
+// edits of labels, and a model that is served again and again, need them.
+func (o *Observation) spaced(step Step) Step {
+	made := o.Repeats[step.Do]
+	if made.times <= freely {
+		return step
+	}
+	left := made.last.Add(pauseAfter(firstPause, made.times-freely)).Sub(o.Now)
+	if left <= 0 {
+		return step
+	}
+	return Step{Rule: step.Rule, Do: Retry, After: left, Why: "somebody reverts what the controller writes: " + step.Why}
+}
