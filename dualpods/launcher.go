@@ -1,18 +1,104 @@
 package dualpods
 
 import (
+	"context"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // IndexNode is the field that the cache indexes Pods by: the name of their node.
 const IndexNode = "spec.nodeName"
 
-// IsLauncher reports whether a Pod is a launcher. A requester that the controller
-// holds is not, whatever its labels say.
-func IsLauncher(pod *corev1.Pod) bool {
+// MayBeLauncher reports whether a Pod has the labels of a launcher. Anybody who may create
+// Pods can set them, so they only select Pods for an index or an event: [Launchers]
+// decides. A requester that the controller holds is no launcher, whatever its labels say.
+func MayBeLauncher(pod *corev1.Pod) bool {
 	return !podmeta.Held(pod) && pod.Labels[podmeta.LabelComponent] == podmeta.ComponentLauncher && pod.Labels[podmeta.LabelLauncherConfig] != ""
+}
+
+// LauncherSet returns the name of the DaemonSet of a LauncherConfig. The names of its Pods
+// and Secrets begin with it.
+func LauncherSet(config string) string { return config + "-launcher" }
+
+// Launchers tells the launchers that the pool made from Pods that only look like them. It
+// reads each LauncherConfig once, so it lives as long as one pass.
+type Launchers struct {
+	api    client.Reader
+	owners map[client.ObjectKey]launcherOwners
+}
+
+// launcherOwners are the objects that may own the launchers of a LauncherConfig.
+type launcherOwners struct {
+	config *v1alpha1.LauncherConfig // nil: there is none
+	set    types.UID                // its DaemonSet; empty: there is none
+}
+
+// NewLaunchers makes a Launchers that reads from api.
+func NewLaunchers(api client.Reader) *Launchers {
+	return &Launchers{api: api, owners: map[client.ObjectKey]launcherOwners{}}
+}
+
+// Of reports whether a Pod is a launcher, and returns its LauncherConfig. A launcher has
+// the labels, and its controller is the LauncherConfig that they name, or the DaemonSet of
+// that LauncherConfig, by UID. A Pod with the finalizer of a bound launcher is one even if
+// nothing owns it any more, because its requesters have to be released; its config is nil.
+func (l *Launchers) Of(ctx context.Context, pod *corev1.Pod) (config *v1alpha1.LauncherConfig, is bool, err error) {
+	if !MayBeLauncher(pod) {
+		return nil, false, nil
+	}
+	bound := slices.Contains(pod.Finalizers, podmeta.FinalizerProvider)
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return nil, bound, nil
+	}
+	of, err := l.ownersOf(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Labels[podmeta.LabelLauncherConfig]})
+	if err != nil {
+		return nil, false, err
+	}
+	if of.config == nil || owner.UID != of.config.UID && owner.UID != of.set {
+		return nil, bound, nil
+	}
+	return of.config, true, nil
+}
+
+// Is reports whether a Pod is a launcher, as Of does.
+func (l *Launchers) Is(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	_, is, err := l.Of(ctx, pod)
+	return is, err
+}
+
+func (l *Launchers) ownersOf(ctx context.Context, key client.ObjectKey) (of launcherOwners, err error) {
+	if of, known := l.owners[key]; known {
+		return of, nil
+	}
+	var config v1alpha1.LauncherConfig
+	if err := l.api.Get(ctx, key, &config); apierrors.IsNotFound(err) {
+		l.owners[key] = of
+		return of, nil
+	} else if err != nil {
+		return of, fmt.Errorf("cannot read LauncherConfig %s: %w", key, err)
+	}
+	of.config = &config
+	var set appsv1.DaemonSet
+	err = l.api.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: LauncherSet(key.Name)}, &set)
+	if client.IgnoreNotFound(err) != nil {
+		return of, fmt.Errorf("cannot read DaemonSet %s/%s: %w", key.Namespace, LauncherSet(key.Name), err)
+	}
+	if err == nil && metav1.IsControlledBy(&set, &config) {
+		of.set = set.UID
+	}
+	l.owners[key] = of
+	return of, nil
 }
 
 // LauncherNeed is what a requester needs a launcher of.

@@ -8,21 +8,56 @@ import (
 	"io"
 )
 
-// maxAnswer bounds an answer, one event of a stream, and the size of all instances
-// that a stream has told of: a list of a thousand instances has a few MiB.
-const maxAnswer = 32 << 20
+// Bounds of what a launcher says. A launcher has few instances and models, and each has a
+// few KiB: whatever says more is no launcher.
+const (
+	// maxAnswer bounds a text, and the cost of all elements of a list or of all objects
+	// that a stream has told of.
+	maxAnswer = 32 << 20
+	// maxObject bounds the text of one object: an answer that is no list, an element of a
+	// list, an event of a stream.
+	maxObject = 4 << 20
+	// maxCost bounds the cost of one object.
+	maxCost = 2 * maxObject
+	// valueBytes is what a value of JSON takes once it is decoded, beside its text: as
+	// much as an element of a list within an object.
+	valueBytes = 64
+)
 
-var errTooLong = fmt.Errorf("is longer than %d MiB", maxAnswer>>20)
+// tooLongError says that something is longer than a launcher's would be.
+type tooLongError struct{ bytes int }
+
+func (e *tooLongError) Error() string { return fmt.Sprintf("is longer than %d MiB", e.bytes>>20) }
 
 // IsTooLong says whether an answer or an event was given up since it was longer
 // than any of a launcher's.
-func IsTooLong(err error) bool { return errors.Is(err, errTooLong) }
+func IsTooLong(err error) bool {
+	_, is := errors.AsType[*tooLongError](err)
+	return is
+}
+
+// costOf estimates the memory that a JSON text takes once it is decoded. A text such as
+// [{},{},{}] takes many times its own length.
+func costOf(text []byte) int {
+	values, quoted := 1, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '{' || c == '['):
+			values++
+		}
+	}
+	return len(text) + valueBytes*values
+}
 
 // readAll reads an answer to its end.
-func readAll(answer io.Reader) ([]byte, error) {
-	content, err := io.ReadAll(io.LimitReader(answer, maxAnswer+1))
-	if err == nil && len(content) > maxAnswer {
-		return nil, fmt.Errorf("it %w", errTooLong)
+func readAll(answer io.Reader, most int) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(answer, int64(most)+1))
+	if err == nil && len(content) > most {
+		return nil, fmt.Errorf("it %w", &tooLongError{most})
 	}
 	return content, err
 }
@@ -32,7 +67,7 @@ type lines struct{ *bufio.Scanner }
 
 func linesOf(stream io.Reader) lines {
 	l := lines{bufio.NewScanner(stream)}
-	l.Buffer(make([]byte, 0, 1<<10), maxAnswer) // what one grows to stays as long as the stream
+	l.Buffer(make([]byte, 0, 1<<10), maxObject) // what one grows to stays as long as the stream
 	l.Split(wholeLine)
 	return l
 }
@@ -49,7 +84,7 @@ func wholeLine(text []byte, last bool) (taken int, line []byte, err error) {
 func (l lines) end() error {
 	switch err := l.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		return fmt.Errorf("an event %w", errTooLong)
+		return fmt.Errorf("an event %w", &tooLongError{maxObject})
 	case err == nil:
 		return io.ErrUnexpectedEOF
 	default:
@@ -57,32 +92,32 @@ func (l lines) end() error {
 	}
 }
 
-// weights bound the size of what a watch has told of all its objects, since its
+// weights bound the cost of what a watch has told of all its objects, since its
 // readers keep them. Who watches a thousand launchers has a thousand of these, and most
 // objects are short.
 type weights struct {
-	beyond map[string]int // bytes of long ones beyond shortBytes, by the object's id
+	beyond map[string]int // cost of long ones beyond shortBytes, by the object's id
 	sum    int
 }
 
-// Each object takes up to keptBytes beside its text.
+// Each object counts for keptBytes, and for its cost beyond shortBytes.
 const (
-	shortBytes = 1 << 10
+	shortBytes = 8 << 10
 	keptBytes  = 4<<10 + shortBytes
 )
 
-// put notes an object, beside so many others. The error is errTooLong.
-func (w *weights) put(id string, bytes, others int) error {
+// put notes an object of that cost, beside so many others.
+func (w *weights) put(id string, cost, others int) error {
 	w.drop(id)
-	if bytes > shortBytes {
+	if cost > shortBytes {
 		if w.beyond == nil {
 			w.beyond = map[string]int{}
 		}
-		w.beyond[id] = bytes - shortBytes
-		w.sum += bytes - shortBytes
+		w.beyond[id] = cost - shortBytes
+		w.sum += cost - shortBytes
 	}
 	if w.sum+others*keptBytes > maxAnswer {
-		return errTooLong
+		return &tooLongError{maxAnswer}
 	}
 	return nil
 }
@@ -90,4 +125,13 @@ func (w *weights) put(id string, bytes, others int) error {
 func (w *weights) drop(id string) {
 	w.sum -= w.beyond[id]
 	delete(w.beyond, id)
+}
+
+// costOfEvent returns the cost of an event's object, before that is decoded.
+func costOfEvent(object []byte) (int, error) {
+	cost := costOf(object)
+	if cost > maxCost {
+		return 0, fmt.Errorf("cannot follow the watch stream: an event %w once it is decoded", &tooLongError{maxCost})
+	}
+	return cost, nil
 }

@@ -58,19 +58,23 @@ func beginning(words string) func(io.Writer) error {
 }
 
 func TestAnAnswerWithoutEndIsGivenUp(t *testing.T) {
-	for name, call := range map[string]func(*client.Client) error{
-		"a list": func(c *client.Client) error { _, err := c.List(t.Context()); return err },
-		"a text": func(c *client.Client) error { _, err := c.Metrics(t.Context()); return err },
-		"the phases of a swap": func(c *client.Client) error {
+	for name, one := range map[string]struct {
+		call func(*client.Client) error
+		most string
+	}{
+		"a list": {func(c *client.Client) error { _, err := c.List(t.Context()); return err }, "4 MiB"},
+		"one":    {func(c *client.Client) error { _, err := c.Get(t.Context(), "a"); return err }, "4 MiB"},
+		"a text": {func(c *client.Client) error { _, err := c.Metrics(t.Context()); return err }, "32 MiB"},
+		"the phases of a swap": {func(c *client.Client) error {
 			_, err := c.Swap(t.Context(), launcherapi.SwapRequest{}, func(launcherapi.SwapProgress) {})
 			return err
-		},
-		"a part of a log": func(c *client.Client) error { return c.CopyLog(t.Context(), "a", 0, io.Discard) },
+		}, "4 MiB"},
+		"a part of a log": {func(c *client.Client) error { return c.CopyLog(t.Context(), "a", 0, io.Discard) }, "32 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, calls := endless(t, beginning(`{"detail": "`))
-			err := call(c)
-			require.ErrorContains(t, err, "is longer than 32 MiB")
+			err := one.call(c)
+			require.ErrorContains(t, err, "is longer than "+one.most)
 			assert.True(t, client.IsTooLong(err))
 			assert.EqualValues(t, 1, calls.Load())
 		})
@@ -79,7 +83,7 @@ func TestAnAnswerWithoutEndIsGivenUp(t *testing.T) {
 
 func TestAWatchGivesUpOnAnEventThatIsTooLongAndDoesNotComeBackToIt(t *testing.T) {
 	c, calls := endless(t, beginning(`{"type": "UPDATED", "object": {"reason": "`))
-	require.ErrorContains(t, watchToItsEnd(t, c), "an event is longer than 32 MiB")
+	require.ErrorContains(t, watchToItsEnd(t, c), "an event is longer than 4 MiB")
 	assert.EqualValues(t, 1, calls.Load())
 }
 

@@ -41,6 +41,9 @@ type Options struct {
 	// Header gives headers for a call from its context, such as the traceparent of
 	// W3C Trace Context. Nil: none.
 	Header func(context.Context) map[string]string
+	// Pace is called before each event of a watch is read, and may wait: whoever has a
+	// thousand launchers bounds what one of them may cost. Nil: events are read as they come.
+	Pace func(context.Context) error
 	// Lost is called each time that a stream has broken off and is about to be
 	// taken up again. Nil: no call.
 	Lost func(error)
@@ -59,6 +62,7 @@ type Client struct {
 	heartbeat time.Duration
 	reconnect time.Duration
 	header    func(context.Context) map[string]string
+	pace      func(context.Context) error
 	lost      func(error)
 	reached   atomic.Bool // the launcher has answered at some time
 	log       *slog.Logger
@@ -83,7 +87,7 @@ func New(opts Options) (*Client, error) {
 		return nil, fmt.Errorf("cannot use the address %q: write it like http://127.0.0.1:8001", opts.Server)
 	}
 	base.Path = strings.TrimSuffix(base.Path, "/")
-	c := &Client{base: base, token: opts.Token, http: opts.HTTPClient, streams: opts.Streams, heartbeat: opts.Heartbeat, reconnect: opts.Reconnect, header: opts.Header, lost: opts.Lost, log: opts.Logger}
+	c := &Client{base: base, token: opts.Token, http: opts.HTTPClient, streams: opts.Streams, heartbeat: opts.Heartbeat, reconnect: opts.Reconnect, header: opts.Header, pace: opts.Pace, lost: opts.Lost, log: opts.Logger}
 	if c.http == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: defaultHeartbeat}).DialContext
@@ -98,6 +102,9 @@ func New(opts Options) (*Client, error) {
 	}
 	if c.header == nil {
 		c.header = func(context.Context) map[string]string { return nil }
+	}
+	if c.pace == nil {
+		c.pace = func(context.Context) error { return nil }
 	}
 	if c.lost == nil {
 		c.lost = func(error) {}
@@ -186,7 +193,10 @@ func do[T any](ctx context.Context, c *Client, what call) (T, error) {
 		return out, err
 	}
 	defer resp.Body.Close()
-	content, err := readAll(resp.Body)
+	content, err := readAll(resp.Body, maxObject)
+	if err == nil && costOf(content) > maxCost {
+		err = fmt.Errorf("it %w once it is decoded", &tooLongError{maxCost})
+	}
 	if err == nil {
 		err = json.Unmarshal(content, &out)
 	}
@@ -203,7 +213,7 @@ func (c *Client) text(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	content, err := readAll(resp.Body)
+	content, err := readAll(resp.Body, maxAnswer)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the answer to GET %s: %w", path, err)
 	}

@@ -9,7 +9,7 @@ import (
 
 // GPUs shows every GPU with the instances on it.
 func (c *Client) GPUs(ctx context.Context) (launcherapi.GPUList, error) {
-	return do[launcherapi.GPUList](ctx, c, call{method: http.MethodGet, path: "/v2/gpus"})
+	return list(ctx, c, call{method: http.MethodGet, path: "/v2/gpus"}, "gpus", func(l *launcherapi.GPUList) *[]launcherapi.GPU { return &l.GPUs })
 }
 
 // Preloaders lists the processes that have an engine loaded, from which instances

@@ -28,7 +28,7 @@ func (c *Client) Get(ctx context.Context, id string) (launcherapi.Instance, erro
 // List shows every instance, and the revision of the list, from which to
 // [Client.Watch].
 func (c *Client) List(ctx context.Context) (launcherapi.InstanceList, error) {
-	return do[launcherapi.InstanceList](ctx, c, call{method: http.MethodGet, path: instancesPath})
+	return list(ctx, c, call{method: http.MethodGet, path: instancesPath}, "instances", func(l *launcherapi.InstanceList) *[]launcherapi.Instance { return &l.Instances })
 }
 
 // ListIDs names every instance.
@@ -44,7 +44,7 @@ func (c *Client) Delete(ctx context.Context, id string) (launcherapi.Instance, e
 
 // DeleteAll is Delete for every instance, all at once.
 func (c *Client) DeleteAll(ctx context.Context) (launcherapi.StoppedList, error) {
-	return do[launcherapi.StoppedList](ctx, c, call{method: http.MethodDelete, path: instancesPath})
+	return list(ctx, c, call{method: http.MethodDelete, path: instancesPath}, "stopped_instances", func(l *launcherapi.StoppedList) *[]launcherapi.Instance { return &l.StoppedInstances })
 }
 
 // Sleep puts an instance to sleep and returns when it sleeps, or at once where

@@ -38,7 +38,7 @@ func (c *Client) Log(ctx context.Context, id string, first, last int64) (LogPart
 		return LogPart{}, err
 	}
 	defer resp.Body.Close()
-	content, err := readAll(resp.Body)
+	content, err := readAll(resp.Body, maxAnswer)
 	if err != nil {
 		return LogPart{}, fmt.Errorf("cannot read the log of %s: %w", id, err)
 	}

@@ -24,7 +24,7 @@ func (c *Client) PullModel(ctx context.Context, request launcherapi.ModelRequest
 
 // Models shows every model of the launcher's model store.
 func (c *Client) Models(ctx context.Context) (launcherapi.ModelList, error) {
-	return do[launcherapi.ModelList](ctx, c, call{method: http.MethodGet, path: modelsPath})
+	return list(ctx, c, call{method: http.MethodGet, path: modelsPath}, "models", func(l *launcherapi.ModelList) *[]launcherapi.Model { return &l.Models })
 }
 
 // Model shows one model.
@@ -81,6 +81,10 @@ type modelWatch[T any] struct {
 func (w *modelWatch[T]) read(event launcherapi.RawEvent) (changed bool, err error) {
 	switch event.Type {
 	case launcherapi.EventCreated, launcherapi.EventUpdated, launcherapi.EventDeleted:
+		cost, err := costOfEvent(event.Object)
+		if err != nil {
+			return false, err
+		}
 		var m launcherapi.Model
 		if err := json.Unmarshal(event.Object, &m); err != nil {
 			return false, fmt.Errorf("cannot read an event of a model: %w", err)
@@ -96,7 +100,7 @@ func (w *modelWatch[T]) read(event launcherapi.RawEvent) (changed bool, err erro
 			return w.whole, nil
 		}
 		w.told[m.ID] = w.keep(m)
-		if err := w.weights.put(m.ID, len(event.Object), len(w.told)); err != nil {
+		if err := w.weights.put(m.ID, cost, len(w.told)); err != nil {
 			return false, fmt.Errorf("cannot follow the watch stream: what it tells of models %w", err)
 		}
 		return w.whole, nil

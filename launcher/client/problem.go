@@ -12,7 +12,7 @@ import (
 )
 
 // maxProblemBytes bounds the body of an error.
-const maxProblemBytes = 4 << 20
+const maxProblemBytes = 1 << 20
 
 // readProblem makes an error of an answer that tells no success.
 func readProblem(resp *http.Response) error {

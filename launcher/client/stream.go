@@ -36,6 +36,9 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, begu
 	begun()
 	events := linesOf(resp.Body)
 	for events.Scan() {
+		if err := c.pace(ctx); err != nil {
+			return broken(ctx, err)
+		}
 		if err := tellLine(events.Bytes(), tell); err != nil {
 			return err
 		}

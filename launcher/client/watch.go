@@ -110,11 +110,15 @@ func (w *watch) once(ctx context.Context, retry *retries) error {
 func (w *watch) tell(event launcherapi.RawEvent) error {
 	switch event.Type {
 	case launcherapi.EventCreated, launcherapi.EventUpdated, launcherapi.EventStopped, launcherapi.EventDeleted:
+		cost, err := costOfEvent(event.Object)
+		if err != nil {
+			return err
+		}
 		var object launcherapi.Instance
 		if err := json.Unmarshal(event.Object, &object); err != nil {
 			return fmt.Errorf("cannot read an event: %w", err)
 		}
-		if err := w.weigh(event.Type, object.InstanceID, len(event.Object)); err != nil {
+		if err := w.weigh(event.Type, object.InstanceID, cost); err != nil {
 			return err
 		}
 		return w.pass(event.Type, object, object.Revision)
@@ -130,12 +134,12 @@ func (w *watch) tell(event launcherapi.RawEvent) error {
 }
 
 // weigh bounds what events were given of, since clients of Watch keep all instances.
-func (w *watch) weigh(kind launcherapi.EventType, id string, bytes int) error {
+func (w *watch) weigh(kind launcherapi.EventType, id string, cost int) error {
 	if kind == launcherapi.EventDeleted {
 		w.weights.drop(id)
 		return nil
 	}
-	if err := w.weights.put(id, bytes, len(w.known)); err != nil {
+	if err := w.weights.put(id, cost, len(w.known)); err != nil {
 		return fmt.Errorf("cannot follow the watch stream: what it tells of its instances %w", err)
 	}
 	return nil

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,6 +82,28 @@ type ModelCacheNodeGroupSpec struct {
 	// Limits of the fetches of one node.
 	// +optional
 	PerNode NodeFetchLimits `json:"perNode,omitempty"`
+
+	// The namespaces whose LauncherConfigs may name the group, and whose launchers get the
+	// credentials of the group's caches. Without it the LauncherConfigs of all namespaces
+	// may name the group, and no launcher gets credentials.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Namespaces []string `json:"namespaces,omitempty"`
+}
+
+// Admits reports whether LauncherConfigs of a namespace may name the group.
+func (g *ModelCacheNodeGroup) Admits(namespace string) bool {
+	return len(g.Spec.Namespaces) == 0 || g.Trusts(namespace)
+}
+
+// Trusts reports whether launchers of a namespace may have the credentials of the group's
+// caches.
+func (g *ModelCacheNodeGroup) Trusts(namespace string) bool {
+	return slices.Contains(g.Spec.Namespaces, namespace)
 }
 
 // NodeFetchLimits limit the fetches of one node.

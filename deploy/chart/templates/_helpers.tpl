@@ -91,8 +91,14 @@ helm.sh/hook-weight: {{ index . 1 | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
+{{/* Whether who asks may administer the launchers of the namespace, which RBAC decides: CEL. It is asked last,
+and for what would be refused otherwise alone. */}}
+{{- define "hotseat.admin" -}}
+authorizer.group('hotseat.dev').resource('launchers').namespace(request.namespace).check('administer').allowed()
+{{- end }}
+
 {{/* Whether who asks is neither the controller, nor the hook that lets go of all
-Pods, nor an administrator: CEL. */}}
+Pods, nor an administrator by name: CEL. */}}
 {{- define "hotseat.notAdmin" -}}
 {{- $users := concat (list (include "hotseat.user" .) (printf "system:serviceaccount:%s:hotseat-let-go" .Release.Namespace)) .Values.admissionPolicy.admins.users -}}
 !(request.userInfo.username in {{ toJson $users }}) && !(has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in {{ toJson .Values.admissionPolicy.admins.groups }}))

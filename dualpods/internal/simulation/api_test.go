@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,8 @@ const (
 	configs kind = "inferenceserverconfigs"
 	secrets kind = "secrets"
 	claimed kind = "modelcaches" // of which there are none
+	pools   kind = "launcherconfigs"
+	sets    kind = "daemonsets" // of which there are none
 )
 
 func kindOf(o any) kind {
@@ -48,6 +51,10 @@ func kindOf(o any) kind {
 		return secrets
 	case *v1alpha1.ModelCacheList:
 		return claimed
+	case *v1alpha1.LauncherConfig:
+		return pools
+	case *appsv1.DaemonSet:
+		return sets
 	}
 	panic(fmt.Sprintf("the simulated API server has no %T", o))
 }
@@ -70,7 +77,7 @@ type api struct {
 
 func newAPI(w *world) *api {
 	a := &api{w: w, objects: map[kind]map[string]client.Object{}, refuses: map[string]bool{}, changed: map[string]time.Time{}}
-	for _, k := range []kind{caches, groups, nodes, pods, configs, secrets} {
+	for _, k := range []kind{caches, groups, nodes, pods, configs, secrets, pools} {
 		a.objects[k] = map[string]client.Object{}
 	}
 	return a
@@ -210,7 +217,9 @@ func (i *informer) hear(k kind, o client.Object, gone bool) {
 		}
 	case caches, groups, secrets:
 		i.p.toCaches.add()
-	case configs, claimed:
+	case pools:
+		i.p.toCaches.add()
+	case configs, claimed, sets:
 	}
 }
 

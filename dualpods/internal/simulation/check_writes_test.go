@@ -111,7 +111,7 @@ func (w *world) checkLetGo(p *process, c *v1alpha1.ClusterModelCache) {
 // alone says that a launcher is the only one of its store.
 func (w *world) alone(l *launcher) bool {
 	for _, pod := range all[*corev1.Pod](w.api, pods) {
-		if pod.Labels[podmeta.LabelModelNodeGroup] != "" && pod.Spec.NodeName == l.disk.node && pod.Name != l.name && w.pathOf(pod.Labels[podmeta.LabelModelNodeGroup]) == l.disk.path {
+		if pod.Labels[podmeta.LabelModelNodeGroup] != "" && !w.isStranger(pod) && pod.Spec.NodeName == l.disk.node && pod.Name != l.name && w.pathOf(pod.Labels[podmeta.LabelModelNodeGroup]) == l.disk.path {
 			return false
 		}
 	}
@@ -196,7 +196,7 @@ func (w *world) checkNear(pod *corev1.Pod, why string) {
 	}
 	near := map[string]bool{} // nodes of whose launchers each has it
 	for _, of := range all[*corev1.Pod](w.api, pods) {
-		if of.Labels[podmeta.LabelComponent] != podmeta.ComponentLauncher {
+		if of.Labels[podmeta.LabelComponent] != podmeta.ComponentLauncher || w.isStranger(of) {
 			continue
 		}
 		l, others := w.programs[string(of.UID)], true

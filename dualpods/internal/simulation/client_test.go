@@ -31,7 +31,12 @@ func (c *apiClient) Get(_ context.Context, key client.ObjectKey, into client.Obj
 	if o == nil {
 		return notFound(k, key.Name)
 	}
-	o.DeepCopyObject().(*v1alpha1.InferenceServerConfig).DeepCopyInto(into.(*v1alpha1.InferenceServerConfig))
+	switch o := o.(type) {
+	case *v1alpha1.InferenceServerConfig:
+		o.DeepCopyInto(into.(*v1alpha1.InferenceServerConfig))
+	case *v1alpha1.LauncherConfig:
+		o.DeepCopyInto(into.(*v1alpha1.LauncherConfig))
+	}
 	return nil
 }
 

@@ -19,7 +19,6 @@ import (
 const (
 	simNodes  = 4
 	manyNodes = 70
-	simPool   = "pool"
 	simImage  = "image"
 	simToken  = "right"
 	simSecret = "token"
@@ -41,17 +40,23 @@ func (w *world) setUp() {
 		}
 		w.sources = append(w.sources, s)
 		config := &v1alpha1.InferenceServerConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("config-", n)}}
-		config.Spec.LauncherConfigName = simPool
+		// It names no LauncherConfig, so that the launchers of all groups serve it.
 		config.Spec.ModelServerConfig.Args = []string{uri}
 		config.Spec.ModelServerConfig.Port = 8000
 		w.api.put(config)
 	}
 	w.putSecret(simToken)
-	for n := range groupNames {
+	for n, name := range groupNames {
 		w.putGroup(uint64(n))
+		w.putPool(name)
 	}
 	for n := range count {
 		w.putNode(fmt.Sprint("n", n))
+	}
+	if w.Chance("strangers", 15) {
+		for n := range count {
+			w.putStranger(fmt.Sprint("n", n), uint64(n))
+		}
 	}
 }
 
@@ -72,7 +77,7 @@ func (w *world) putSecret(token string) {
 func (w *world) putGroup(n uint64) {
 	name := groupNames[n%uint64(len(groupNames))]
 	g := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	g.Spec.Path = w.pathOf(name)
+	g.Spec.Path, g.Spec.Namespaces = w.pathOf(name), []string{"ns"}
 	if name != groupNames[2] {
 		g.Spec.NodeSelector = map[string]string{name: "yes"}
 	}
@@ -152,8 +157,8 @@ func (w *world) putLauncher(node, group string) {
 	path := w.pathOf(group)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{
-			podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: simPool, podmeta.LabelModelNodeGroup: group,
-		}},
+			podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: group, podmeta.LabelModelNodeGroup: group,
+		}, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w.api.objects[pools][group], v1alpha1.GroupVersion.WithKind("LauncherConfig"))}},
 		Spec: corev1.PodSpec{
 			NodeName: node, Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: simImage}},
 			Volumes: []corev1.Volume{{Name: podmeta.VolumeModels, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}}},

@@ -9,7 +9,7 @@ import (
 
 // defects are what was wrong with the controllers once, rules that are taken out one by
 // one, and what shows that the other checks can fail.
-var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../servers/placement"}, All: []schedules.Defect{
+var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../servers/placement", "../../launcher.go"}, All: []schedules.Defect{
 	// What was wrong once.
 	schedules.NewDefect("a new leader tells of launchers it has not heard that they are silent",
 		"case c.lastPass.IsZero() && w.launcherUnheard && now.Sub(c.leadingSince) < maxUnheardWait:", "case false:",
@@ -39,7 +39,7 @@ var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../serve
 		` || report.Credentials.whyNot(s.Launcher) != "" {`, " {",
 	),
 	schedules.NewDefect("of two launchers with one folder the older is spoken to though it is told no credentials",
-		"	if l.Plain != other.Plain {", "	if false {",
+		"	if may := l.mayHaveCredentials(); may != other.mayHaveCredentials() {", "	if may := l.mayHaveCredentials(); false {",
 	),
 	schedules.NewDefect("a fetch that began a moment ago is begun again because its Secret changes",
 		"if a.RequestHash != v.requestHashes[call.Holder] && !a.pending(w.Now) {", "if a.RequestHash != v.requestHashes[call.Holder] && !a.Running {",
@@ -57,6 +57,14 @@ var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../serve
 
 	schedules.NewDefect("a launcher is taken for heard before it has told its models",
 		"		if (l.Silent || l.Store && l.Models == nil) && l.Since", "		if l.Silent && l.Since",
+	),
+
+	schedules.NewDefect("a Pod with the labels of a launcher is a launcher",
+		"	if owner == nil {\n		return nil, bound, nil\n	}\n", "",
+		"	if of.config == nil || owner.UID != of.config.UID && owner.UID != of.set {", "	if of.config == nil || owner != nil && owner.UID == \"\" {",
+	),
+	schedules.NewDefect("the owner that a Pod names is believed",
+		"	if of.config == nil || owner.UID != of.config.UID && owner.UID != of.set {", "	if of.config == nil {",
 	),
 
 	// Two are shown by less than one schedule in 10,000: modelcache's found_test.go has them,

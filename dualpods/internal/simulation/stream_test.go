@@ -31,7 +31,7 @@ func running(pod *corev1.Pod) bool {
 
 // watch begins to listen to a launcher, or goes on.
 func (p *process) watch(pod *corev1.Pod) {
-	if pod.Labels[podmeta.LabelComponent] != podmeta.ComponentLauncher {
+	if pod.Labels[podmeta.LabelComponent] != podmeta.ComponentLauncher || p.w.isStranger(pod) {
 		return
 	}
 	l := p.w.programs[string(pod.UID)]
@@ -166,6 +166,7 @@ func (p *process) View(key string) nodeview.View {
 	if s := p.streams[key]; s != nil {
 		return s.view
 	}
+	p.w.believed(key)
 	return nodeview.View{}
 }
 
@@ -186,6 +187,7 @@ func (p *process) Client(key string) modelcache.Client {
 	if s := p.streams[key]; s != nil {
 		return &launcherClient{p, s.l}
 	}
+	p.w.believed(key)
 	return nil
 }
 

@@ -101,7 +101,7 @@ func (t *truth) look() {
 		t.set(fact{"voice", "", at.node, at.path}, l.uid)
 	}
 	for _, o := range w.api.objects[pods] {
-		if pod := o.(*corev1.Pod); len(modelcache.IndexedStore(pod)) > 0 && pod.DeletionTimestamp == nil {
+		if pod := o.(*corev1.Pod); len(modelcache.IndexedStore(pod)) > 0 && !w.isStranger(pod) && pod.DeletionTimestamp == nil {
 			launched[fact{"launched", pod.Labels[podmeta.LabelModelNodeGroup], pod.Spec.NodeName, ""}] = true
 		}
 	}

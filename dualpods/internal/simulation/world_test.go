@@ -38,6 +38,7 @@ type world struct {
 	trouble    time.Time            // until when writes of Pods are disturbed, or a controller begins
 	cares      map[string]bool      // Pods that have been bound
 	given      map[string]string    // GPUs, to Pods
+	strangers  map[string]bool      // UIDs of Pods that look like launchers
 	breaks     int                  // how many fetches are still to break off
 	writes     int                  // of controllers, that were made
 	passes     int
@@ -110,7 +111,7 @@ func simulate(t *testing.T, seed uint64, script []event, trace bool) (out outcom
 	synctest.Test(t, func(*testing.T) {
 		w := &world{
 			Draws: schedules.Draws{Seed: seed}, trace: trace, start: time.Now(), machines: map[string]*machine{}, programs: map[string]*launcher{},
-			waits: map[string]time.Time{}, cares: map[string]bool{}, given: map[string]string{},
+			waits: map[string]time.Time{}, cares: map[string]bool{}, given: map[string]string{}, strangers: map[string]bool{},
 		}
 		w.locked(func() {
 			w.api = newAPI(w)

@@ -103,7 +103,7 @@ func (b *bench) models() (rows []figures.Row, err error) {
 
 // caches makes the objects, before a controller runs that would have launchers fetch.
 func (p *played) caches(count int) (all []*v1alpha1.ClusterModelCache, err error) {
-	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: modelsGroup}, Spec: v1alpha1.ModelCacheNodeGroupSpec{Path: modelsPath}}
+	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: modelsGroup}, Spec: v1alpha1.ModelCacheNodeGroupSpec{Path: modelsPath, Namespaces: []string{namespace}}}
 	if err := p.api.Create(p.ctx, group); err != nil {
 		return nil, fmt.Errorf("cannot make the node group: %w", err)
 	}

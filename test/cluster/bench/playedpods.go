@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 const nodeFormat = "played-%d"
@@ -16,8 +18,31 @@ func nodeName(n int) string { return fmt.Sprintf(nodeFormat, n) }
 
 func launcherName(n int) string { return "launcher-" + nodeName(n) }
 
+// launcherSecret is the Secret with the token of the launchers, which the stand-in does
+// not look at.
+const launcherSecret = "launcher-token"
+
+// owner makes the LauncherConfig that owns the launchers, and their Secret. The template
+// has a command, so that the controller never replaces them.
+func (p *played) owner() (metav1.OwnerReference, error) {
+	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "simulated"}}
+	config.Spec.PodTemplate.Raw = []byte(`{"spec":{"containers":[{"name":"inference-server","image":"hotseat.local/launcher:dev","command":["played"]}]}}`)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: launcherSecret, Labels: map[string]string{podmeta.LabelLauncherConfig: config.Name}},
+		StringData: map[string]string{"token": "played"},
+	}
+	if err := errors.Join(p.api.Create(p.ctx, config), p.api.Create(p.ctx, secret)); err != nil {
+		return metav1.OwnerReference{}, fmt.Errorf("cannot make the LauncherConfig: %w", err)
+	}
+	return *metav1.NewControllerRef(config, v1alpha1.GroupVersion.WithKind("LauncherConfig")), nil
+}
+
 // makeNodes makes the nodes, each with a launcher, and waits until these run.
 func (p *played) makeNodes() error {
+	owner, err := p.owner()
+	if err != nil {
+		return err
+	}
 	var launchers []*corev1.Pod
 	var nodes []*corev1.Node
 	for n := range p.nodes {
@@ -26,9 +51,17 @@ func (p *played) makeNodes() error {
 		launchers = append(launchers, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: launcherName(n), Annotations: map[string]string{ipAnnotation: podAddress(n, 1)},
-				Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "simulated"},
+				Labels:          map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "simulated"},
+				OwnerReferences: []metav1.OwnerReference{owner},
 			},
-			Spec: corev1.PodSpec{NodeName: nodeName(n), Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "hotseat.local/launcher:dev"}}},
+			Spec: corev1.PodSpec{
+				NodeName: nodeName(n),
+				Containers: []corev1.Container{{
+					Name: podmeta.ServingContainer, Image: "hotseat.local/launcher:dev",
+					VolumeMounts: []corev1.VolumeMount{{Name: launcherSecret, MountPath: "/etc/hotseat", ReadOnly: true}},
+				}},
+				Volumes: []corev1.Volume{{Name: launcherSecret, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: launcherSecret}}}},
+			},
 		})
 	}
 	for _, l := range launchers {

@@ -121,8 +121,7 @@ func newBareSite(t *testing.T) *site {
 // newSite makes a namespace, and a launcher on the first node.
 func newSite(t *testing.T) *site {
 	s := newBareSite(t)
-	s.apply("test/cluster/e2e/testdata/launcher.yaml")
-	s.ready("pod/launcher-node-1")
+	s.addLauncher(1)
 	return s
 }
 

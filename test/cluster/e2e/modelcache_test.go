@@ -54,7 +54,7 @@ func newModelSite(t *testing.T, change func(*v1alpha1.ModelCacheNodeGroup)) *mod
 	s := &modelSite{site: newBareSite(t)}
 	s.group = s.ns
 	s.hub = s.newHub()
-	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.group}, Spec: v1alpha1.ModelCacheNodeGroupSpec{Path: "/var/lib/hotseat/" + s.ns}}
+	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.group}, Spec: v1alpha1.ModelCacheNodeGroupSpec{Path: "/var/lib/hotseat/" + s.ns, Namespaces: []string{s.ns}}}
 	if change != nil {
 		change(group)
 	}

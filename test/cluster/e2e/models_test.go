@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -23,6 +24,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 )
 
@@ -131,7 +133,24 @@ func (s *site) service(name string, selector map[string]string) {
 	}))
 }
 
-// addLauncher makes a launcher, on a node and with flags besides those of
+// byHand makes a launcher of the test's own. The controller serves it, because its
+// LauncherConfig owns it, and never replaces it, because that LauncherConfig cannot be
+// used: its template has a command.
+func (s *site) byHand(pod *corev1.Pod) {
+	s.t.Helper()
+	name := pod.Labels[podmeta.LabelLauncherConfig]
+	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name}}
+	config.Spec.PodTemplate.Raw = []byte(`{"spec":{"containers":[{"name":"inference-server","image":"hotseat.local/launcher:dev","command":["by-hand"]}]}}`)
+	if err := s.api.Create(s.t.Context(), config); !apierrors.IsAlreadyExists(err) {
+		require.NoError(s.t, err)
+	}
+	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKeyFromObject(config), config))
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(config, v1alpha1.GroupVersion.WithKind("LauncherConfig"))}
+	require.NoError(s.t, s.api.Create(s.t.Context(), pod))
+	s.ready("pod/" + pod.Name)
+}
+
+// addLauncher makes a launcher by hand, on a node and with flags besides those of
 // testdata/launcher.yaml, and waits until it is ready.
 func (s *site) addLauncher(node int, flags ...string) {
 	s.t.Helper()
@@ -142,8 +161,7 @@ func (s *site) addLauncher(node int, flags ...string) {
 	pod.Namespace, pod.Name = s.ns, "launcher-"+cluster.NodeName(node)
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(node)}
 	pod.Spec.Containers[0].Args = append(pod.Spec.Containers[0].Args, flags...)
-	require.NoError(s.t, s.api.Create(s.t.Context(), &pod))
-	s.ready("pod/" + pod.Name)
+	s.byHand(&pod)
 }
 
 // delete deletes a Pod, as kubectl does that does not wait.

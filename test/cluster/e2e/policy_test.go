@@ -106,6 +106,7 @@ func TestOnlyTheControllerAndAdministratorsLetGoOfAPodOrEndALauncherInUse(t *tes
 		"a requester that is let go":       {try(editor, requester, letGo), "may add or remove its finalizers on a Pod"},
 		"a launcher that is let go":        {try(editor, "launcher-node-1", letGo), "may add or remove its finalizers on a Pod"},
 		"a launcher of another config":     {try(editor, "launcher-node-1", func(p *corev1.Pod) { p.Labels[podmeta.LabelLauncherConfig] = "x" }), "may change the labels that make a Pod a launcher"},
+		"a launcher of another group":      {try(editor, "launcher-node-1", func(p *corev1.Pod) { p.Labels[podmeta.LabelModelNodeGroup] = "x" }), "may change the labels that make a Pod a launcher"},
 		"a launcher that is none any more": {try(editor, "launcher-node-1", func(p *corev1.Pod) { delete(p.Labels, podmeta.LabelComponent) }), "may change the labels that make a Pod a launcher"},
 		"a Pod that becomes a launcher": {try(editor, requester, func(p *corev1.Pod) {
 			p.Labels[podmeta.LabelComponent], p.Labels[podmeta.LabelLauncherConfig] = podmeta.ComponentLauncher, "simulated"
@@ -125,6 +126,7 @@ func TestOnlyTheControllerAndAdministratorsLetGoOfAPodOrEndALauncherInUse(t *tes
 		"a requester is deleted by its user":     remove(editor, requester),
 		"an administrator lets go":               try(s.api, requester, letGo),
 		"an administrator deletes":               remove(s.api, "launcher-node-1"),
+		"RBAC says who is one":                   remove(s.withRole(s.ns+"-admin", "cluster-admin"), "launcher-node-1"),
 		"the kubelet deletes":                    remove(node, "launcher-node-1"),
 		"the scheduler deletes what it preempts": remove(s.as("system:kube-scheduler", "system:authenticated"), "launcher-node-1"),
 		"who may evict does, as a drain does":    editor.SubResource("eviction").Create(t.Context(), s.pod("launcher-node-1"), &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}}),
@@ -170,20 +172,34 @@ func (s *site) as(user string, groups ...string) client.Client {
 	return c
 }
 
-// editor is somebody whose rights are all there are, and who is no administrator
+// editor is somebody who may do everything to every object, and who is no administrator
 // to the policies.
 func (s *site) editor() client.Client {
 	s.t.Helper()
-	user := s.ns + "-editor"
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: s.ns + "-editor"},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{"*"}, Resources: []string{"*"},
+			Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"},
+		}},
+	}
+	require.NoError(s.t, s.api.Create(s.t.Context(), role))
+	s.t.Cleanup(func() { assert.NoError(s.t, s.api.Delete(context.Background(), role)) })
+	return s.withRole(role.Name, role.Name)
+}
+
+// withRole is a user who has a ClusterRole in all namespaces.
+func (s *site) withRole(user, role string) client.Client {
+	s.t.Helper()
 	all := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}
 	require.NoError(s.t, s.api.Create(s.t.Context(), all))
 	s.t.Cleanup(func() { assert.NoError(s.t, s.api.Delete(context.Background(), all)) })
-	editor := s.as(user, "system:authenticated")
+	who := s.as(user, "system:authenticated")
 	s.eventually("the API server knows the rights of "+user, func() bool {
-		return editor.List(s.t.Context(), &corev1.PodList{}, client.InNamespace(s.ns)) == nil
+		return who.List(s.t.Context(), &corev1.PodList{}, client.InNamespace(s.ns)) == nil
 	})
-	return editor
+	return who
 }

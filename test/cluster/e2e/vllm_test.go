@@ -99,8 +99,7 @@ func TestTwoRealModelsTakeTurns(t *testing.T) {
 	folder := real.Folder
 	s := newBareSite(t)
 	s.onOneGPU()
-	require.NoError(t, s.api.Create(t.Context(), realLauncher(t, s.ns, folder)))
-	s.ready("pod/launcher-vllm")
+	s.byHand(realLauncher(t, s.ns, folder))
 	launcher := s.launcher("launcher-vllm")
 
 	pids := map[string]int{}

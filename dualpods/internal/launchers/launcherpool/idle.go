@@ -146,8 +146,13 @@ func (p *Pool) hasWaiter(ctx context.Context, config *v1alpha1.LauncherConfig, n
 		return false, fmt.Errorf("cannot list the Pods of node %s: %w", node, err)
 	}
 	var served []string // UIDs of requesters
+	launchers := dualpods.NewLaunchers(p.opts.API)
 	for i := range pods.Items {
-		if dualpods.IsLauncher(&pods.Items[i]) {
+		is, err := launchers.Is(ctx, &pods.Items[i])
+		if err != nil {
+			return false, err
+		}
+		if is {
 			served = append(served, podmeta.BoundTo(&pods.Items[i])...)
 		}
 	}

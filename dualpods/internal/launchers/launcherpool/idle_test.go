@@ -169,6 +169,7 @@ func TestUnreadyLauncherIsRemovedUnlessARequesterWaits(t *testing.T) {
 		"the requester's input is invalid":                 {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources.Limits = nil })}, false},
 		"another launcher serves the requester": {[]client.Object{asking("llama"), launcherPod("other-launcher", "", func(pod *corev1.Pod) {
 			pod.Namespace, pod.Labels, pod.Spec.NodeName = "ns", Labels("other"), "node-0"
+			pod.Finalizers = []string{podmeta.FinalizerProvider}
 			pod.Annotations[podmeta.AnnotationBindingPrefix+"x"] = `{"requesterUID":"web-0","namespace":"ns","name":"web-0","gpus":["GPU-0"],"servingPort":8000,"specHash":"h","attempt":1,"since":"2026-11-22T12:00:00Z"}`
 		})}, false},
 	} {

@@ -75,7 +75,7 @@ func (w *templateBuilder) addModelStore() {
 }
 
 // modelGroup returns the ModelCacheNodeGroup that a LauncherConfig names: nil when it
-// names none, and a problem when the group does not exist.
+// names none, and a problem when the group does not exist or is not for its namespace.
 func (p *Pool) modelGroup(ctx context.Context, config *v1alpha1.LauncherConfig) (*v1alpha1.ModelCacheNodeGroup, []podmeta.Problem, error) {
 	if config.Spec.ModelCache == nil || config.Spec.ModelCache.NodeGroup == "" {
 		return nil, nil, nil
@@ -90,6 +90,12 @@ func (p *Pool) modelGroup(ctx context.Context, config *v1alpha1.LauncherConfig) 
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read ModelCacheNodeGroup %s: %w", config.Spec.ModelCache.NodeGroup, err)
+	}
+	if !group.Admits(config.Namespace) {
+		return nil, []podmeta.Problem{{
+			Kind: podmeta.Invalid, Field: "spec.modelCache.nodeGroup",
+			Message: fmt.Sprintf("spec.namespaces of ModelCacheNodeGroup %s does not list namespace %s: have it added, or name another group", group.Name, config.Namespace),
+		}}, nil
 	}
 	return &group, nil, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,8 +68,8 @@ func (p *Pool) Create(ctx context.Context, need dualpods.LauncherNeed) error {
 	}
 	var there corev1.Pod
 	err = p.opts.API.Get(ctx, client.ObjectKeyFromObject(pod), &there)
-	if err == nil && !slices.Equal(IndexedConfig(&there), []string{config.Name}) {
-		return fmt.Errorf("another Pod is named %s and is no launcher: delete it", pod.Name)
+	if err == nil && !metav1.IsControlledBy(&there, config) {
+		return fmt.Errorf("another Pod is named %s and is no launcher of LauncherConfig %s: delete it", pod.Name, config.Name)
 	}
 	return client.IgnoreNotFound(err) // the cache does not show it yet
 }

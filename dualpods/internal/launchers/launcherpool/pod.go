@@ -8,13 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // objectName returns the name of a LauncherConfig's DaemonSet. The names of its Pods
 // and Secrets begin with it.
-func objectName(config string) string { return config + "-launcher" }
+func objectName(config string) string { return dualpods.LauncherSet(config) }
 
 // podName returns the name of a LauncherConfig's launcher on a node. It is always the
 // same, so that a repeated create makes no second Pod.

@@ -31,7 +31,7 @@ const IndexConfig = "launcherConfig"
 
 // IndexedConfig returns a Pod's values in the index IndexConfig.
 func IndexedConfig(pod *corev1.Pod) []string {
-	if !dualpods.IsLauncher(pod) {
+	if !dualpods.MayBeLauncher(pod) {
 		return nil
 	}
 	return []string{pod.Labels[podmeta.LabelLauncherConfig]}
@@ -181,8 +181,8 @@ func (f *observation) outdated(pod *corev1.Pod) bool {
 	return len(f.problems) == 0 && pod.Annotations[podmeta.AnnotationTemplateHash] != f.hash()
 }
 
-// launchers returns the Pods of a LauncherConfig, also those that its DaemonSet
-// created. They belong to the cache: callers must not change them.
+// launchers returns the Pods that a LauncherConfig or its DaemonSet owns. They belong to
+// the cache: callers must not change them.
 func (p *Pool) launchers(ctx context.Context, config *v1alpha1.LauncherConfig) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	err := p.opts.API.List(ctx, &list, client.InNamespace(config.Namespace), client.MatchingFields{IndexConfig: config.Name}, client.UnsafeDisableDeepCopy)
@@ -190,9 +190,14 @@ func (p *Pool) launchers(ctx context.Context, config *v1alpha1.LauncherConfig) (
 		return nil, fmt.Errorf("cannot list the launchers of LauncherConfig %s: %w", client.ObjectKeyFromObject(config), err)
 	}
 	var pods []*corev1.Pod
+	made := dualpods.NewLaunchers(p.opts.API)
 	for i := range list.Items {
-		if pod := &list.Items[i]; pod.Labels[podmeta.LabelManagedBy] == podmeta.ManagedBy {
-			pods = append(pods, pod)
+		of, _, err := made.Of(ctx, &list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		if of != nil && of.UID == config.UID {
+			pods = append(pods, &list.Items[i])
 		}
 	}
 	return pods, nil

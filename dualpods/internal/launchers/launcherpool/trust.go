@@ -167,18 +167,23 @@ func mountedSecret(launcher *corev1.Pod) string {
 // certificate when the launcher asks for one. A launcher that was made by hand, or by a
 // controller before certificates, has a token instead: that of the Secret that its Pod
 // mounts. The Secret is in the Pod's own namespace. So a forged launcher Pod gets only
-// a token that it could mount anyway.
+// a token that it could mount anyway. A launcher with neither is not called: nobody could
+// tell whether it is one.
 func (p *Pool) Access(launcher *corev1.Pod) nodeview.Access {
 	name := mountedSecret(launcher)
 	if name == "" {
-		return nodeview.Access{}
+		return nodeview.Access{Refused: "it mounts no Secret at " + trustDir}
 	}
 	if main := podmeta.Container(&launcher.Spec, podmeta.ServingContainer); slices.Contains(main.Args, clientCAFlag) {
 		return nodeview.Access{Name: mtls.LauncherName(launcher.Namespace, launcher.Labels[podmeta.LabelLauncherConfig])}
 	}
 	var secret corev1.Secret
 	if err := p.opts.API.Get(context.Background(), client.ObjectKey{Namespace: launcher.Namespace, Name: name}, &secret); err != nil {
-		return nodeview.Access{} // the launcher refuses the call; an event of the Secret triggers another try
+		return nodeview.Access{Refused: "cannot read the Secret " + name + " that it mounts: " + err.Error()} // an event of the Secret triggers another try
 	}
-	return nodeview.Access{Token: string(bytes.TrimSpace(secret.Data[tokenKey]))}
+	token := string(bytes.TrimSpace(secret.Data[tokenKey]))
+	if token == "" {
+		return nodeview.Access{Refused: "the Secret " + name + " that it mounts has no " + tokenKey}
+	}
+	return nodeview.Access{Token: token}
 }

@@ -47,7 +47,7 @@ func (s secrets) Get(_ context.Context, key client.ObjectKey, into client.Object
 
 func TestLauncherGetsOnlyTheTokenThatItsPodMounts(t *testing.T) {
 	pool := New(Options{API: secrets{tokens: map[client.ObjectKey]string{
-		{Namespace: "ours", Name: "launcher-token"}: "sesame\n", {Namespace: "ours", Name: "other"}: "of something else",
+		{Namespace: "ours", Name: "launcher-token"}: "sesame\n", {Namespace: "ours", Name: "other"}: "of something else", {Namespace: "ours", Name: "empty"}: "\n",
 	}}})
 	mounting := func(namespace, secret, path string) *corev1.Pod {
 		pod := launcherPod("l", "", func(p *corev1.Pod) { p.Labels = Labels("vllm") })
@@ -57,11 +57,21 @@ func TestLauncherGetsOnlyTheTokenThatItsPodMounts(t *testing.T) {
 		return pod
 	}
 	assert.Equal(t, nodeview.Access{Token: "sesame"}, pool.Access(mounting("ours", "launcher-token", "/etc/hotseat")))
-	assert.Empty(t, pool.Access(mounting("theirs", "launcher-token", "/etc/hotseat")), "a Pod of another namespace")
-	assert.Empty(t, pool.Access(mounting("ours", "launcher-token", "/elsewhere")))
 	bare := mounting("ours", "launcher-token", "/etc/hotseat")
 	bare.Spec.Containers = nil
-	assert.Empty(t, pool.Access(bare), "labels alone")
+	for what, c := range map[string]struct {
+		pod *corev1.Pod
+		why string
+	}{
+		"a Pod of another namespace": {mounting("theirs", "launcher-token", "/etc/hotseat"), "cannot read the Secret launcher-token that it mounts"},
+		"a Secret mounted elsewhere": {mounting("ours", "launcher-token", "/elsewhere"), "it mounts no Secret at /etc/hotseat"},
+		"labels alone":               {bare, "it mounts no Secret at /etc/hotseat"},
+		"a Secret without a token":   {mounting("ours", "empty", "/etc/hotseat"), "the Secret empty that it mounts has no token"},
+	} {
+		got := pool.Access(c.pod)
+		assert.Contains(t, got.Refused, c.why, what)
+		assert.Equal(t, nodeview.Access{Refused: got.Refused}, got, what)
+	}
 }
 
 func TestLauncherWithClientCAGetsNoToken(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
@@ -61,6 +63,8 @@ type Access struct {
 	// a client certificate. Empty: the launcher is called by plain HTTP.
 	Name  string
 	Token string // empty: the launcher needs none
+	// Refused is why the launcher must not be called; empty: it may.
+	Refused string
 }
 
 // Options configure a [Set].
@@ -125,7 +129,7 @@ func (s *Set) Watch(key string, target Target) {
 	ctx, cancel := context.WithCancel(context.Background())
 	const silent = "it has not answered yet"
 	begun := time.Now()
-	l := &launcher{key: key, target: target, opts: &s.opts, cancel: cancel, models: s.models, view: View{Lost: begun, Why: silent, WhyNoModels: silent, ModelsLost: begun}}
+	l := &launcher{key: key, target: target, opts: &s.opts, cancel: cancel, models: s.models, pace: rate.NewLimiter(eventsPerSecond, eventsAtOnce), view: View{Lost: begun, Why: silent, WhyNoModels: silent, ModelsLost: begun}}
 	s.all[key] = l
 	s.running.Go(func() { l.run(ctx) })
 }
@@ -211,6 +215,7 @@ type launcher struct {
 	opts   *Options
 	cancel context.CancelFunc
 	models *pool
+	pace   *rate.Limiter // of the events of its streams
 
 	mu     sync.Mutex
 	view   View
@@ -221,12 +226,26 @@ type launcher struct {
 const (
 	firstPause   = 10 * time.Millisecond
 	longestPause = time.Second
+	// longestRefusal is the longest pause after an answer or an event that was longer than
+	// any of a launcher's.
+	longestRefusal = 30 * time.Second
 	// listTimeout bounds the calls before a stream.
 	listTimeout = 5 * time.Second
 )
 
+// Bounds of the events of a launcher that are read. A launcher that has more of them is
+// read more slowly: a swap causes about ten, and all models are told of at once.
+const (
+	eventsPerSecond = 200
+	eventsAtOnce    = 4096
+)
+
 // run follows the launcher's streams until ctx ends.
 func (l *launcher) run(ctx context.Context) {
+	if why := l.target.Refused; why != "" {
+		l.markDisconnected(errors.New("it is not called: "+why), false)
+		return
+	}
 	c, end, err := l.connect()
 	if err != nil {
 		l.markDisconnected(fmt.Errorf("cannot be called at %s: %w", l.target.Address, err), false)
@@ -252,7 +271,7 @@ func (l *launcher) connect() (c *client.Client, end func(), err error) {
 		scheme = "https://"
 	}
 	c, err = client.New(client.Options{
-		Server: scheme + l.target.Address, Token: l.target.Token, Heartbeat: l.opts.Heartbeat, Header: l.opts.Header, HTTPClient: calls, Streams: lasting,
+		Server: scheme + l.target.Address, Token: l.target.Token, Heartbeat: l.opts.Heartbeat, Header: l.opts.Header, HTTPClient: calls, Streams: lasting, Pace: l.pace.Wait,
 		Reconnect: time.Nanosecond, // after a break the launcher must be listed again first
 	})
 	return c, end, err
@@ -261,7 +280,7 @@ func (l *launcher) connect() (c *client.Client, end func(), err error) {
 // followRepeatedly follows a stream, and reconnects with back-off, until ctx ends. After each break
 // it calls lost with the error and whether the stream had held.
 func (l *launcher) followRepeatedly(ctx context.Context, follow func(context.Context) (reached bool, err error), lost func(err error, held bool)) {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for pause := firstPause; ; {
 		begun := time.Now()
 		reached, err := follow(ctx)
 		if ctx.Err() != nil {
@@ -273,12 +292,21 @@ func (l *launcher) followRepeatedly(ctx context.Context, follow func(context.Con
 		}
 		lost(err, held)
 		l.pauseAfter(ctx, pause, err)
+		longest := longestPause
+		if client.IsTooLong(err) {
+			longest = longestRefusal
+		}
+		pause = min(2*pause, longest)
 	}
 }
 
 // pauseAfter waits for the pause after a broken stream, or until ctx ends.
 func (l *launcher) pauseAfter(ctx context.Context, pause time.Duration, why error) {
-	l.opts.Logger.Debug("the stream of a launcher broke off", "launcher", l.target.Address, "error", why)
+	level := slog.LevelDebug
+	if client.IsTooLong(why) {
+		level = slog.LevelWarn
+	}
+	l.opts.Logger.Log(ctx, level, "the stream of a launcher broke off", "launcher", l.target.Address, "error", why)
 	select {
 	case <-time.After(pause):
 	case <-ctx.Done():

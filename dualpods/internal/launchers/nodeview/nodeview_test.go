@@ -141,7 +141,7 @@ func TestEndlessEventBreaksTheStream(t *testing.T) {
 	l.neverEnd(true)
 	s := newSet(t, Options{})
 	s.Watch("one", l.target())
-	tooLong := func(v View) bool { return !v.Connected && strings.Contains(v.Why, "an event is longer than 32 MiB") }
+	tooLong := func(v View) bool { return !v.Connected && strings.Contains(v.Why, "an event is longer than 4 MiB") }
 	first := s.until("the event is dropped, and the View says why", "one", tooLong)
 	listed := l.lists()
 	again := s.until("it is listed again", "one", func(v View) bool { return tooLong(v) && l.lists() > listed+1 })

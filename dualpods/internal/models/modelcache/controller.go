@@ -33,7 +33,7 @@ const IndexStore = "modelStore"
 
 // IndexedStore returns a Pod's values in the index IndexStore.
 func IndexedStore(pod *corev1.Pod) []string {
-	if pod.Labels[podmeta.LabelModelNodeGroup] != "" && dualpods.IsLauncher(pod) {
+	if pod.Labels[podmeta.LabelModelNodeGroup] != "" && dualpods.MayBeLauncher(pod) {
 		return []string{hasStore}
 	}
 	return nil
@@ -179,22 +179,8 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 		w.Nodes[nodes.Items[i].Name] = Node{Labels: nodes.Items[i].Labels, Down: Down(&nodes.Items[i])}
 	}
 	c.readCredentials(ctx, w)
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if pod.Spec.NodeName == "" || podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero() {
-			continue
-		}
-		view := c.opts.Launchers.View(string(pod.UID))
-		why := view.WhyNoModels
-		if why == "" && view.Models == nil {
-			why = "it is starting"
-		}
-		w.Launchers = append(w.Launchers, Launcher{
-			UID: string(pod.UID), Name: pod.Name, Node: pod.Spec.NodeName, Group: pod.Labels[podmeta.LabelModelNodeGroup], Path: pathOf(pod),
-			Created: pod.CreationTimestamp.Time, Models: view.Models, Why: why, Lost: view.ModelsLost, Plain: !view.Certified,
-		})
-		node, known := w.Nodes[pod.Spec.NodeName]
-		w.launcherUnheard = w.launcherUnheard || known && !node.Down && podmeta.Ready(pod) && !view.ModelsAsked
+	if err := c.addLaunchers(ctx, w, pods.Items); err != nil {
+		return nil, err
 	}
 	c.trackMembers(w)
 	c.mu.Lock()
@@ -202,6 +188,38 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 	c.updateAnswers(w)
 	w.Answers = maps.Clone(c.answers)
 	return w, nil
+}
+
+// addLaunchers adds to the World the launchers with a store among these Pods.
+func (c *Controller) addLaunchers(ctx context.Context, w *World, pods []corev1.Pod) error {
+	launchers := dualpods.NewLaunchers(c.opts.API)
+	for i := range pods {
+		pod := &pods[i]
+		if pod.Spec.NodeName == "" || podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero() || pathOf(pod) == "" {
+			continue
+		}
+		config, is, err := launchers.Of(ctx, pod)
+		if err != nil {
+			return err
+		}
+		if !is {
+			continue
+		}
+		view := c.opts.Launchers.View(string(pod.UID))
+		why := view.WhyNoModels
+		if why == "" && view.Models == nil {
+			why = "it is starting"
+		}
+		group := pod.Labels[podmeta.LabelModelNodeGroup]
+		w.Launchers = append(w.Launchers, Launcher{
+			UID: string(pod.UID), Name: pod.Name, Node: pod.Spec.NodeName, Group: group, Path: pathOf(pod),
+			Created: pod.CreationTimestamp.Time, Models: view.Models, Why: why, Lost: view.ModelsLost, Plain: !view.Certified,
+			Untrusted: untrusted(config, w.Groups[group], group),
+		})
+		node, known := w.Nodes[pod.Spec.NodeName]
+		w.launcherUnheard = w.launcherUnheard || known && !node.Down && podmeta.Ready(pod) && !view.ModelsAsked
+	}
+	return nil
 }
 
 // trackMembers records on which nodes each group has launchers, and which of them lost the last one.

@@ -53,5 +53,26 @@ func (c credentials) whyNot(l *Launcher) string {
 	if c.Values != nil && l.Plain {
 		return "launcher " + l.Name + " gets no credentials because it is called without TLS: it is replaced once no requester is bound to it; you can also delete it"
 	}
+	if c.Values != nil && l.Untrusted != "" {
+		return "launcher " + l.Name + " gets no credentials: " + l.Untrusted
+	}
 	return c.Problem
 }
+
+// untrusted returns why a launcher gets no credentials of the caches of a group; empty: it
+// may get them. Its LauncherConfig decides which group it serves, and the group decides
+// for which namespaces: what its Pod says of itself counts for nothing.
+func untrusted(config *v1alpha1.LauncherConfig, group *v1alpha1.ModelCacheNodeGroup, name string) string {
+	switch {
+	case config == nil:
+		return "its LauncherConfig is gone"
+	case config.Spec.ModelCache == nil || config.Spec.ModelCache.NodeGroup != name:
+		return fmt.Sprintf("LauncherConfig %s/%s does not name ModelCacheNodeGroup %s", config.Namespace, config.Name, name)
+	case group != nil && !group.Trusts(config.Namespace):
+		return fmt.Sprintf("spec.namespaces of ModelCacheNodeGroup %s does not list namespace %s: add it if the launchers there may have credentials", name, config.Namespace)
+	}
+	return ""
+}
+
+// mayHaveCredentials reports whether a launcher may get credentials.
+func (l *Launcher) mayHaveCredentials() bool { return !l.Plain && l.Untrusted == "" }

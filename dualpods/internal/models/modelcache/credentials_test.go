@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -88,21 +89,23 @@ type gatedSite struct {
 func newGatedSite(t *testing.T) *gatedSite {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	require.NoError(t, corev1.AddToScheme(scheme))
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	require.NoError(t, errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	w := world()
 	w.gated()
 	cache, group := &w.Caches[0], w.Groups["gpu"]
 	cache.Status, cache.Finalizers = v1alpha1.ClusterModelCacheStatus{}, []string{podmeta.FinalizerModelCache}
+	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x", UID: "config"}}
+	config.Spec.ModelCache = &v1alpha1.LauncherModelCache{NodeGroup: "gpu"}
+	group.Spec.Namespaces = []string{"default"}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "launcher-1", UID: "l1", Labels: map[string]string{
 			podmeta.LabelModelNodeGroup: "gpu", podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "x",
-		}},
+		}, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(config, v1alpha1.GroupVersion.WithKind("LauncherConfig"))}},
 		Spec: corev1.PodSpec{NodeName: "n1", Volumes: []corev1.Volume{{Name: podmeta.VolumeModels, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/models"}}}}},
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"gpu": "yes"}}}
 	s := &gatedSite{gate: &gate{token: "right-token", models: map[string]nodeview.Model{}}, t: t, now: now, again: make(chan struct{}, 9), events: events.NewFakeRecorder(99)}
-	s.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cache, group, pod, node).WithStatusSubresource(cache).
+	s.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cache, group, pod, node, config).WithStatusSubresource(cache).
 		WithIndex(&corev1.Pod{}, IndexStore, func(o client.Object) []string { return IndexedStore(o.(*corev1.Pod)) }).
 		WithIndex(&corev1.Pod{}, modelvolume.Index, func(o client.Object) []string { return modelvolume.Indexed(o.(*corev1.Pod)) }).Build()
 	s.c = New(t.Context(), Options{

@@ -119,8 +119,8 @@ func (l *Launcher) preferredTo(other *Launcher) bool {
 	if fetches := l.isFetching(); fetches != other.isFetching() {
 		return fetches
 	}
-	if l.Plain != other.Plain {
-		return other.Plain
+	if may := l.mayHaveCredentials(); may != other.mayHaveCredentials() {
+		return may
 	}
 	return cmp.Or(l.Created.Compare(other.Created), strings.Compare(l.UID, other.UID)) < 0
 }

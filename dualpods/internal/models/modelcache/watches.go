@@ -35,6 +35,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, oth
 	return ctrl.NewControllerManagedBy(mgr).Named("modelcache").
 		Watches(&v1alpha1.ClusterModelCache{}, pass).
 		Watches(&v1alpha1.ModelCacheNodeGroup{}, pass).
+		Watches(&v1alpha1.LauncherConfig{}, pass, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, pass, builder.WithPredicates(nodeChanged())).
 		Watches(&corev1.Pod{}, pass, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
 			pod, ok := o.(*corev1.Pod)

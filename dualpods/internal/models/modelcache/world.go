@@ -47,6 +47,8 @@ type Launcher struct {
 	Why     string                    // reason of unknown Models
 	Lost    time.Time                 // since when Models are unknown; zero: it was not watched yet
 	Plain   bool                      // it is called without TLS
+	// Untrusted is why it gets no credentials although it is called by TLS; empty: it may.
+	Untrusted string
 }
 
 // holderPrefix is the prefix of the holders that are caches.

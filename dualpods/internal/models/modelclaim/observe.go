@@ -89,11 +89,9 @@ func (c *Controller) observePods(ctx context.Context, w *World) error {
 	return nil
 }
 
-// instances describes the instances of a launcher that read from the claim.
+// instances describes the instances of a launcher that read from the claim. Only launchers
+// have a view.
 func (c *Controller) instances(w *World, pod *corev1.Pod) (all []string) {
-	if pod.Labels[podmeta.LabelComponent] != podmeta.ComponentLauncher {
-		return nil
-	}
 	for _, i := range c.opts.Launchers.View(string(pod.UID)).Instances {
 		if strings.HasPrefix(i.ModelPath, podmeta.ClaimDir(w.claimName())+"/") {
 			all = append(all, fmt.Sprintf("inference server %s of %s", i.InstanceID, pod.Name))

@@ -41,7 +41,7 @@ type Options struct {
 	// LauncherPort is where launchers have their control API.
 	LauncherPort int
 	// Access is how the launcher in a Pod, and the program beside it, know the
-	// controller.
+	// controller, or why they must not be called.
 	Access func(launcher *corev1.Pod) nodeview.Access
 	// RequireTLS has requesters refused that do not take orders by TLS, from the
 	// controller alone.
@@ -315,7 +315,7 @@ func (c *Controller) watchLaunchers(w *world) {
 		c.owner[l.key()] = w.node.Name
 		c.mu.Unlock()
 		c.opts.Views.Watch(l.key(), nodeview.Target{
-			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(c.opts.LauncherPort)), Access: c.opts.Access(l.pod), Models: l.pod.Labels[podmeta.LabelModelNodeGroup] != "",
+			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(c.opts.LauncherPort)), Access: c.access(l), Models: l.pod.Labels[podmeta.LabelModelNodeGroup] != "",
 		})
 	}
 	c.mu.Lock()
@@ -326,4 +326,14 @@ func (c *Controller) watchLaunchers(w *world) {
 			delete(c.owner, key)
 		}
 	}
+}
+
+// access is how a launcher and the program beside it are called. One that nothing owns any
+// more has to show the certificate of its LauncherConfig.
+func (c *Controller) access(l *launcherPod) nodeview.Access {
+	access := c.opts.Access(l.pod)
+	if l.orphan && access.Name == "" {
+		return nodeview.Access{Refused: "its LauncherConfig is gone, and it has no certificate by which it could be known"}
+	}
+	return access
 }

@@ -45,14 +45,34 @@ func (c *Controller) untilAsNew(ctx context.Context, n *nodeWork, w *world) (aga
 		again, n.failed = min(n.pause(), longestAsk), n.failed+1
 		return again
 	}
-	if !w.isAsNewAs(there) {
+	ours, err := c.withoutStrangers(ctx, there)
+	if err != nil {
+		c.log.Error(err, "cannot tell the launchers of a node from other Pods", "node", n.name)
+	}
+	if err != nil || !w.isAsNewAs(ours) {
 		return currentAgain
 	}
 	return 0
 }
 
+// withoutStrangers leaves out Pods that have the labels of a launcher and are none, as a
+// pass does.
+func (c *Controller) withoutStrangers(ctx context.Context, pods []corev1.Pod) (ours []corev1.Pod, err error) {
+	launchers := dualpods.NewLaunchers(c.opts.API)
+	for i := range pods {
+		is, err := launchers.Is(ctx, &pods[i])
+		if err != nil {
+			return nil, err
+		}
+		if is || podmeta.IsRequester(&pods[i]) {
+			ours = append(ours, pods[i])
+		}
+	}
+	return ours, nil
+}
+
 // isAsNewAs says that requesters and launchers are the same, and as they are or
-// newer, among the Pods of the node.
+// newer, as these.
 func (w *world) isAsNewAs(there []corev1.Pod) bool {
 	known := map[types.UID]string{}
 	for _, pod := range w.pods {
@@ -61,16 +81,11 @@ func (w *world) isAsNewAs(there []corev1.Pod) bool {
 	for _, l := range w.launchers {
 		known[l.pod.UID] = l.pod.ResourceVersion
 	}
-	ours := 0
 	for i := range there {
-		pod := &there[i]
-		if !dualpods.IsLauncher(pod) && !podmeta.IsRequester(pod) {
-			continue
-		}
-		version, ok := known[pod.UID]
-		if ours++; !ok || older(version, pod.ResourceVersion) {
+		version, ok := known[there[i].UID]
+		if !ok || older(version, there[i].ResourceVersion) {
 			return false
 		}
 	}
-	return ours == len(known)
+	return len(there) == len(known)
 }

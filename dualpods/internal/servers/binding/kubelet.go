@@ -90,8 +90,13 @@ func (c *Controller) askNamespace(ctx context.Context, w *world, namespace strin
 			whys = append(whys, dualpods.WaitForLauncher(l.pod).Why)
 			continue
 		}
+		access := c.access(l)
+		if access.Refused != "" {
+			whys = append(whys, "launcher "+l.pod.Name+" is not called: "+access.Refused)
+			continue
+		}
 		pods, err := c.opts.Allocations.Pods(ctx, nodeview.Target{
-			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(podresourcesapi.DefaultPort)), Access: c.opts.Access(l.pod),
+			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(podresourcesapi.DefaultPort)), Access: access,
 		}, namespace)
 		if err == nil {
 			return append([]podresourcesapi.Pod{}, pods...), ""

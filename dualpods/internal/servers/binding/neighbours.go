@@ -1,7 +1,6 @@
 package binding
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,16 +8,11 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
-	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // Neighbour is an instance that another launcher of the node has on a GPU of the
@@ -42,11 +36,11 @@ func (b *Neighbour) key() string { return b.Launcher + "/" + b.InstanceID }
 
 // beside are the other launchers of the node that may have something on the GPUs
 // of launcher l.
-func (c *Controller) beside(ctx context.Context, w *world, l *launcherPod) (others []*launcherPod) {
+func (c *Controller) beside(w *world, l *launcherPod) (others []*launcherPod) {
 	for _, other := range w.launchers {
 		switch {
 		case other == l || podmeta.Finished(other.pod) || podmeta.ServerEnded(other.pod):
-		case other.pod.Namespace != l.pod.Namespace && !c.genuine(ctx, other):
+		case other.pod.Namespace != l.pod.Namespace && other.orphan: // nobody vouches for it
 		case !c.opts.Views.View(other.key()).Connected && !running(other.pod): // it has not begun
 		default:
 			others = append(others, other)
@@ -91,17 +85,6 @@ func (c *Controller) neighbours(n *nodeWork, w *world, others []*launcherPod, re
 	}
 	slices.SortFunc(found, func(a, b Neighbour) int { return lastUse(a.Instance).Compare(lastUse(b.Instance)) })
 	return found
-}
-
-// genuine says that a launcher is one of a LauncherConfig of its namespace: the
-// labels alone anybody may give to a Pod, who is not to hold requesters of other
-// namespaces up. Where that cannot be told it is taken for one.
-func (c *Controller) genuine(ctx context.Context, l *launcherPod) bool {
-	if metav1.GetControllerOf(l.pod) == nil { // the LauncherConfig itself, or its DaemonSet
-		return false
-	}
-	err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: l.pod.Namespace, Name: l.config()}, &v1alpha1.LauncherConfig{})
-	return !apierrors.IsNotFound(err)
 }
 
 // instances are those that a launcher has, as far as is known: one that does not

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,17 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
-	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 const gib = uint64(1) << 30
@@ -165,7 +160,7 @@ func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testin
 		w.launchers[1].bindings = []podmeta.Binding{{Instance: "other-1", RequesterUID: "living"}}
 		w.pods["living"] = &corev1.Pod{}
 		o := crowded()
-		o.Neighbours = c.neighbours(n, w, c.beside(t.Context(), w, w.launchers[0]), o.Record)
+		o.Neighbours = c.neighbours(n, w, c.beside(w, w.launchers[0]), o.Record)
 		require.Len(t, o.Neighbours, 2)
 		assert.Equal(t, []bool{false, true}, []bool{o.Neighbours[0].Recorded, o.Neighbours[1].Living})
 
@@ -177,7 +172,7 @@ func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testin
 		assert.Equal(t, "theirs/other-0", <-v.deleted)
 		synctest.Wait() // until both calls are over
 		assert.Equal(t, []string{"theirs/other-0"}, n.calls.attempt(key, 0).Evicted)
-		assert.True(t, c.neighbours(n, w, c.beside(t.Context(), w, w.launchers[0]), o.Record)[0].Deleting, "the stream has not told that it is gone")
+		assert.True(t, c.neighbours(n, w, c.beside(w, w.launchers[0]), o.Record)[0].Deleting, "the stream has not told that it is gone")
 	})
 }
 
@@ -198,7 +193,7 @@ func TestWhatASilentLauncherHasOnItsGPUsIsKnownByItsRecordsAndByWhatItSaidLast(t
 	}
 	w.launchers[1].bindings = []podmeta.Binding{{Instance: "never-told", RequesterUID: "left", GPUs: []string{"GPU-0"}}, {Instance: "beside", RequesterUID: "left", GPUs: []string{"GPU-1"}}}
 	seen := map[string]Neighbour{}
-	for _, b := range c.neighbours(c.work("node-0"), w, c.beside(t.Context(), w, w.launchers[0]), recorded().Record) {
+	for _, b := range c.neighbours(c.work("node-0"), w, c.beside(w, w.launchers[0]), recorded().Record) {
 		seen[b.key()] = b
 	}
 	require.Len(t, seen, 2)
@@ -207,42 +202,26 @@ func TestWhatASilentLauncherHasOnItsGPUsIsKnownByItsRecordsAndByWhatItSaidLast(t
 	assert.Equal(t, "timeout", seen["silent/other-0"].Why)
 }
 
-// launcherConfigs are those that there are.
-type launcherConfigs struct {
-	client.Client // nil
-	there         []client.ObjectKey
-}
-
-func (l launcherConfigs) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
-	if !slices.Contains(l.there, key) {
-		return apierrors.NewNotFound(schema.GroupResource{Resource: "launcherconfigs"}, key.Name)
-	}
-	return nil
-}
-
-func TestAPodOfAnotherNamespaceThatIsNoLauncherConfigsHoldsNobodyUp(t *testing.T) {
-	owned := []metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "vllm", UID: "config"}, v1alpha1.GroupVersion.WithKind("LauncherConfig"))}
+func TestAnOrphanedLauncherOfAnotherNamespaceHoldsNobodyUp(t *testing.T) {
 	for name, caseOf := range map[string]struct {
 		namespace string
-		owners    []metav1.OwnerReference
+		orphan    bool
 		held      bool
 	}{
-		"one of the same namespace":   {"ours", nil, true},
-		"labels alone":                {"with", nil, false},
-		"a LauncherConfig not there":  {"without", owned, false},
-		"a launcher of its own there": {"with", owned, true},
+		"one of the same namespace":        {"ours", true, true},
+		"one of another namespace":         {"theirs", true, false},
+		"one that its LauncherConfig owns": {"theirs", false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := &nodeViews{views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Connected: true, Instances: map[string]launcherapi.Instance{"other-0": beside("awake", gib)[0].Instance}}}}
-			c := New(t.Context(), Options{Views: v, Again: func(string) {}, API: launcherConfigs{there: []client.ObjectKey{{Namespace: "with", Name: "vllm"}}}}, logr.Discard())
-			pod := func(key, namespace string, owners []metav1.OwnerReference) *launcherPod {
-				return &launcherPod{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-					Name: key, UID: types.UID(key), Namespace: namespace, OwnerReferences: owners, Labels: map[string]string{podmeta.LabelLauncherConfig: "vllm"},
-				}}}
+			c := New(t.Context(), Options{Views: v, Again: func(string) {}}, logr.Discard())
+			pod := func(key, namespace string) *launcherPod {
+				return &launcherPod{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, UID: types.UID(key), Namespace: namespace}}}
 			}
-			w := &world{launchers: []*launcherPod{pod("mine", "ours", nil), pod("theirs", caseOf.namespace, caseOf.owners)}}
+			w := &world{launchers: []*launcherPod{pod("mine", "ours"), pod("theirs", caseOf.namespace)}}
+			w.launchers[1].orphan = caseOf.orphan
 			o := recorded()
-			o.Neighbours = c.neighbours(c.work("node-0"), w, c.beside(t.Context(), w, w.launchers[0]), o.Record)
+			o.Neighbours = c.neighbours(c.work("node-0"), w, c.beside(w, w.launchers[0]), o.Record)
 			assert.Equal(t, caseOf.held, Decide(o).Rule == "awake elsewhere")
 		})
 	}

@@ -49,7 +49,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	id := o.Requester.Instance
 	if record != nil {
 		id = record.Instance
-		c.observeAttempt(ctx, &o, n, w, l, record)
+		c.observeAttempt(&o, n, w, l, record)
 	} else if l != nil {
 		o.Holder = l.holder(id)
 	}
@@ -67,10 +67,10 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 
 // observeAttempt adds what the attempt of a record has come to, and who else on
 // the node has to do with the record's GPUs.
-func (c *Controller) observeAttempt(ctx context.Context, o *Observation, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) {
+func (c *Controller) observeAttempt(o *Observation, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) {
 	o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
 	o.Attempt.Earlier = !n.calls.wrote(swapKey(l, record))
-	others := c.beside(ctx, w, l)
+	others := c.beside(w, l)
 	o.Neighbours, o.Unheard = c.neighbours(n, w, others, record), c.unheard(others)
 	o.Earlier = w.swapping(n, record)
 	off := n.calls.attempt(callOffKey(l, record), 0)

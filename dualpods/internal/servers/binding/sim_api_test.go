@@ -109,7 +109,7 @@ func (a *simAPI) putPod(pod *corev1.Pod) {
 		} else {
 			c.pods[pod.Name] = pod
 		}
-		ours := func(p *corev1.Pod) bool { return p != nil && (podmeta.IsRequester(p) || dualpods.IsLauncher(p)) }
+		ours := func(p *corev1.Pod) bool { return p != nil && (podmeta.IsRequester(p) || dualpods.MayBeLauncher(p)) }
 		if ours(pod) || ours(old) {
 			c.inc.enqueue(pod.Spec.NodeName)
 			if old != nil && old.Spec.NodeName != pod.Spec.NodeName {
@@ -225,6 +225,11 @@ func (c *simClient) Get(ctx context.Context, key client.ObjectKey, into client.O
 	case *corev1.Node:
 		if node := c.inc.cache.nodes[key.Name]; node != nil {
 			node.DeepCopyInto(into)
+			return nil
+		}
+	case *v1alpha1.LauncherConfig:
+		if owner := simOwner(key.Name); owner.Name != "" {
+			into.Namespace, into.Name, into.UID = key.Namespace, key.Name, owner.UID
 			return nil
 		}
 	case *v1alpha1.InferenceServerConfig:
@@ -390,7 +395,7 @@ func mergePatch(into, patch map[string]any) map[string]any {
 
 // countWrite counts a write of the controller for the requester it is about.
 func (s *sim) countWrite(old, pod *corev1.Pod) {
-	if !dualpods.IsLauncher(pod) {
+	if !simIsLauncher(pod) {
 		s.writes[pod.UID]++
 		return
 	}

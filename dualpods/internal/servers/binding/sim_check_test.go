@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -34,7 +33,7 @@ func (s *sim) records() []simRecord {
 func (s *sim) readRecords() []simRecord {
 	all := []simRecord{}
 	for _, name := range sortedKeys(s.api.pods) {
-		if pod := s.api.pods[name]; dualpods.IsLauncher(pod) {
+		if pod := s.api.pods[name]; simIsLauncher(pod) {
 			records, problems := podmeta.ReadBindings(s.restored(pod))
 			for _, p := range problems {
 				s.violated("a record cannot be read: %s", p)
@@ -189,7 +188,7 @@ func (s *sim) checkRest() {
 		pod := s.api.pods[name]
 		at := slices.IndexFunc(records, func(r simRecord) bool { return r.RequesterUID == pod.UID })
 		switch {
-		case dualpods.IsLauncher(pod):
+		case simIsLauncher(pod):
 			has := slices.Contains(pod.Finalizers, podmeta.FinalizerProvider)
 			if want := len(podmeta.BoundTo(pod)) > 0; has != want {
 				s.violated("at rest: launcher Pod %s has our finalizer: %v; records: %v", name, has, want)
@@ -197,6 +196,8 @@ func (s *sim) checkRest() {
 			if pod.DeletionTimestamp != nil {
 				s.violated("at rest: launcher Pod %s is still being deleted", name)
 			}
+		case isSimStranger(pod):
+			s.checkStranger(pod)
 		case pod.DeletionTimestamp != nil:
 			s.violated("at rest: requester %s is still being deleted, finalizers %v", name, pod.Finalizers)
 		case podmeta.Finished(pod):

@@ -84,6 +84,8 @@ func (s *sim) happen(e simEvent) {
 		}
 	case "slow pulls":
 		s.slowPulls++
+	case "stranger":
+		s.addStranger("node-0", e.arg)
 	case "restart launcher", "kill launcher", "silence launcher", "delete launcher", "hold launcher", "vanish launcher", "end launcher", "evict launcher":
 		if l, ok := pick(s.livingLaunchers(), e.arg); ok {
 			s.happenToLauncher(e, l, long)

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -42,6 +41,11 @@ func (s *sim) setUp() {
 	}
 	for n := range simModels {
 		s.putConfig(n, "first")
+	}
+	if s.chance("strangers", 15) {
+		for n := range simNodes {
+			s.addStranger(fmt.Sprintf("node-%d", n), uint64(n)+s.draw("stranger", 4))
+		}
 	}
 }
 
@@ -113,7 +117,8 @@ func (s *sim) addLauncher(node, config string) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "ns", UID: types.UID(name), CreationTimestamp: metav1.Now(),
-			Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: config, podmeta.LabelModelNodeGroup: "all"},
+			Labels:          map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: config, podmeta.LabelModelNodeGroup: "all"},
+			OwnerReferences: []metav1.OwnerReference{simOwner(config)},
 		},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "vllm"}}},
 	}
@@ -372,7 +377,7 @@ func (s *sim) podGone(pod *corev1.Pod) {
 	if l := s.launchers[string(pod.UID)]; l != nil {
 		l.die()
 	}
-	if dualpods.IsLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == "each" {
+	if simIsLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == "each" {
 		s.after(s.between("daemonset", 50*time.Millisecond, time.Second), func() { s.addLauncher(pod.Spec.NodeName, "each") })
 	}
 	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)

@@ -9,7 +9,6 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
-	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -47,7 +46,7 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 	if apiequality.Semantic.DeepEqual(old, same) && !s.api.unheard[old.ResourceVersion] {
 		s.violated("a write to %s changes nothing", pod.Name)
 	}
-	if !dualpods.IsLauncher(old) {
+	if !simIsLauncher(old) {
 		s.told(inc, pod, readStatus(old), readStatus(pod))
 		s.labelled(pod)
 		s.notesService(old, pod)
@@ -265,7 +264,7 @@ func (s *sim) told(inc *incarnation, pod *corev1.Pod, old, now podmeta.Status) {
 	}
 	for _, name := range sortedKeys(s.api.pods) {
 		known := inc.cache.pods[name] != nil && !running(inc.cache.pods[name]) && time.Since(inc.cache.heard[name]) > justNow
-		if dualpods.IsLauncher(s.api.pods[name]) && !running(s.api.pods[name]) && known && strings.Contains(now.Message, name+" ") {
+		if simIsLauncher(s.api.pods[name]) && !running(s.api.pods[name]) && known && strings.Contains(now.Message, name+" ") {
 			s.violated("%s is told that launcher %s does not answer, and that does not run", pod.Name, name)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -380,7 +379,7 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 	}
 	settled := func(name string) bool { return before.known[name] && before.versions[name] == s.api.others[name] }
 	for name, known := range before.known {
-		if pod := s.api.pods[name]; pod == nil || !known && dualpods.IsLauncher(pod) {
+		if pod := s.api.pods[name]; pod == nil || !known && simIsLauncher(pod) {
 			return // launchers that come and go
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
@@ -213,6 +214,10 @@ type simView struct {
 func (inc *incarnation) Watch(key string, target nodeview.Target) {
 	inc.s.mu.Lock()
 	defer inc.s.mu.Unlock()
+	if strings.HasPrefix(key, strangerPrefix) {
+		inc.s.violated("the Pod %s is called, which no LauncherConfig owns", key)
+		return
+	}
 	if v := inc.views[key]; v != nil && v.target == target || inc.dead {
 		return
 	}

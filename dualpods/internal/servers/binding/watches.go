@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
@@ -51,7 +52,8 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, oth
 			return request(o.GetName())
 		}), builder.WithPredicates(nodeChanged())).
 		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfConfig(api)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfNamespace(api)), builder.WithPredicates(configChanged())).
+		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfLauncherConfig(api)), builder.WithPredicates(configChanged())).
+		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(nodesOfDaemonSet(api)), builder.WithPredicates(createdOrDeleted())).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(nodesOfSecret(api))).
 		WatchesRawSource(others).
 		WithOptions(options).
@@ -76,10 +78,10 @@ func nodeChanged() predicate.Predicate {
 // nodeOfPod returns the node of a requester or launcher.
 func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
 	pod, ok := o.(*corev1.Pod)
-	if !ok || !podmeta.IsRequester(pod) && !dualpods.IsLauncher(pod) || podmeta.AwaitsPlacement(pod) && !podmeta.Held(pod) {
+	if !ok || !podmeta.IsRequester(pod) && !dualpods.MayBeLauncher(pod) || podmeta.AwaitsPlacement(pod) && !podmeta.Held(pod) {
 		return nil
 	}
-	if dualpods.IsLauncher(pod) {
+	if dualpods.MayBeLauncher(pod) {
 		return request(launcherpool.NodeOf(pod))
 	}
 	return request(pod.Spec.NodeName)
@@ -128,11 +130,32 @@ func nodesOfNamespace(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, _ client.Object) bool { return podmeta.IsRequester(pod) })
 }
 
+// nodesOfLauncherConfig returns the nodes of the requesters in the namespace of a
+// LauncherConfig, and of the Pods that are launchers only if it exists.
+func nodesOfLauncherConfig(api client.Client) handler.MapFunc {
+	return nodesOf(api, func(pod *corev1.Pod, config client.Object) bool {
+		return podmeta.IsRequester(pod) || dualpods.MayBeLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == config.GetName()
+	})
+}
+
+// nodesOfDaemonSet returns the nodes of the Pods that are launchers only if the DaemonSet
+// exists.
+func nodesOfDaemonSet(api client.Client) handler.MapFunc {
+	return nodesOf(api, func(pod *corev1.Pod, set client.Object) bool {
+		return dualpods.MayBeLauncher(pod) && dualpods.LauncherSet(pod.Labels[podmeta.LabelLauncherConfig]) == set.GetName()
+	})
+}
+
+// createdOrDeleted accepts everything but updates.
+func createdOrDeleted() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
+}
+
 // nodesOfSecret returns the nodes of the launchers that may have a token, and of the
 // requesters that may wait for one.
 func nodesOfSecret(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, secret client.Object) bool {
-		return podmeta.IsRequester(pod) || dualpods.IsLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == secret.GetLabels()[podmeta.LabelLauncherConfig]
+		return podmeta.IsRequester(pod) || dualpods.MayBeLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == secret.GetLabels()[podmeta.LabelLauncherConfig]
 	})
 }
 

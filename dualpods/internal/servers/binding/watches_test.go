@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -84,6 +85,9 @@ func TestWhatChangesHasTheNodesLookedAtThatItConcerns(t *testing.T) {
 	assert.Equal(t, []string{"", "n3"}, names(nodesOfConfig(cache)(t.Context(), config)), "each once, and those without a node, for their input may be wrong")
 	launchers := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Name: "vllm"}}
 	assert.Equal(t, []string{"n3", "n4"}, names(nodesOfNamespace(cache)(t.Context(), launchers)))
+	assert.Equal(t, []string{"n1", "n3", "n4"}, names(nodesOfLauncherConfig(cache)(t.Context(), launchers)), "its launchers are such by it alone")
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Name: "vllm-launcher"}}
+	assert.Equal(t, []string{"n1"}, names(nodesOfDaemonSet(cache)(t.Context(), set)))
 	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Labels: launcherpool.Labels("vllm")}}
 	assert.Equal(t, []string{"n1", "n3", "n4"}, names(nodesOfSecret(cache)(t.Context(), token)), "launchers that have it, and requesters that may wait for one")
 

@@ -44,6 +44,7 @@ type requester struct {
 // launcherPod is a launcher and its records.
 type launcherPod struct {
 	pod      *corev1.Pod
+	orphan   bool // bound, and its LauncherConfig or its DaemonSet is gone
 	bindings []podmeta.Binding
 	damaged  []podmeta.Problem // of records that cannot be read
 	view     nodeview.View
@@ -87,11 +88,15 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 	if err := c.opts.API.List(ctx, &pods, client.MatchingFields{dualpods.IndexNode: n.name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("cannot list the Pods of node %q: %w", n.name, err)
 	}
+	launchers := dualpods.NewLaunchers(c.opts.API)
 	for i := range pods.Items {
 		pod := n.newer(&pods.Items[i])
+		config, is, err := launchers.Of(ctx, pod)
 		switch {
-		case dualpods.IsLauncher(pod):
-			l := &launcherPod{view: c.opts.Views.View(string(pod.UID))}
+		case err != nil:
+			return nil, err
+		case is:
+			l := &launcherPod{view: c.opts.Views.View(string(pod.UID)), orphan: config == nil}
 			l.began = l.view.Revision
 			l.read(pod)
 			w.launchers = append(w.launchers, l)

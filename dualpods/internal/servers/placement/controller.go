@@ -36,7 +36,7 @@ func Indexed(pod *corev1.Pod) []string {
 	switch {
 	case podmeta.AwaitsPlacement(pod) && !over: // also a Pod that is no requester: only this controller removes the gate
 		return []string{gated}
-	case dualpods.IsLauncher(pod):
+	case dualpods.MayBeLauncher(pod):
 		if pod.Spec.NodeName == "" {
 			return nil
 		}

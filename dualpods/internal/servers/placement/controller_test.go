@@ -57,12 +57,17 @@ func gatedPod(name string) *corev1.Pod {
 
 func node(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 
+// launcherConfig returns the LauncherConfig of all launchers.
+func launcherConfig() *v1alpha1.LauncherConfig {
+	return &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool"}}
+}
+
 // launcherPod returns a ready launcher; its UID is its name.
 func launcherPod(name, node string, age time.Duration) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now.Add(-age)), Labels: map[string]string{
 			podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "pool",
-		}},
+		}, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(launcherConfig(), v1alpha1.GroupVersion.WithKind("LauncherConfig"))}},
 		Spec:   corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: image}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 	}
@@ -96,7 +101,7 @@ func newCluster(t *testing.T, faults interceptor.Funcs, views views, objects ...
 	scheme := runtime.NewScheme()
 	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	c := &cluster{t: t, events: events.NewFakeRecorder(100)}
-	c.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(faults).
+	c.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, launcherConfig())...).WithInterceptorFuncs(faults).
 		WithIndex(&corev1.Pod{}, Index, func(o client.Object) []string { return Indexed(o.(*corev1.Pod)) }).Build()
 	c.Controller = New(Options{API: c.api, Views: views, Recorder: c.events, Caches: true, Now: func() time.Time { return now }})
 	return c
@@ -280,6 +285,24 @@ func TestOldestLauncherOfANodeCounts(t *testing.T) {
 	c.pass()
 	told, _ := podmeta.ReadPlacement(c.pod("r"))
 	assert.Equal(t, "no node has its model on disk, or asleep on free GPUs", told.Why)
+}
+
+func TestPodsThatLookLikeLaunchersCountForNothing(t *testing.T) {
+	stranger := launcherPod("stranger", "n1", 2*time.Hour)
+	stranger.OwnerReferences[0].UID = "made up"
+	stranger.Annotations = map[string]string{podmeta.AnnotationBindingPrefix + "x": `{"requesterUID":"r","namespace":"ns","name":"r","gpus":["GPU-0"],"servingPort":8000,"specHash":"h","attempt":1,"since":"2026-11-22T12:00:00Z"}`}
+	lies := has("hf://org/other")
+	lies.Instances["a"] = launcherapi.Instance{InstanceID: "a", State: "awake", GPUUUIDs: []string{"GPU-0"}}
+	c := newCluster(t, interceptor.Funcs{}, views{"stranger": lies, "l1": has("hf://org/llama")},
+		gatedPod("r"), serverConfig(), node("n1"), stranger, launcherPod("l1", "n1", time.Hour))
+	w, _, err := c.observe(t.Context())
+	require.NoError(t, err)
+	require.Len(t, w.Launchers, 1)
+	assert.Equal(t, "l1", w.Launchers[0].Name)
+	assert.Empty(t, w.Taken["n1"], "neither its records nor its instances take a GPU")
+	c.pass()
+	told, _ := podmeta.ReadPlacement(c.pod("r"))
+	assert.Equal(t, "its model is on the disk of node n1", told.Why)
 }
 
 func TestPlacementAnnotationIsBounded(t *testing.T) {

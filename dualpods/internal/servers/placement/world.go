@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/launcher"
@@ -46,8 +47,16 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 		return nil, nil, err
 	}
 	bound := map[types.UID]bool{}
+	launchers := dualpods.NewLaunchers(c.opts.API)
 	for i := range lists[provider].Items {
-		c.launcher(w, &lists[provider].Items[i], bound)
+		pod := &lists[provider].Items[i]
+		is, err := launchers.Is(ctx, pod)
+		if err != nil {
+			return nil, nil, err
+		}
+		if is {
+			c.launcher(w, pod, bound)
+		}
 	}
 	slices.SortFunc(w.Launchers, func(a, b Launcher) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
@@ -107,17 +108,16 @@ func (c *Controller) look(ctx context.Context, config *v1alpha1.InferenceServerC
 		return nil, fmt.Errorf("cannot list the Pods that ask for InferenceServerConfig %s: %w", client.ObjectKeyFromObject(config), err)
 	}
 	f.requesters = pods.Items
-	var launchers corev1.PodList
-	of := client.MatchingFields{launcherpool.IndexConfig: config.Spec.LauncherConfigName}
-	if err := c.opts.API.List(ctx, &launchers, client.InNamespace(config.Namespace), of, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("cannot list the launchers of LauncherConfig %s: %w", config.Spec.LauncherConfigName, err)
+	launchers, err := c.launchers(ctx, config)
+	if err != nil {
+		return nil, err
 	}
-	f.launchers = len(launchers.Items)
+	f.launchers = len(launchers)
 	if len(f.problems) == 0 {
-		f.asleep = c.asleep(form, launchers.Items)
+		f.asleep = c.asleep(form, launchers)
 	}
 	var launcherConfig v1alpha1.LauncherConfig
-	err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.Spec.LauncherConfigName}, &launcherConfig)
+	err = c.opts.API.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.Spec.LauncherConfigName}, &launcherConfig)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("cannot read LauncherConfig %s: %w", config.Spec.LauncherConfigName, err)
 	}
@@ -125,12 +125,31 @@ func (c *Controller) look(ctx context.Context, config *v1alpha1.InferenceServerC
 	return f, nil
 }
 
+// launchers returns the launchers of the LauncherConfig that a configuration names.
+func (c *Controller) launchers(ctx context.Context, config *v1alpha1.InferenceServerConfig) (found []*corev1.Pod, err error) {
+	var pods corev1.PodList
+	of := client.MatchingFields{launcherpool.IndexConfig: config.Spec.LauncherConfigName}
+	if err := c.opts.API.List(ctx, &pods, client.InNamespace(config.Namespace), of, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("cannot list the launchers of LauncherConfig %s: %w", config.Spec.LauncherConfigName, err)
+	}
+	launchers := dualpods.NewLaunchers(c.opts.API)
+	for i := range pods.Items {
+		is, err := launchers.Is(ctx, &pods.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			found = append(found, &pods.Items[i])
+		}
+	}
+	return found, nil
+}
+
 // asleep counts the instances of a form that sleep, by node.
-func (c *Controller) asleep(form nominal.Form, launchers []corev1.Pod) map[string]int {
+func (c *Controller) asleep(form nominal.Form, launchers []*corev1.Pod) map[string]int {
 	nodes := map[string]int{}
 	ids := map[string]func(gpus []string) string{} // by image of the launcher, which is part of an instance's identity
-	for i := range launchers {
-		pod := &launchers[i]
+	for _, pod := range launchers {
 		on, problems := form.On(&pod.Spec)
 		if len(problems) > 0 {
 			continue

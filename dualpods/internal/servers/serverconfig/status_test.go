@@ -121,8 +121,8 @@ func TestTheInstancesOfAConfigurationAreToldFromOthers(t *testing.T) {
 	}}
 	form, problems := nominal.CheckConfig(config)
 	require.Empty(t, problems)
-	launcherOn := func(node string) corev1.Pod {
-		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(node)}}
+	launcherOn := func(node string) *corev1.Pod {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(node)}}
 		pod.Spec.NodeName = node
 		pod.Spec.Containers = []corev1.Container{{Name: podmeta.ServingContainer, Image: "vllm:1"}}
 		return pod
@@ -138,6 +138,6 @@ func TestTheInstancesOfAConfigurationAreToldFromOthers(t *testing.T) {
 		nominal.InstanceID(other, []string{"GPU-0"}): {State: "sleeping", GPUUUIDs: []string{"GPU-0"}},
 		"by-hand": {State: "sleeping", GPUUUIDs: []string{"GPU-0"}},
 	}}}
-	got := New(Options{Views: views}).asleep(form, []corev1.Pod{pod, launcherOn("node-2")})
+	got := New(Options{Views: views}).asleep(form, []*corev1.Pod{pod, launcherOn("node-2")})
 	assert.Equal(t, map[string]int{"node-1": 1}, got)
 }

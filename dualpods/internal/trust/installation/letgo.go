@@ -13,12 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -58,8 +60,10 @@ func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	if err := stopController(ctx, api, opts); err != nil {
 		return err
 	}
+	var launchers []client.ObjectKey
 	if opts.Engines == Stop {
-		if err := deleteLaunchers(ctx, api, opts); err != nil {
+		var err error
+		if launchers, err = deleteLaunchers(ctx, api, opts); err != nil {
 			return err
 		}
 	}
@@ -73,14 +77,14 @@ func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 		return nil
 	}
 	return poll(ctx, "the launchers are gone", func(ctx context.Context) (bool, error) {
-		var left corev1.PodList
-		err := api.List(ctx, &left, client.InNamespace(opts.Namespace), launchers)
-		return len(left.Items) == 0, err
+		for _, key := range launchers {
+			if err := api.Get(ctx, key, &corev1.Pod{}); !apierrors.IsNotFound(err) {
+				return false, err
+			}
+		}
+		return true, nil
 	})
 }
-
-// launchers are the Pods and DaemonSets that the controller made.
-var launchers = client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelManagedBy: podmeta.ManagedBy}
 
 // stopController returns once no Pod of the controller is left: it would put
 // finalizers on again.
@@ -104,24 +108,51 @@ func stopController(ctx context.Context, api client.Client, opts LetGoOptions) e
 	})
 }
 
-// deleteLaunchers has Kubernetes end the launchers. They go once their finalizers do.
-func deleteLaunchers(ctx context.Context, api client.Client, opts LetGoOptions) error {
-	var sets appsv1.DaemonSetList
-	if err := api.List(ctx, &sets, client.InNamespace(opts.Namespace), client.MatchingLabels{podmeta.LabelManagedBy: podmeta.ManagedBy}); err != nil {
-		return fmt.Errorf("cannot list the launchers' DaemonSets: %w", err)
+// deleteLaunchers has Kubernetes end the launchers, and names them. They go once their
+// finalizers do. Pods that only look like launchers stay.
+func deleteLaunchers(ctx context.Context, api client.Client, opts LetGoOptions) (launchers []client.ObjectKey, err error) {
+	marks := client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelManagedBy: podmeta.ManagedBy}
+	var pods corev1.PodList
+	var configs v1alpha1.LauncherConfigList
+	if err := errors.Join(api.List(ctx, &pods, client.InNamespace(opts.Namespace), marks), api.List(ctx, &configs, client.InNamespace(opts.Namespace))); err != nil {
+		return nil, fmt.Errorf("cannot list the launchers: %w", err)
 	}
-	for i := range sets.Items {
-		if err := client.IgnoreNotFound(api.Delete(ctx, &sets.Items[i], client.PropagationPolicy("Background"))); err != nil {
-			return fmt.Errorf("cannot delete DaemonSet %s: %w", client.ObjectKeyFromObject(&sets.Items[i]), err)
+	known := dualpods.NewLaunchers(api)
+	for i := range pods.Items {
+		is, err := known.Is(ctx, &pods.Items[i]) // while what owns them is there
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			launchers = append(launchers, client.ObjectKeyFromObject(&pods.Items[i]))
 		}
 	}
-	var pods corev1.PodList
-	if err := api.List(ctx, &pods, client.InNamespace(opts.Namespace), launchers); err != nil {
-		return fmt.Errorf("cannot list the launchers: %w", err)
+	if err := deleteDaemonSets(ctx, api, configs.Items); err != nil {
+		return nil, err
 	}
-	for i := range pods.Items {
-		if err := client.IgnoreNotFound(api.Delete(ctx, &pods.Items[i])); err != nil {
-			return fmt.Errorf("cannot delete launcher %s: %w", client.ObjectKeyFromObject(&pods.Items[i]), err)
+	for _, key := range launchers {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		if err := client.IgnoreNotFound(api.Delete(ctx, pod)); err != nil {
+			return nil, fmt.Errorf("cannot delete launcher %s: %w", key, err)
+		}
+	}
+	return launchers, nil
+}
+
+// deleteDaemonSets deletes the DaemonSets that LauncherConfigs own.
+func deleteDaemonSets(ctx context.Context, api client.Client, configs []v1alpha1.LauncherConfig) error {
+	for i := range configs {
+		config := &configs[i]
+		var set appsv1.DaemonSet
+		err := api.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: dualpods.LauncherSet(config.Name)}, &set)
+		if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(&set, config) {
+			continue
+		}
+		if err == nil {
+			err = client.IgnoreNotFound(api.Delete(ctx, &set, client.PropagationPolicy("Background"), client.Preconditions{UID: &set.UID}))
+		}
+		if err != nil {
+			return fmt.Errorf("cannot delete DaemonSet %s/%s: %w", config.Namespace, dualpods.LauncherSet(config.Name), err)
 		}
 	}
 	return nil

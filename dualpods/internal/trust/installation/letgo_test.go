@@ -8,12 +8,14 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -82,4 +84,36 @@ func TestNodesAndModelCachesAreLetGoOfWhateverElseCannotBe(t *testing.T) {
 			assert.Empty(t, claimed.Finalizers)
 		})
 	}
+}
+
+func TestOnlyLaunchersEndWithTheController(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	marks := map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "vllm", podmeta.LabelManagedBy: podmeta.ManagedBy}
+	controller := func(kind, name string, uid types.UID) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: "any/v1", Kind: kind, Name: name, UID: uid, Controller: new(true)}}
+	}
+	pod := func(name string, by []metav1.OwnerReference) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: marks, OwnerReferences: by}}
+	}
+	set := func(name string, uid types.UID, by []metav1.OwnerReference) *appsv1.DaemonSet {
+		return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, Labels: marks, OwnerReferences: by}}
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		&v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm", UID: "config"}},
+		set("vllm-launcher", "set", controller("LauncherConfig", "vllm", "config")), set("theirs-launcher", "theirs", nil),
+		pod("of-the-set", controller("DaemonSet", "vllm-launcher", "set")), pod("of-the-config", controller("LauncherConfig", "vllm", "config")),
+		pod("of-theirs", controller("DaemonSet", "theirs-launcher", "theirs")), pod("labels-alone", nil),
+	).Build()
+	require.NoError(t, LetGo(t.Context(), api, LetGoOptions{Engines: Stop, Log: logr.Discard()}), "strangers do not hold it up")
+	var pods corev1.PodList
+	var sets appsv1.DaemonSetList
+	require.NoError(t, errors.Join(api.List(t.Context(), &pods), api.List(t.Context(), &sets)))
+	var left []string
+	for i := range pods.Items {
+		left = append(left, pods.Items[i].Name)
+	}
+	assert.ElementsMatch(t, []string{"of-theirs", "labels-alone"}, left)
+	require.Len(t, sets.Items, 1)
+	assert.Equal(t, "theirs-launcher", sets.Items[0].Name)
 }

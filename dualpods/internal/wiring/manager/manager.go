@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -107,7 +108,10 @@ func Run(ctx context.Context, opts Options) (err error) {
 			return modelclaim.CachesOfLauncher(life, mgr.GetClient(), config)
 		}, claims: &claims,
 	}
-	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: heard.modelsChanged, Changed: heard.changed})
+	views := nodeview.New(nodeview.Options{
+		TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: heard.modelsChanged, Changed: heard.changed,
+		Logger: slog.New(logr.ToSlogHandler(opts.Log.WithName("nodeview"))),
+	})
 	pool = launcherpool.New(launcherpool.Options{
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
 		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)}, Authority: keeper, Again: counts.addLater,

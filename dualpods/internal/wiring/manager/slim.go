@@ -63,7 +63,7 @@ func readiness(node *corev1.Node) []corev1.NodeCondition {
 // fetch a model as they are: a server patch may speak of any field of its requester. Of
 // others that mount a claim it is known which, where, and whether they have ended.
 func slimPod(pod *corev1.Pod) {
-	if dualpods.IsLauncher(pod) || podmeta.IsRequester(pod) || podmeta.AwaitsPlacement(pod) || pod.Labels[podmeta.LabelModelCacheUID] != "" {
+	if dualpods.MayBeLauncher(pod) || podmeta.IsRequester(pod) || podmeta.AwaitsPlacement(pod) || pod.Labels[podmeta.LabelModelCacheUID] != "" {
 		return
 	}
 	pod.ObjectMeta = metav1.ObjectMeta{

@@ -1,0 +1,113 @@
+package dualpods_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+func owner(kind, name string, uid types.UID) *metav1.OwnerReference {
+	return &metav1.OwnerReference{APIVersion: "any/v1", Kind: kind, Name: name, UID: uid, Controller: new(true)}
+}
+
+// made returns a Pod with the labels of a launcher of LauncherConfig vllm.
+func made(by *metav1.OwnerReference, changes ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l", Labels: map[string]string{
+		podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "vllm", podmeta.LabelManagedBy: podmeta.ManagedBy,
+	}}}
+	if by != nil {
+		pod.OwnerReferences = []metav1.OwnerReference{*by}
+	}
+	for _, change := range changes {
+		change(pod)
+	}
+	return pod
+}
+
+// poolAPI has a LauncherConfig and its DaemonSet, and a DaemonSet that somebody else made
+// for a LauncherConfig that has none.
+func poolAPI(t *testing.T) *fake.ClientBuilder {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	config := func(name string, uid types.UID) *v1alpha1.LauncherConfig {
+		return &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid}}
+	}
+	set := func(name string, uid, by types.UID) *appsv1.DaemonSet {
+		return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, OwnerReferences: []metav1.OwnerReference{*owner("LauncherConfig", "any", by)}}}
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(config("vllm", "config"), set("vllm-launcher", "set", "config"), config("bare", "bare"), set("bare-launcher", "theirs", "nobody"))
+}
+
+func TestLauncherIsAPodThatItsLauncherConfigOwns(t *testing.T) {
+	labelled := func(key, value string) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) { pod.Labels[key] = value }
+	}
+	finalizer := func(name string) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) { pod.Finalizers = []string{name} }
+	}
+	for name, c := range map[string]struct {
+		pod    *corev1.Pod
+		is     bool
+		config string
+	}{
+		"the LauncherConfig owns it":                  {made(owner("LauncherConfig", "vllm", "config")), true, "vllm"},
+		"its DaemonSet owns it":                       {made(owner("DaemonSet", "vllm-launcher", "set")), true, "vllm"},
+		"it has the labels alone":                     {made(nil), false, ""},
+		"its owner has another UID":                   {made(owner("LauncherConfig", "vllm", "made up")), false, ""},
+		"its owner does not control it":               {made(&metav1.OwnerReference{Kind: "LauncherConfig", Name: "vllm", UID: "config"}), false, ""},
+		"its DaemonSet is somebody else's":            {made(owner("DaemonSet", "bare-launcher", "theirs"), labelled(podmeta.LabelLauncherConfig, "bare")), false, ""},
+		"it has the label of another LauncherConfig":  {made(owner("LauncherConfig", "vllm", "config"), labelled(podmeta.LabelLauncherConfig, "bare")), false, ""},
+		"it is of another namespace":                  {made(owner("LauncherConfig", "vllm", "config"), func(pod *corev1.Pod) { pod.Namespace = "other" }), false, ""},
+		"there is no such LauncherConfig":             {made(owner("LauncherConfig", "none", "none"), labelled(podmeta.LabelLauncherConfig, "none")), false, ""},
+		"it is bound, and its LauncherConfig is gone": {made(owner("LauncherConfig", "none", "none"), labelled(podmeta.LabelLauncherConfig, "none"), finalizer(podmeta.FinalizerProvider)), true, ""},
+		"it has no labels":                            {made(owner("LauncherConfig", "vllm", "config"), func(pod *corev1.Pod) { pod.Labels = nil }, finalizer(podmeta.FinalizerProvider)), false, ""},
+		"it is a requester with these labels":         {made(owner("LauncherConfig", "vllm", "config"), finalizer(podmeta.FinalizerRequester)), false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			launchers := dualpods.NewLaunchers(poolAPI(t).Build())
+			for range 2 { // the second answer is known already
+				config, is, err := launchers.Of(t.Context(), c.pod)
+				require.NoError(t, err)
+				assert.Equal(t, c.is, is)
+				if c.config == "" {
+					assert.Nil(t, config)
+				} else if assert.NotNil(t, config) {
+					assert.Equal(t, c.config, config.Name)
+				}
+			}
+		})
+	}
+}
+
+func TestLauncherIsUnknownWhileItsOwnerCannotBeRead(t *testing.T) {
+	for _, unreadable := range []string{"*v1alpha1.LauncherConfig", "*v1.DaemonSet"} {
+		api := poolAPI(t).WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+				if fmt.Sprintf("%T", into) == unreadable {
+					return errors.New("no cache")
+				}
+				return api.Get(ctx, key, into, opts...)
+			},
+		}).Build()
+		_, err := dualpods.NewLaunchers(api).Is(t.Context(), made(owner("DaemonSet", "vllm-launcher", "set")))
+		assert.ErrorContains(t, err, "no cache", unreadable)
+	}
+}
