@@ -56,6 +56,7 @@ type Requester struct {
 	Instance        string // id of the instance that it would have: of its form and its GPUs
 	Exists          bool   // false: deleted by force; the record alone tells of it
 	Deleting        bool
+	GraceEnds       time.Time // when the kubelet kills what is left of it; zero: it is not being deleted
 	Finished        bool      // its containers have ended for good
 	Running         bool      // the requester program runs
 	Tolerates       bool      // that its node is made unschedulable, as the Pods of a DaemonSet do
