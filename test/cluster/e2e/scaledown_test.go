@@ -43,6 +43,7 @@ const churns = 6
 // churn scales requesters, and plain Pods of the same engine, down and up side by side, and
 // then replaces all of them. Clients ask both meanwhile.
 func churn(t *testing.T, hook int64) {
+	t.Helper()
 	s := newSite(t)
 	s.addLauncher(2)
 	both := []string{"requested", "plain"}
