@@ -77,8 +77,15 @@
 // A restarted container is unbound and not ready, and its log begins at 0. Its instance, a
 // random name, has changed; by that a controller notices that it has to PUT again.
 //
-// On SIGTERM a requester is unready at once. A bound requester continues to forward
-// connections until DELETE comes or its termination grace is over. An unbound requester
-// ends. So a controller that needs the GPUs to stay allocated binds the requester before
-// it works on them.
+// # The end
+//
+// On SIGTERM a requester is unready at once. An unbound requester ends. A bound requester
+// continues to accept and forward connections until DELETE comes, or its termination
+// grace is over. So a controller that needs the GPUs to stay allocated binds the requester
+// before it works on them. If DELETE has come by the end of the grace, the requester ends
+// when the drain does.
+//
+// For some seconds after SIGTERM, proxies may still send clients to the requester. [Proxy]
+// says how many of these seconds are left (shutdown_delay_ms). A controller sends DELETE
+// after them.
 package requesterapi

@@ -102,6 +102,10 @@ type Proxy struct {
 	Ready    bool   `json:"ready"`
 	// Terminating says that the requester was told to end.
 	Terminating bool `json:"terminating,omitempty"`
+	// ShutdownDelayMS is for how many milliseconds more a terminating requester is to
+	// serve as before, because clients may not have heard yet that it ends. It is 0 once
+	// that time is over, and if the requester was not ready when it was told to end.
+	ShutdownDelayMS int64 `json:"shutdown_delay_ms,omitempty"`
 	// Connections are those open now.
 	Connections int `json:"connections"`
 	// Log is the log that set-log brought last.

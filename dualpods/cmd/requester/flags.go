@@ -27,6 +27,11 @@ type settings struct {
 // says otherwise (terminationGracePeriodSeconds).
 const defaultGrace = 25 * time.Second
 
+// defaultDelay is longer than a Service takes to lead nowhere else than to Pods that are
+// not being deleted: EndpointSlices are written after a tenth of a second to one second,
+// and kube-proxy follows them within a second, unless it has thousands of Services.
+const defaultDelay = 5 * time.Second
+
 // alias are environment variables of the llm-d community's requester.
 var alias = map[string]string{"probes-port": "PROBES_PORT", "spi-port": "SPI_PORT"}
 
@@ -55,6 +60,7 @@ func parse(args []string, env func(string) (string, bool)) (settings, error) {
 	flags.StringVar(&o.ClientCAFile, "client-ca", "", "`file` of the certificate authorities that may sign the certificates of SPI clients; empty: "+clientCA+" if it exists, else any client may use the SPI")
 	flags.StringVar(&o.AcceleratorsFrom, "accelerators-from", "auto", "`source` of the UUIDs of the Pod's GPUs: env (NVIDIA_VISIBLE_DEVICES), nvml, or auto, which is env if it has UUIDs, else nvml")
 	flags.DurationVar(&o.TerminationGrace, "termination-grace", defaultGrace, "how long to stay bound after SIGTERM; `duration` shorter than the Pod's terminationGracePeriodSeconds")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", defaultDelay, "how long to go on serving after SIGTERM, because proxies may still lead clients here; `duration`, of which at most half of --termination-grace counts. 0s frees the GPU at once, and loses the requests of these clients")
 	flags.BoolVar(&s.version, "version", false, "print the version and exit")
 	s.help = intro + flags.FlagUsages()
 	if err := flags.Parse(args); err != nil {
@@ -131,6 +137,8 @@ func (s *settings) check() error {
 		return fmt.Errorf("--accelerators-from is %q: give auto, nvml or env", o.AcceleratorsFrom)
 	case o.TerminationGrace < 0:
 		return fmt.Errorf("--termination-grace is %s: give 0s or more, such as 25s", o.TerminationGrace)
+	case o.ShutdownDelay < 0:
+		return fmt.Errorf("--shutdown-delay is %s: give 0s or more, such as 5s", o.ShutdownDelay)
 	}
 	return nil
 }

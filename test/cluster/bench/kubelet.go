@@ -169,6 +169,7 @@ func requesterPod(way, name string) *corev1.Pod {
 		return pod
 	}
 	pod.Annotations = map[string]string{podmeta.AnnotationLauncherConfig: "simulated", podmeta.AnnotationServerPatch: serverPatch}
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "HOTSEAT_REQUESTER_SHUTDOWN_DELAY", Value: "0s"}} // no client is lost here
 	if way == "gate" {
 		pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}
 	} else {

@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -290,4 +292,54 @@ func TestALauncherThatIsNotRootServes(t *testing.T) {
 	s.scale("plain", 0)
 	s.gone("plain")
 	s.configTold("it sleeps", func(status v1alpha1.LauncherConfigStatus) bool { return status.Asleep == 1 })
+}
+
+func TestABoundLauncherStaysOnANodeThatIsNotSelectedAnyMoreUntilItIsUnbound(t *testing.T) {
+	lane := laneOf(t)
+	nodes := []string{cluster.NodeName(1), cluster.NodeName(2)}
+	for name, deselect := range map[string]func(s *site, key string){
+		"the nodes lose the label": func(s *site, key string) {
+			for _, node := range nodes {
+				s.kubectl("label", "node", node, key+"-")
+			}
+		},
+		"the LauncherConfig selects other nodes": func(s *site, _ string) {
+			s.eventually("the selector is changed", func() bool { // the controller writes the status meanwhile
+				config := s.config()
+				changed := config.DeepCopy()
+				changed.Spec.Population.NodeSelector = map[string]string{"example.com/none": "yes"}
+				return s.api.Patch(s.t.Context(), changed, client.MergeFrom(config)) == nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := fmt.Sprintf("example.com/launchers-%d", time.Now().UnixNano())
+			for _, node := range nodes {
+				_, err := lane.cluster.Kubectl(t.Context(), nil, "label", "node", node, key+"=yes")
+				require.NoError(t, err)
+				t.Cleanup(func() {
+					_, err := lane.cluster.Kubectl(context.Background(), nil, "label", "node", node, key+"-")
+					assert.NoError(t, err)
+				})
+			}
+			s := newPool(t, func(c *v1alpha1.LauncherConfig) { c.Spec.Population.NodeSelector = map[string]string{key: "yes"} })
+			s.allReady()
+			s.deploy(server{app: "kept", node: 1}, 1)
+			was := s.served("kept", 1)[0]
+			s.answers("kept")
+			launcher := s.poolPods()[nodes[0]]
+
+			ask := s.askAll("kept")
+			deselect(s, key)
+			s.eventually("the launcher that nobody is bound to goes", func() bool { _, there := s.poolPods()[nodes[1]]; return !there })
+			s.stays("the bound one stays", func() bool { return s.poolPods()[nodes[0]].UID == launcher.UID })
+			s.eventually("clients were answered meanwhile", func() bool { return ask.answered.Load() > 100 })
+			assert.Empty(t, ask.stop())
+			assert.Equal(t, was.UID, s.served("kept", 1)[0].UID)
+
+			s.scale("kept", 0)
+			s.gone("kept")
+			s.eventually("it goes once it is unbound", func() bool { return len(s.poolPods()) == 0 })
+		})
+	}
 }

@@ -40,6 +40,8 @@ type server struct {
 	config string            // name of an InferenceServerConfig that says what to run; empty: a server patch says it
 	patch  string            // the server patch, instead of the one made from the fields above
 	grace  int64             // seconds that the requester has to end
+	delay  string            // the requester's shutdown delay; empty: none, since most tests have no clients to lose
+	hook   int64             // seconds that its preStop hook sleeps; 0: it has none
 	of     string            // name of the LauncherConfig; empty: simulated
 	tag    string            // of the requester's image; empty: dev
 	placed bool              // carries the scheduling gate
@@ -96,10 +98,25 @@ func (v server) template(t *testing.T) corev1.PodTemplateSpec {
 		}},
 		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(int64(max(1, v.gpus)), resource.DecimalSI)}},
 	}}
-	if v.claims != "" { // what a Pod says of its environment counts more than what the device plugin says
-		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: v.claims}}
+	if v.delay != usualDelay {
+		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "HOTSEAT_REQUESTER_SHUTDOWN_DELAY", Value: cmp.Or(v.delay, "0s")}}
 	}
+	if v.claims != "" { // what a Pod says of its environment counts more than what the device plugin says
+		pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: "NVIDIA_VISIBLE_DEVICES", Value: v.claims})
+	}
+	pod.Spec.Containers[0].Lifecycle = preStop(v.hook)
 	return pod
+}
+
+// usualDelay is the shutdown delay of requesters that say none.
+const usualDelay = "usual"
+
+// preStop is a hook that sleeps for so many seconds.
+func preStop(seconds int64) *corev1.Lifecycle {
+	if seconds == 0 {
+		return nil
+	}
+	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: seconds}}}
 }
 
 // deploy makes a Deployment of n requesters, and a Service that leads to them.

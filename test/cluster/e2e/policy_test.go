@@ -133,13 +133,19 @@ func TestOnlyTheControllerAndAdministratorsLetGoOfAPodOrEndALauncherInUse(t *tes
 	} {
 		require.NoError(t, err, name)
 	}
-	for _, controller := range []string{"daemon-set-controller", "generic-garbage-collector", "pod-garbage-collector", "namespace-controller"} {
-		who := s.as("system:serviceaccount:kube-system:"+controller, "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
-		require.NoError(t, remove(who, "launcher-node-1"), "%s deletes", controller)
+	kubernetes := func(controller string) client.Client {
+		return s.as("system:serviceaccount:kube-system:"+controller, "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 	}
+	for _, controller := range []string{"generic-garbage-collector", "pod-garbage-collector", "namespace-controller"} {
+		require.NoError(t, remove(kubernetes(controller), "launcher-node-1"), "%s deletes", controller)
+	}
+	daemonSets := kubernetes("daemon-set-controller")
+	require.ErrorContains(t, remove(daemonSets, "launcher-node-1"), "may delete a launcher that has requesters", "it waits until they are gone")
+	require.NoError(t, remove(daemonSets, requester), "other Pods are its own matter")
 	s.scale("model-a", 0)
 	s.gone("model-a")
 	s.eventually("a launcher that nobody is bound to is anybody's", func() bool { return remove(editor, "launcher-node-1") == nil })
+	require.NoError(t, remove(daemonSets, "launcher-node-1"))
 }
 
 func TestOnlyTheControllerAndAdministratorsChangeADaemonSetOfLaunchers(t *testing.T) {

@@ -204,7 +204,7 @@ func TestConnectionsThatGoOnAreCutAndTheNextModelNeverHearsOfThem(t *testing.T) 
 	s := newSite(t)
 	s.onOneGPU()
 	s.deploy(server{app: "next", node: 1}, 0)
-	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
+	s.deploy(server{app: "talker", node: 1, args: slowly, grace: 12}, 1) // connections have nearly all of that
 	pod := s.served("talker", 1)[0]
 	_, in := s.stream(pod.Status.PodIP, "org/talker", 2000)
 	busy := s.call(pod.Status.PodIP, "busy")

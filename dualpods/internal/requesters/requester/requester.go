@@ -40,6 +40,9 @@ type Options struct {
 	AcceleratorsFrom string
 	// TerminationGrace is how long Run stays bound after its context ended.
 	TerminationGrace time.Duration
+	// ShutdownDelay is how long a ready requester is to serve as before after Run's
+	// context ended; at most half of TerminationGrace, so that a drain has the rest.
+	ShutdownDelay time.Duration
 	// Log is where the log of the inference server goes; nil is nowhere.
 	Log io.Writer
 	// Logger is told what happens; nil is silent.
@@ -68,6 +71,7 @@ type Requester struct {
 	toldReady   bool          // the last probe that may wait was answered so
 	readyHold   time.Duration // as the constant has it; a test takes longer
 	terminating bool
+	delayUntil  time.Time // the end of the shutdown delay; zero: there is none
 	drains      sync.WaitGroup
 }
 
@@ -83,6 +87,9 @@ func New(opts Options) (*Requester, error) {
 	}
 	if opts.TerminationGrace < 0 {
 		return nil, fmt.Errorf("the termination grace %s is negative: give 0s or more", opts.TerminationGrace)
+	}
+	if opts.ShutdownDelay < 0 {
+		return nil, fmt.Errorf("the shutdown delay %s is negative: give 0s or more", opts.ShutdownDelay)
 	}
 	found, err := openAccelerators(opts.AcceleratorsFrom, opts.Getenv)
 	if err != nil {
@@ -136,7 +143,8 @@ func (r *Requester) ProbesAddr() net.Addr { return r.probes.listener.Addr() }
 func (r *Requester) SPIAddr() net.Addr { return r.spi.listener.Addr() }
 
 // Run serves until ctx ends, and then, if the requester is bound, until it is
-// unbound or the termination grace is over. It is called once.
+// unbound or the termination grace is over. A drain that has begun by then goes on to
+// its own end. It is called once.
 func (r *Requester) Run(ctx context.Context) error {
 	failed := make(chan error, 2)
 	r.probes.start(failed)
@@ -149,20 +157,27 @@ func (r *Requester) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	bound := r.terminate()
-	r.opts.Logger.Info("terminating", "bound", bound != nil)
+	r.opts.Logger.Info("terminating", "bound", bound != nil, "shutdown_delay", r.delayLeft())
 	if bound == nil {
 		return nil
 	}
 	grace := time.NewTimer(r.opts.TerminationGrace)
 	defer grace.Stop()
-	select {
-	case err := <-failed:
-		return err
-	case <-bound.gone:
-	case <-grace.C:
-		r.opts.Logger.Warn("the termination grace has passed, and the controller has not unbound this requester", "binding", bound.config.Binding)
+	over := grace.C
+	for {
+		select {
+		case err := <-failed:
+			return err
+		case <-bound.gone:
+			return nil
+		case <-over:
+			if !bound.draining() {
+				r.opts.Logger.Warn("the termination grace has passed, and the controller has not unbound this requester", "binding", bound.config.Binding)
+				return nil
+			}
+			over = nil // the drain ends by itself
+		}
 	}
-	return nil
 }
 
 // tellAccelerators says at start what NVML need not be asked for.
@@ -178,16 +193,27 @@ func (r *Requester) tellAccelerators() {
 	}
 }
 
-// terminate makes the requester unready for good and says who is bound.
+// terminate makes the requester unready for good and says who is bound. Proxies may
+// lead clients to one that was ready for some time yet.
 func (r *Requester) terminate() *binding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.terminating {
+		if r.ready {
+			r.delayUntil = time.Now().Add(min(r.opts.ShutdownDelay, r.opts.TerminationGrace/2))
+		}
 		r.setReady(false)
 		r.terminating = true
 		close(r.turned)
 	}
 	return r.bound
+}
+
+// delayLeft is what is left of the shutdown delay.
+func (r *Requester) delayLeft() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(0, time.Until(r.delayUntil))
 }
 
 // Close cuts what is bound and gives all ports back. A second one is a no-op.

@@ -129,7 +129,7 @@ func (r *Requester) meant(id string) error {
 
 // status is what GET answers.
 func (r *Requester) status() requesterapi.Proxy {
-	log := r.log.known()
+	log, delay := r.log.known(), r.delayLeft()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := requesterapi.Proxy{Instance: r.instance, State: requesterapi.StateUnbound, Ready: r.ready, Terminating: r.terminating, Log: log}
@@ -140,6 +140,8 @@ func (r *Requester) status() requesterapi.Proxy {
 	p.State = requesterapi.StateBound
 	if r.bound.draining() {
 		p.State = requesterapi.StateDraining
+	} else if delay > 0 {
+		p.ShutdownDelayMS = delay.Milliseconds() + 1 // 0 is that it is over
 	}
 	p.Connections = r.bound.open()
 	return p

@@ -267,10 +267,7 @@ func swapRequest(record *podmeta.Binding, form nominal.Form) launcherapi.SwapReq
 func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o Observation, step Step) error {
 	address, seat := o.Requester.AdminAddress, w.spi[o.Requester.UID]
 	if step.Do == Unbind {
-		binding, drain, process := seat.Proxy.Binding, c.opts.Drain, seat.Proxy.Instance
-		if o.Record == nil || o.emptied() {
-			drain = 0 // nobody answers any more at the other end
-		}
+		binding, drain, process := seat.Proxy.Binding, o.drain(c.opts.Drain), seat.Proxy.Instance
 		n.calls.begin(unbindKey(o.Requester.UID), false, func(ctx context.Context) (uint64, error) {
 			ctx, stop := context.WithTimeout(ctx, drain+askLimit)
 			defer stop()

@@ -246,7 +246,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, uid types.UID) (again time.Duration, err error) {
 	for range most {
 		o := c.observe(ctx, n, w, uid)
-		sight := Sight{Node: n.name, Observation: o, Leaving: o.leaving(), Step: decide(&o, c.rules), Began: c.opts.Now()}
+		sight := Sight{Node: n.name, Observation: o, Leaving: o.leaving(), Serving: o.stillServing(), Step: decide(&o, c.rules), Began: c.opts.Now()}
 		var over bool
 		again, over, err = c.take(ctx, n, w, o, sight.Step)
 		sight.Ended, sight.Err = c.opts.Now(), err

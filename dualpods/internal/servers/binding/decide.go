@@ -67,8 +67,13 @@ var leaving = []rule{
 		unbindStubborn("instance %s, which served it, %s", instanceID, fate)},
 	{"let go, shown", func(o *Observation) bool { return o.letGo() && !o.leaving() && o.shown() },
 		do(Retract, "instance %s is not what it is to have any more", instanceID)},
-	{"leaving, being unbound", func(o *Observation) bool { return (o.leaving() || o.letGo()) && o.Calls.Unbind },
-		do(Nothing, "connections of its clients are ending")},
+	{"leaving, being unbound", func(o *Observation) bool {
+		return (o.leaving() || o.letGo()) && o.Calls.Unbind && o.Requester.Running && !o.Node.Gone
+	}, do(Nothing, "connections of its clients are ending")},
+	{"leaving, still serving", (*Observation).stillServing,
+		func(o *Observation) Step {
+			return Step{Do: Retry, After: o.untilUnbound(), Why: "proxies may not have heard of its deletion yet: it serves until they have had their time"}
+		}},
 	{"leaving, carries", func(o *Observation) bool {
 		starting := o.known() && o.in(launcher.Starting) // what the program carries for died before
 		return (o.leaving() || o.letGo()) && o.carries() && !starting

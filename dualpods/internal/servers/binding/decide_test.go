@@ -62,6 +62,17 @@ func but(o Observation, change func(*Observation)) Observation {
 
 func deleting(o *Observation) { o.Requester.Deleting = true }
 
+// deletedNow has somebody delete the requester a moment ago.
+func deletedNow(o *Observation) {
+	o.Requester.Deleting, o.Requester.GraceEnds = true, now.Add(30*time.Second)
+}
+
+// toldToEnd has the requester program have got SIGTERM, with so much of its shutdown delay
+// left.
+func toldToEnd(o *Observation, left time.Duration) {
+	o.SPI.Proxy.Ready, o.SPI.Proxy.Terminating, o.SPI.Proxy.ShutdownDelayMS = false, true, left.Milliseconds()
+}
+
 // waits has a ClusterModelCache have the requester wait for its model.
 func waits(o *Observation) {
 	o.Keeper = &dualpods.ModelKeeper{Name: "kept", Waits: true, Node: "node node-0 is fetching its model and has 40 % of it"}
@@ -107,6 +118,18 @@ var examples = map[string]example{
 		o.Node.Gone, o.Launcher.Connected = true, false
 	})},
 	"a deleted one whose clients are being seen off":                  {"leaving, being unbound", Nothing, but(servedOne(), func(o *Observation) { deleting(o); o.Calls.Unbind = true })},
+	"a deleted one whose preStop hook may run":                        {"leaving, still serving", Retry, but(servedOne(), deletedNow)},
+	"a deleted one whose launcher fell silent while it serves":        {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { deletedNow(o); o.Launcher.Connected = false })},
+	"a deleted one that was told to end a moment ago":                 {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { deletedNow(o); toldToEnd(o, time.Second) })},
+	"a deleted one that was told to end, its shutdown delay over":     {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); toldToEnd(o, 0) })},
+	"a deleted one whose grace is over, its program never told":       {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Requester.GraceEnds = now.Add(killMargin) })},
+	"a deleted one whose model died while it still served":            {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Instance.State = "failed" })},
+	"a deleted one whose launcher's container has ended":              {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Launcher.Connected, o.Launcher.Ended = false, true })},
+	"a deleted one that was not ready yet":                            {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.Ready = false })},
+	"a deleted one that names other GPUs than its record":             {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.GPUs = []string{"GPU-1"} })},
+	"a deleted one that forwards for an earlier attempt":              {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Record.Attempt = 2 })},
+	"a deleted one that an earlier controller began to unbind":        {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.State = requesterapi.StateDraining })},
+	"a deleted one whose node is gone while it is being unbound":      {"leaving, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI, o.Calls.Unbind, o.Node.Gone = nil, true, true })},
 	"a deleted one that carries traffic":                              {"leaving, carries", Unbind, but(servedOne(), deleting)},
 	"a deleted one that carries traffic to a launcher that has ended": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deleting(o); o.Launcher.Dead = true })},
 	"a deleted one that carries traffic to a launcher that has vanished": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {

@@ -57,6 +57,7 @@ type Requester struct {
 	Instance        string // id of the instance that it would have: of its form and its GPUs
 	Exists          bool   // false: deleted by force; the record alone tells of it
 	Deleting        bool
+	GraceEnds       time.Time // when the kubelet kills what is left of it; zero: it is not being deleted
 	Finished        bool      // its containers have ended for good
 	Running         bool      // the requester program runs
 	Stuck           string    // why it does not, and will not by itself, as in "its Pod …"; empty: it may run soon

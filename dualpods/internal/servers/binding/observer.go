@@ -22,6 +22,7 @@ type Sight struct {
 	Node        string
 	Observation Observation
 	Leaving     bool // the requester's server is not wanted any more
+	Serving     bool // though it leaves it serves clients that have not heard of that
 	Step        Step
 	Began       time.Time // the write; a step without one has no length
 	Ended       time.Time

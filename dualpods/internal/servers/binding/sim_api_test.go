@@ -144,11 +144,9 @@ func (a *simAPI) deletePod(name string, grace int64) {
 	}
 	first := pod.DeletionTimestamp == nil
 	a.changePod(name, func(p *corev1.Pod) {
-		if first {
-			now := metav1.Now()
-			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &grace
-		} else if grace < *p.DeletionGracePeriodSeconds {
-			p.DeletionGracePeriodSeconds = &grace
+		if first || grace < *p.DeletionGracePeriodSeconds {
+			ends := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second))
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &ends, &grace
 		}
 	})
 	if first {

@@ -199,6 +199,7 @@ type simProgram struct {
 	dead    bool // for good
 	proxy   requesterapi.Proxy
 	drained chan struct{}
+	delayed time.Time // the end of its shutdown delay
 }
 
 func (p *simProgram) address() string { return p.ip + ":8081" }
@@ -341,7 +342,7 @@ func (s *sim) restartProgram(p *simProgram, d time.Duration) {
 // end is the end of the container.
 func (p *simProgram) end() {
 	delete(p.s.doomed, p.uid)
-	p.up = false
+	p.up, p.delayed = false, time.Time{}
 	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound}
 }
 
@@ -349,12 +350,16 @@ func (p *simProgram) end() {
 func (s *sim) podDeleted(pod *corev1.Pod) {
 	s.note("%s is being deleted", pod.Name)
 	s.leaves[pod.UID] = time.Now()
-	if p := s.programs[pod.UID]; p != nil {
-		p.proxy.Terminating = true
+	p := s.programs[pod.UID]
+	if p != nil && s.endsInOrder(pod, p) {
+		return
 	}
 	grace := s.between("terminate", 20*time.Millisecond, 4*time.Second)
-	if p := s.programs[pod.UID]; p != nil && p.hung {
+	if p != nil && p.hung {
 		grace = 30 * time.Second
+	}
+	if p != nil {
+		p.toldToEnd()
 	}
 	s.after(grace, func() { s.endContainers(pod) })
 }

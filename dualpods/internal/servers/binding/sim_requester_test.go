@@ -92,7 +92,7 @@ func (r *simRequesters) Accelerators(ctx context.Context, address string) (uuids
 
 func (r *simRequesters) Proxy(ctx context.Context, address string) (proxy requesterapi.Proxy, err error) {
 	err = r.call(ctx, address, func(p *simProgram) error {
-		if proxy = p.proxy; p.odd == oddProxy && proxy.State == requesterapi.StateBound {
+		if proxy = p.answer(); p.odd == oddProxy && proxy.State == requesterapi.StateBound {
 			proxy.Binding = "another"
 		}
 		return nil
@@ -143,17 +143,23 @@ func (r *simRequesters) Unbind(ctx context.Context, address, binding string, dra
 			return err
 		}
 		if p.proxy.State == requesterapi.StateBound {
+			p.s.unbinds(p)
 			p.proxy.State, p.proxy.Ready = requesterapi.StateDraining, false
 			if p.s.living(p.uid) != nil { // it is served no more, whatever became of its instance
 				delete(p.s.doomed, p.uid)
 			}
 			p.drained = make(chan struct{})
 			process, drained := p.proxy.Instance, p.drained
-			p.s.after(p.s.between("drain", time.Millisecond, max(drain, 2*time.Millisecond)), func() {
+			longest := max(drain, 2*time.Millisecond)
+			if !p.s.chance("long answers", 20) {
+				longest = min(longest, 2*time.Second)
+			}
+			p.s.after(p.s.between("drain", time.Millisecond, longest), func() {
 				close(drained)
 				if p.proxy.Instance == process {
 					p.proxy.State, p.proxy.ProxyConfig = requesterapi.StateUnbound, requesterapi.ProxyConfig{}
 					p.s.note("%s is unbound", p.pod)
+					p.endsUnbound()
 				}
 			})
 		}

@@ -91,7 +91,7 @@ func (r *Relay) Saw(s binding.Sight) {
 	uid := s.Observation.Requester.UID
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.Leaving {
+	if s.Leaving && !s.Serving {
 		r.drop(uid)
 		return
 	}

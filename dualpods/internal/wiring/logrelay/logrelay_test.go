@@ -147,14 +147,18 @@ func TestARequesterThatLeavesIsForgotten(t *testing.T) {
 	r.Saw(r.seen(p, launcher.Starting, 0))
 	r.printed(p, "one\n")
 	gone := r.seen(p, launcher.Starting, 0)
-	gone.Leaving = true
+	gone.Leaving, gone.Serving = true, true
+	e.says("two\n")
+	r.Saw(gone)
+	r.printed(p, "one\ntwo\n")
+	gone.Serving = false
 	r.Saw(gone)
 	r.idle()
 	assert.Empty(t, r.jobs)
-	e.says("two\n")
+	e.says("three\n")
 	r.Saw(gone)
 	r.idle()
-	assert.Equal(t, "one\n", p.printed())
+	assert.Equal(t, "one\ntwo\n", p.printed())
 }
 
 func TestALogThatCouldNotBeReadIsReadWithTheNextSight(t *testing.T) {
