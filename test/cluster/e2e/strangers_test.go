@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -40,13 +41,16 @@ func (s *site) strangerLauncher(name string) {
 func TestAPodThatLooksLikeALauncherHoldsNobodyUp(t *testing.T) {
 	other := newBareSite(t)
 	other.strangerLauncher("stranger")
-	gpu := other.cluster.UUIDs(1)[0]
-	options := "org/stolen --gpu-memory-utilization=0.4"
-	_, err := other.launcher("stranger").Create(t.Context(), "stolen", launcherapi.InstanceSpec{
-		Options: &options, GPUUUIDs: []string{gpu}, Annotations: map[string]string{podmeta.AnnotationMadeFor: other.ns + "/nobody"},
-	})
-	require.NoError(t, err)
-	other.instance("stranger", "stolen", "awake")
+	stolen := map[string]string{} // apps by GPU
+	for n, gpu := range other.cluster.UUIDs(1) {
+		stolen[gpu] = fmt.Sprintf("stolen-%d", n)
+		options := "org/" + stolen[gpu] + " --gpu-memory-utilization=0.4"
+		_, err := other.launcher("stranger").Create(t.Context(), stolen[gpu], launcherapi.InstanceSpec{
+			Options: &options, GPUUUIDs: []string{gpu}, Annotations: map[string]string{podmeta.AnnotationMadeFor: other.ns + "/nobody"},
+		})
+		require.NoError(t, err)
+		other.instance("stranger", stolen[gpu], "awake")
+	}
 
 	s := newSite(t)
 	s.strangerLauncher("mine-too")
@@ -57,7 +61,9 @@ func TestAPodThatLooksLikeALauncherHoldsNobodyUp(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "org/served", model)
 	s.instance("launcher-node-1", "served", "awake")
-	other.instance("stranger", "stolen", "awake") // the controller touches nothing of a stranger's
+	for _, app := range stolen {
+		other.instance("stranger", app, "awake") // the controller touches nothing of a stranger's
+	}
 	for _, pod := range []*corev1.Pod{other.pod("stranger"), s.pod("mine-too")} {
 		assert.Empty(t, pod.Finalizers, pod.Name)
 		assert.NotContains(t, strings.Join(slices.Collect(maps.Keys(pod.Annotations)), " "), podmeta.AnnotationBindingPrefix, pod.Name)
