@@ -45,11 +45,9 @@ func SocketsFit(dir string) bool { return len(folderOf(dir, "")) <= longestScrat
 var errNoScratch = errors.New("there is no folder for the sockets of engines")
 
 // Socket returns the path of the socket at which the program of a tree that is to be
-// started can listen; see Command.Socket.
+// started can listen; see Command.Socket. It makes no folder: the tree may never start.
 func (h *Host) Socket(name string) (string, error) {
-	h.scratchMu.Lock()
-	defer h.scratchMu.Unlock()
-	base, err := h.makeScratchBase()
+	base, err := h.scratchBase()
 	if err != nil {
 		return "", err
 	}
@@ -68,9 +66,8 @@ func (h *Host) SocketNow(name, told string) string {
 	return told
 }
 
-// makeScratchBase returns the folder for the folders of all trees. It makes that folder if
-// it is not in the state folder. The lock is held.
-func (h *Host) makeScratchBase() (string, error) {
+// scratchBase returns the folder for the folders of all trees, which need not be there.
+func (h *Host) scratchBase() (string, error) {
 	switch {
 	case h.opts.ScratchDir == "":
 		return "", errNoScratch
@@ -88,10 +85,7 @@ func (h *Host) makeScratchBase() (string, error) {
 	for n := range mostElsewhere {
 		path := h.elsewhere(temporary, n)
 		err := checkOwn(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = os.Mkdir(path, 0o700)
-		}
-		if err == nil {
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return path, nil
 		}
 		errs = append(errs, err)
@@ -163,7 +157,7 @@ func (h *Host) makeScratch(c Command) (dir string, err error) {
 	if err := h.removeFolders(c.Name); err != nil { // left by a tree that ended while no launcher ran
 		return "", fmt.Errorf("cannot make the scratch folder: %w", err)
 	}
-	base, err := h.makeScratchBase()
+	base, err := h.scratchBase()
 	switch {
 	case err != nil && c.Socket == "":
 		return "", nil // the program keeps its sockets in the temporary folder
@@ -176,6 +170,8 @@ func (h *Host) makeScratch(c Command) (dir string, err error) {
 	}
 	if base == h.opts.ScratchDir {
 		err = os.MkdirAll(base, 0o700)
+	} else if err = os.Mkdir(base, 0o700); errors.Is(err, fs.ErrExist) {
+		err = checkOwn(base)
 	}
 	if err == nil {
 		err = os.Mkdir(dir, 0o700)
