@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hotseat.dev/hotseat/test/harness"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -17,7 +16,7 @@ import (
 )
 
 // bareProxyEnv makes this program the bare proxy: "LISTEN TARGET", two
-// addresses. It ends when its standard input does.
+// addresses, of which the second may be a Unix socket. It ends when its standard input does.
 const bareProxyEnv = "HOTSEAT_BENCH_PROXY"
 
 // serveBareProxy is the library's reverse proxy with nothing else, but as many
@@ -25,10 +24,12 @@ const bareProxyEnv = "HOTSEAT_BENCH_PROXY"
 // would dial for nearly every request.
 func serveBareProxy(addresses string) {
 	listen, target, _ := strings.Cut(addresses, " ")
-	to := &url.URL{Scheme: "http", Host: target}
+	to := &url.URL{Scheme: "http", Host: "localhost"}
+	transport := harness.EngineTransport(target)
+	transport.MaxIdleConnsPerHost, transport.IdleConnTimeout, transport.DisableCompression = 256, 4*time.Second, true
 	server := &http.Server{Addr: listen, ReadHeaderTimeout: patience, Handler: &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded() },
-		Transport: &http.Transport{DialContext: new(net.Dialer).DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: 4 * time.Second, DisableCompression: true},
+		Transport: transport,
 	}}
 	go func() {
 		_, _ = os.Stdin.Read(make([]byte, 1)) // the end of it is what is waited for
@@ -103,18 +104,17 @@ func (b *bench) proxy() (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := harness.EnginePort(made.PID)
+	engine, err := harness.EngineAddress(made.PID)
 	if err != nil {
 		return nil, err
 	}
-	engine := "127.0.0.1:" + port
 	bare, err := b.startBareProxy(engine)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, bare.stop()) }()
 	for _, clients := range []int{1, 64} {
-		more, err := b.compare(clients, fmt.Sprintf("http://127.0.0.1:%d", made.Port), bare.url, "http://"+engine)
+		more, err := b.compare(clients, fmt.Sprintf("http://127.0.0.1:%d", made.Port), bare.url, engine)
 		if err != nil {
 			return nil, err
 		}
@@ -124,13 +124,14 @@ func (b *bench) proxy() (rows []row, err error) {
 }
 
 // compare measures the ways in rounds, so that all have their share of what
-// else the machine does.
-func (b *bench) compare(clients int, ours, bare, direct string) ([]row, error) {
+// else the machine does. engine is the engine's own address.
+func (b *bench) compare(clients int, ours, bare, engine string) ([]row, error) {
 	const rounds = 6
 	round := time.Duration(float64(600*time.Millisecond) * min(1, b.scale))
-	ways := [3]way{{url: ours}, {url: bare}, {url: direct}}
-	for i := range ways {
-		ways[i].client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients, DisableCompression: true}}
+	ways := [3]way{{url: ours}, {url: bare}, {url: "http://localhost"}}
+	for i, transport := range []*http.Transport{{}, {}, harness.EngineTransport(engine)} {
+		transport.MaxIdleConnsPerHost, transport.DisableCompression = clients, true
+		ways[i].client = &http.Client{Transport: transport}
 		defer ways[i].client.CloseIdleConnections()
 	}
 	for r := range rounds + 1 {

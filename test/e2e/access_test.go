@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // The rows of the section "Access" of spec/rows.md that concern the
@@ -163,15 +164,15 @@ func TestOnlyLoopbackIsListenedOnByDefault(t *testing.T) {
 	i := n.Awake("a", On(0))
 	const loopback = "0100007F"
 	assert.Equal(t, []string{loopback}, listenersAt(t, i.Port), "an instance's public port")
-	argv := procFile(t, i.PID, "cmdline")
-	for k, arg := range argv {
-		if arg == "--port" {
-			port, err := strconv.Atoi(argv[k+1])
-			require.NoError(t, err)
-			assert.Equal(t, []string{loopback}, listenersAt(t, port), "the engine's own")
-			assert.NotEqual(t, i.Port, port)
-		}
-	}
+	assert.Equal(t, "unix", harness.Network(engineAddress(t, i)), "the engine's own address")
+	assert.NotContains(t, procFile(t, i.PID, "cmdline"), "--port")
+
+	without := NewNode(t, "--engine-socket", "never")
+	other := without.Awake("a", On(0))
+	port, err := strconv.Atoi(enginePort(t, other))
+	require.NoError(t, err)
+	assert.Equal(t, []string{loopback}, listenersAt(t, port), "the engine's own")
+	assert.NotEqual(t, other.Port, port)
 }
 
 func TestAnIDThatIsNoPlainNameIsRefusedAndNoFileIsMade(t *testing.T) {

@@ -147,7 +147,7 @@ func portOf(t *testing.T, address string) string {
 
 func TestASwapToATakenPortTouchesNobody(t *testing.T) {
 	t.Parallel()
-	n := NewNode(t)
+	n := NewNode(t, "--engine-socket", "never")
 	n.Awake("a", On(0))
 	other := n.Awake("other", On(1))
 	stranger, err := net.Listen("tcp", "127.0.0.1:0")

@@ -211,9 +211,9 @@ func TestTheCauseOfAFailedStartIsTold(t *testing.T) {
 	}
 	t.Run("a port that a stranger took", func(t *testing.T) {
 		t.Parallel()
-		n := NewNode(t)
+		n := NewNode(t, "--engine-socket", "never")
 		a := n.Create("a", Spec("a", On(0), "--sim-import-time", "3s"))
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:"+enginePort(t, a)) // Go sets SO_REUSEADDR
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", engineAddress(t, a)) // Go sets SO_REUSEADDR
 		require.NoError(t, err)
 		defer l.Close()
 		f := n.failed(a, 1)

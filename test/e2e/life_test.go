@@ -256,7 +256,7 @@ func TestAPublicPortIsGivenOnceAndNobodyIsHurt(t *testing.T) {
 		n.Ask(b, "hello")
 	})
 	t.Run("it is the port behind another instance", func(t *testing.T) {
-		n := NewNode(t)
+		n := NewNode(t, "--engine-socket", "never")
 		a := n.Awake("a", On(0))
 		p := n.Call("PUT", "/v2/vllm/instances/b", Spec("b", On(1), "--port", enginePort(t, a))).Problem(t)
 		assert.Equal(t, 409, p.Status)
@@ -320,10 +320,16 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// enginePort is the port that the engine itself listens on.
+// engineAddress is where the engine itself listens: a Unix socket, or a port.
+func engineAddress(t *testing.T, i launcherapi.Instance) string {
+	t.Helper()
+	address, err := harness.EngineAddress(i.PID)
+	require.NoError(t, err)
+	return address
+}
+
+// enginePort is the port that an engine without a socket listens on.
 func enginePort(t *testing.T, i launcherapi.Instance) string {
 	t.Helper()
-	port, err := harness.EnginePort(i.PID)
-	require.NoError(t, err)
-	return port
+	return portOf(t, engineAddress(t, i))
 }

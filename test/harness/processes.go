@@ -78,22 +78,6 @@ func ArgsOf(pid int) []string {
 	return args
 }
 
-// EnginePort is the port that an engine is told to listen on by its arguments,
-// behind its public port. It is an error while the process shows none: a forked
-// engine has its arguments only once it runs.
-func EnginePort(pid int) (string, error) {
-	args := ArgsOf(pid)
-	for n, arg := range args {
-		if value, ok := strings.CutPrefix(arg, "--port="); ok {
-			return value, nil
-		}
-		if arg == "--port" && n+1 < len(args) {
-			return args[n+1], nil
-		}
-	}
-	return "", fmt.Errorf("process %d has no --port: %q", pid, args)
-}
-
 // Descriptors are what a process has open.
 func Descriptors(pid int) ([]string, error) {
 	proc, err := procfs.NewProc(pid)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // facts are what can be seen of an instance.
@@ -25,7 +26,7 @@ type facts struct {
 	paths   []string // of its API
 	metrics []string
 	comms   []string // names of its processes
-	argv    []string // without the port
+	argv    []string // without the socket
 }
 
 func (n *node) look(t *testing.T, i launcherapi.Instance) facts {
@@ -40,18 +41,22 @@ func (n *node) look(t *testing.T, i launcherapi.Instance) facts {
 	f.sampled = a.Choices[0].Message.Content
 	require.NotEqual(t, f.words, f.sampled)
 
-	port := n.enginePort(i)
+	address := n.engineAddress(i)
+	require.Equal(t, "unix", harness.Network(address))
+	transport := harness.EngineTransport(address)
+	defer transport.CloseIdleConnections()
+	engine := &http.Client{Transport: transport}
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", i.PID))
 	require.NoError(t, err)
 	f.argv = strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
-	f.argv = slices.DeleteFunc(f.argv, func(arg string) bool { return arg == port })
+	f.argv = slices.DeleteFunc(f.argv, func(arg string) bool { return arg == address })
 
 	var api struct{ Paths map[string]any }
-	require.NoError(t, json.Unmarshal([]byte(fetch(t, "http://127.0.0.1:"+port+"/openapi.json")), &api))
+	require.NoError(t, json.Unmarshal([]byte(fetch(t, engine, "http://localhost/openapi.json")), &api))
 	for path := range api.Paths {
 		f.paths = append(f.paths, path)
 	}
-	for line := range strings.Lines(fetch(t, fmt.Sprintf("http://127.0.0.1:%d/metrics", i.Port))) {
+	for line := range strings.Lines(fetch(t, http.DefaultClient, fmt.Sprintf("http://127.0.0.1:%d/metrics", i.Port))) {
 		if fields := strings.Fields(line); len(fields) > 2 && fields[1] == "TYPE" {
 			f.metrics = append(f.metrics, fields[2])
 		}
@@ -67,9 +72,9 @@ func (n *node) look(t *testing.T, i launcherapi.Instance) facts {
 	return f
 }
 
-func fetch(t *testing.T, url string) string {
+func fetch(t *testing.T, client *http.Client, url string) string {
 	t.Helper()
-	resp, err := http.Get(url)
+	resp, err := client.Get(url)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

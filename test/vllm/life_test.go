@@ -66,7 +66,7 @@ func table() []row {
 		{name: "a model that is not there is told", id: "folder", show: failsToStart(1, "model_not_found", "HFValidationError"), args: arguments("/no/such/model", "x")},
 		{name: "a flag that is wrong is told", id: "flag", show: failsToStart(2, "wrong_flag", "unrecognized arguments: --no-such-flag"), args: arguments(modelA, "x", "--no-such-flag")},
 		{name: "a length that the model cannot do is told", id: "length", show: failsToStart(1, "max_model_len_too_long", "is greater than the derived max_model_len"), args: arguments(modelA, "x", "--max-model-len", "100000")},
-		{name: "a port that a stranger took is told", id: "port", show: (*life).portTaken, seen: true},
+		{name: "a socket that a stranger took is told", id: "port", show: (*life).socketTaken, seen: true},
 	}
 }
 
@@ -216,12 +216,10 @@ func (l *life) same(id string) {
 
 func (l *life) portAskedForTwice(id string) {
 	i := l.get(id)
-	for _, port := range []string{fmt.Sprint(i.Port), l.enginePort(i)} {
-		_, err := l.Create(l.t.Context(), "thief", launcherapi.InstanceSpec{Args: arguments(modelA, "tiny-a", "--port", port)})
-		assert.True(l.t, client.IsPortTaken(err), "%v", err)
-		_, err = l.Get(l.t.Context(), "thief")
-		assert.True(l.t, client.IsNotFound(err), "%v", err)
-	}
+	_, err := l.Create(l.t.Context(), "thief", launcherapi.InstanceSpec{Args: arguments(modelA, "tiny-a", "--port", fmt.Sprint(i.Port))})
+	assert.True(l.t, client.IsPortTaken(err), "%v", err)
+	_, err = l.Get(l.t.Context(), "thief")
+	assert.True(l.t, client.IsNotFound(err), "%v", err)
 	assert.Equal(l.t, i.Revision, l.get(id).Revision)
 	l.same(id)
 }
@@ -409,11 +407,10 @@ func (l *life) standsStill(id string) {
 	assert.NotEmpty(l.t, f.LastLogLines)
 }
 
-// The port of an engine is reserved in such a way that the engine can have it
-// too; so can, before the engine listens there, a stranger of the same user.
-func (l *life) portTaken(id string) {
+// Before the engine makes its socket, another process of the same user can make it.
+func (l *life) socketTaken(id string) {
 	i := l.made[id]
-	listener, err := net.Listen("tcp", "127.0.0.1:"+l.enginePort(i)) // by Go with SO_REUSEADDR
+	listener, err := net.Listen("unix", l.engineAddress(i))
 	require.NoError(l.t, err)
 	defer listener.Close()
 	f := l.failed(i, 1, "port_taken")

@@ -171,14 +171,14 @@ func (n *node) alive() []int {
 	return pids
 }
 
-// enginePort is the port that the engine itself listens on, as its command line
-// says once it runs.
-func (n *node) enginePort(i launcherapi.Instance) (port string) {
+// engineAddress is the Unix socket that the engine itself listens on, as its command
+// line says once it runs.
+func (n *node) engineAddress(i launcherapi.Instance) (address string) {
 	n.t.Helper()
 	n.eventually("the engine has its command line", func() (shown bool) {
 		var err error
-		port, err = harness.EnginePort(i.PID)
+		address, err = harness.EngineAddress(i.PID)
 		return err == nil
 	})
-	return port
+	return address
 }

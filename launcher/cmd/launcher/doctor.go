@@ -37,7 +37,7 @@ make it 1.`,
 		}
 		report := doctor.Run(ctx, doctor.Options{
 			Listen: cfg.Listen, StateDir: cfg.StateDir, GPUs: cfg.GPUs, Visible: cfg.VisibleGPUs, Cgroups: cfg.Cgroups,
-			Program:     doctor.Program{Argv: engine.argv, StandIn: engine.standIn, Err: err},
+			Program: doctor.Program{Argv: engine.argv, StandIn: engine.standIn, Err: err}, EngineSocket: cfg.EngineSocket,
 			StartMethod: cfg.StartMethod, PreloadPython: cfg.PreloadPython, PreloadMemory: cfg.PreloadMemoryLimit, FetchMemory: fetches,
 		})
 		if err := c.show(report, func(w io.Writer) error { return writeReport(w, report) }); err != nil {

@@ -271,7 +271,10 @@ func (s *Supervisor) openOrTakePorts(i *instance, d *Draft, c *Claim) error {
 	defer s.mu.Unlock()
 	i.private, i.gate = opened.private, opened.gate
 	s.setGate(i)
-	i.facts.EnginePort, i.facts.PublicPort = opened.private.Port(), opened.gate.Port()
+	i.facts.EngineSocket, i.facts.KeepAlive, i.facts.PublicPort = opened.socket, d.plan.KeepAlive, opened.gate.Port()
+	if opened.private != nil {
+		i.facts.EnginePort = opened.private.Port()
+	}
 	return nil
 }
 

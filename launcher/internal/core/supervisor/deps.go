@@ -68,6 +68,16 @@ type Tree interface {
 	Kill(ctx context.Context) error
 }
 
+// Sockets decides where engines listen.
+type Sockets interface {
+	// Plan returns the path of the Unix socket at which an engine with that environment is
+	// to listen. The error says why it has to listen on a port.
+	Plan(id string, env []string) (path string, err error)
+	// Now returns where the socket of an engine is that was told to listen at told: the
+	// state folder may have been renamed since.
+	Now(id, told string) string
+}
+
 // Gates opens public ports, and reserves the private ports behind them; package gateway
 // implements it.
 type Gates interface {
@@ -83,7 +93,12 @@ type GateOptions struct {
 	Supervisor *Supervisor // has the instance: clients may call the instance's verbs at this port
 	Host       string      // requested address; the gate listens no wider than the launcher's instance_host
 	Port       int         // 0: any free one
-	TargetPort int         // the engine's, on loopback
+	TargetPort int         // the engine's, on loopback; 0: it listens on TargetSocket
+	// TargetSocket is the path of the engine's Unix socket.
+	TargetSocket string
+	// KeepAlive is how long the engine keeps an idle connection open; negative: it closes
+	// each after its answer; 0: it is not known.
+	KeepAlive time.Duration
 }
 
 // Gate is an instance's public port.

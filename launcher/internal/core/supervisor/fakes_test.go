@@ -205,6 +205,7 @@ type fakeGates struct {
 	mu    sync.Mutex
 	next  int
 	gates map[string]*fakeGate
+	asked map[string]GateOptions // by id, the last ones
 	taken map[int]bool
 }
 
@@ -219,7 +220,7 @@ func (g *fakeGates) Listen(o GateOptions) (Gate, error) {
 		o.Port = 8100 + g.next
 	}
 	gate := &fakeGate{port: o.Port, state: "new"}
-	g.gates[o.InstanceID] = gate
+	g.gates[o.InstanceID], g.asked[o.InstanceID] = gate, o
 	return gate, nil
 }
 
@@ -450,7 +451,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, engine: &fakeEngine{}, runner: &fakeRunner{trees: map[string]*fakeTree{}, gone: map[string]process.Exit{}},
-		gates: &fakeGates{gates: map[string]*fakeGate{}, taken: map[int]bool{}},
+		gates: &fakeGates{gates: map[string]*fakeGate{}, asked: map[string]GateOptions{}, taken: map[int]bool{}},
 		gpus:  &fakeGPUs{processes: map[string][]gpu.Process{}}, records: newRecords(t),
 	}
 	opts := Options{

@@ -34,7 +34,7 @@ func (s *Supervisor) probeAll(ctx context.Context, all []SavedInstance) {
 	defer stop()
 	var asked sync.WaitGroup
 	for n := range all {
-		if saved := &all[n]; saved.Facts.EnginePort != 0 {
+		if saved := &all[n]; saved.Facts.knowsEngine() {
 			asked.Go(func() { saved.State = s.probe(ctx, *saved) })
 		}
 	}
@@ -131,10 +131,10 @@ func (s *Supervisor) readEngine(eng engine.Engine, pid int) (engine.Running, err
 
 // findEngine finds the engine of an instance if the recorded root is gone: the record may
 // be wrong.
-func (s *Supervisor) findEngine(eng engine.Engine, port int, tree process.Found) (process.ID, bool) {
+func (s *Supervisor) findEngine(i *instance, tree process.Found) (process.ID, bool) {
 	for _, root := range s.sessionLeaders(tree) {
-		running, err := s.readEngine(eng, root.PID)
-		if err == nil && running.Port == port {
+		running, err := s.readEngine(i.engine, root.PID)
+		if err == nil && running.Port == i.facts.EnginePort && (running.Socket == "") == (i.facts.EngineSocket == "") {
 			return root, true
 		}
 	}
@@ -145,7 +145,8 @@ func (s *Supervisor) findEngine(eng engine.Engine, port int, tree process.Found)
 func (s *Supervisor) fillFromProcess(f *facts, running engine.Running) {
 	var hidden secrets.Set
 	devices := s.opts.GPUs.AllDevices()
-	f.Model, f.ServedNames, f.EnginePort, f.Expected = running.Model, running.ServedNames, running.Port, map[string]uint64{}
+	f.Model, f.ServedNames, f.Expected = running.Model, running.ServedNames, map[string]uint64{}
+	f.EnginePort, f.EngineSocket, f.KeepAlive = running.Port, running.Socket, running.KeepAlive
 	f.Spec = hidden.Redact(launcherapi.InstanceSpec{Args: running.Args, GPUUUIDs: []string{}})
 	for _, name := range running.Devices {
 		n := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.UUID == name || strconv.Itoa(d.Index) == name })

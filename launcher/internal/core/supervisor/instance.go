@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -26,10 +25,13 @@ type facts struct {
 	ServedNames []string                 `json:"served_names"`
 	PublicHost  string                   `json:"public_host,omitempty"`
 	PublicPort  int                      `json:"public_port"`
-	EnginePort  int                      `json:"engine_port"`
-	LogName     string                   `json:"log_name"`
-	StartedBy   string                   `json:"started_by,omitempty"`
-	MadeBy      string                   `json:"made_by,omitempty"` // the swap that created the instance; empty: none
+	EnginePort  int                      `json:"engine_port"` // 0: the engine listens on EngineSocket, or it is not known where
+	// EngineSocket is the path of the Unix socket at which the engine listens.
+	EngineSocket string        `json:"engine_socket,omitempty"`
+	KeepAlive    time.Duration `json:"keep_alive,omitempty"` // as in engine.Plan; 0: an earlier release wrote the record
+	LogName      string        `json:"log_name"`
+	StartedBy    string        `json:"started_by,omitempty"`
+	MadeBy       string        `json:"made_by,omitempty"` // the swap that created the instance; empty: none
 	// StartedAgain: a swap made the instance in place of one of the same id that had ended.
 	StartedAgain bool              `json:"started_again,omitempty"`
 	Expected     map[string]uint64 `json:"expected,omitempty"`  // device memory while awake
@@ -113,7 +115,16 @@ type operation struct {
 	cutShort    bool
 }
 
-func (i *instance) engineURL() string { return fmt.Sprintf("http://127.0.0.1:%d", i.facts.EnginePort) }
+// engineURL returns the base of calls to the engine.
+func (i *instance) engineURL() string {
+	if i.facts.EngineSocket != "" {
+		return engine.SocketBase(i.facts.EngineSocket)
+	}
+	return engine.PortBase(i.facts.EnginePort)
+}
+
+// knowsEngine reports whether it is known where the engine listens.
+func (f *facts) knowsEngine() bool { return f.EngineSocket != "" || f.EnginePort != 0 }
 
 func (i *instance) gpus() []string { return i.facts.Spec.GPUUUIDs }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -11,15 +12,17 @@ import (
 
 // This file opens ports, and checks that ids and ports are free.
 
-// ports are the two ports of one instance: the public one, and the engine's.
+// ports are the two addresses of one instance: its public port, and where the engine
+// listens.
 type ports struct {
 	gate    Gate // nil: there are none
 	private Reservation
+	socket  string // in place of private
 }
 
 // has reports whether port is one of them.
 func (p ports) has(port int) bool {
-	return p.gate != nil && (p.gate.Port() == port || p.private.Port() == port)
+	return p.gate != nil && p.gate.Port() == port || p.private != nil && p.private.Port() == port
 }
 
 // close closes the ports. The gate waits for its clients until ctx ends.
@@ -54,19 +57,39 @@ func (i *instance) takePorts() ports {
 	return taken
 }
 
-// openPorts opens the public port of a draft, and reserves a port for the engine.
+// openPorts opens the public port of a draft, and decides where the engine listens. It
+// reserves a port for an engine that cannot listen on a socket.
 func (s *Supervisor) openPorts(d *Draft) (ports, error) {
-	private, err := s.opts.Gates.Reserve()
-	if err != nil {
-		return ports{}, fmt.Errorf("cannot reserve a port for the engine: %w", err)
+	opened := ports{socket: s.planSocket(d)}
+	opts := GateOptions{
+		InstanceID: d.ID, Supervisor: s, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetSocket: opened.socket, KeepAlive: d.plan.KeepAlive,
 	}
-	gate, err := s.opts.Gates.Listen(GateOptions{
-		InstanceID: d.ID, Supervisor: s, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetPort: private.Port(),
-	})
-	if err != nil {
-		return ports{}, errors.Join(err, private.Close())
+	var err error
+	if opened.socket == "" {
+		if opened.private, err = s.opts.Gates.Reserve(); err != nil {
+			return ports{}, fmt.Errorf("cannot reserve a port for the engine: %w", err)
+		}
+		opts.TargetPort = opened.private.Port()
 	}
-	return ports{gate: gate, private: private}, nil
+	if opened.gate, err = s.opts.Gates.Listen(opts); err != nil {
+		opened.gate = nil
+		return ports{}, errors.Join(err, opened.close(s.ctx))
+	}
+	return opened, nil
+}
+
+// planSocket returns the socket at which the engine of a draft is to listen. If there can be
+// none, it notes the reason for the instance's log.
+func (s *Supervisor) planSocket(d *Draft) string {
+	if s.opts.Sockets == nil {
+		return ""
+	}
+	path, err := s.opts.Sockets.Plan(d.ID, d.plan.Env())
+	if err != nil {
+		d.plan.Notes = append(slices.Clip(d.plan.Notes), fmt.Sprintf("the engine listens on a port of loopback, where every local user reaches its developer endpoints (/sleep, /collective_rpc): %v", err))
+		return ""
+	}
+	return path
 }
 
 // checkIDFree refuses an id that an instance has, or that a claim other than own has

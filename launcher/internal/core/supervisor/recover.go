@@ -41,6 +41,7 @@ func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 			state.Instances = append(state.Instances, s.unrecordedInstance(tree))
 		}
 	}
+	s.findSockets(state.Instances)
 	s.endHelpers(ctx, helpers)
 	s.replaceUnknownEngines(state.Instances[:known])
 	s.probeAll(ctx, state.Instances[known:])
@@ -194,7 +195,7 @@ func (s *Supervisor) adopt(i *instance, root process.ID, found []process.Found) 
 	if n < 0 {
 		return nil, err
 	}
-	other, ok := s.findEngine(i.engine, i.facts.EnginePort, found[n])
+	other, ok := s.findEngine(i, found[n])
 	if !ok || other == root {
 		return nil, err
 	}
@@ -248,26 +249,50 @@ func sleepLevel(saved SavedInstance) int {
 // reopen opens the ports of an adopted instance again. If its public port was taken
 // meanwhile, the instance gets another, and the error says so.
 func (s *Supervisor) reopen(i *instance) error {
-	if i.facts.EnginePort == 0 {
-		return nil // the engine's port is not known
+	if !i.facts.knowsEngine() {
+		return nil
 	}
-	private, err := s.opts.Gates.Claim(i.facts.EnginePort)
-	if err != nil {
-		s.log.Warn("cannot reserve the port of an adopted engine", "instance", i.facts.ID, "error", err)
-	} else {
-		i.private = private
+	s.claimPort(i)
+	opts := GateOptions{
+		InstanceID: i.facts.ID, Supervisor: s, Host: i.facts.PublicHost, Port: i.facts.PublicPort,
+		TargetPort: i.facts.EnginePort, TargetSocket: i.facts.EngineSocket, KeepAlive: i.facts.KeepAlive,
 	}
-	opts := GateOptions{InstanceID: i.facts.ID, Supervisor: s, Host: i.facts.PublicHost, Port: i.facts.PublicPort, TargetPort: i.facts.EnginePort}
 	gate, taken := s.opts.Gates.Listen(opts)
 	if taken != nil {
 		taken = fmt.Errorf("another process took its port %d while the launcher was down: %w", i.facts.PublicPort, taken)
 		opts.Port = 0
+		var err error
 		if gate, err = s.opts.Gates.Listen(opts); err != nil {
 			return errors.Join(taken, err)
 		}
 	}
 	i.gate, i.facts.PublicPort = gate, gate.Port()
 	return taken
+}
+
+// claimPort reserves the port of an adopted engine that listens on one.
+func (s *Supervisor) claimPort(i *instance) {
+	if i.facts.EngineSocket != "" {
+		return
+	}
+	private, err := s.opts.Gates.Claim(i.facts.EnginePort)
+	if err != nil {
+		s.log.Warn("cannot reserve the port of an adopted engine", "instance", i.facts.ID, "error", err)
+		return
+	}
+	i.private = private
+}
+
+// findSockets finds the sockets of engines that an earlier launcher started.
+func (s *Supervisor) findSockets(all []SavedInstance) {
+	if s.opts.Sockets == nil {
+		return
+	}
+	for n := range all {
+		if f := &all[n].Facts; f.EngineSocket != "" {
+			f.EngineSocket = s.opts.Sockets.Now(f.ID, f.EngineSocket)
+		}
+	}
 }
 
 // addRecovered adds a recovered instance to the list. The lock is held.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -223,8 +224,12 @@ func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree 
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot copy the --config file: %w", err)
 	}
-	argv := append(append([]string(nil), s.opts.Program...), plan.Argv("127.0.0.1", i.facts.EnginePort)...)
-	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: plan.Env(), Output: output, Scratch: plan.Scratch}
+	args, env := plan.Argv("127.0.0.1", i.facts.EnginePort), plan.Env()
+	if i.facts.EngineSocket != "" {
+		args, env = plan.SocketArgv(i.facts.EngineSocket), plan.SocketEnv()
+	}
+	argv := slices.Concat(s.opts.Program, args)
+	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: env, Output: output, Scratch: plan.Scratch, Socket: i.facts.EngineSocket}
 	switch {
 	case d.method == launcherapi.StartExec:
 	case s.ctx.Err() != nil:

@@ -59,6 +59,7 @@ type Options struct {
 	Compiled  Compiled          // nil: no start waits for another that compiles the same
 	Claims    modelstore.Claims // claims with models; nil: none
 	Gates     Gates
+	Sockets   Sockets // nil: every engine listens on a port
 	Logs      Logs
 	Records   Records
 	Feed      *eventlog.Log

@@ -121,7 +121,7 @@ func (s *Supervisor) verb(i *instance, swapID string, ask launcher.VerbRequest, 
 	if row.To != row.From && i.swapID != swapID {
 		return i.claimedError()
 	}
-	if row.To != row.From && i.facts.EnginePort == 0 {
+	if row.To != row.From && !i.facts.knowsEngine() {
 		return launcher.Conflictf("cannot reach the engine of instance %s: %s", i.facts.ID, i.reason)
 	}
 	if err := check(); err != nil {

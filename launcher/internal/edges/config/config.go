@@ -56,6 +56,7 @@ type Config struct {
 	EnvFileDirs     []string
 	LLMDCompat      bool
 	EnableSleepMode string // auto, always or never
+	EngineSocket    string // auto, always or never
 
 	StartMethod        string // auto, exec or fork
 	PreloadPython      string // empty: the Python of the vllm command

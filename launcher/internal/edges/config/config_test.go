@@ -72,7 +72,7 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 		LogMaxAge:       7 * 24 * time.Hour,
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
-		EnableSleepMode: "auto", StartMethod: "auto", PreloadMemoryLimit: 8 << 30, PreloadIdleTimeout: 24 * time.Hour,
+		EnableSleepMode: "auto", EngineSocket: "auto", StartMethod: "auto", PreloadMemoryLimit: 8 << 30, PreloadIdleTimeout: 24 * time.Hour,
 		ModelFetchMemory: 256 << 20,
 		ModelGCHigh:      100,
 		ModelGCLow:       80,
@@ -122,6 +122,7 @@ var other = map[string]struct {
 	"preload_memory_limit": {"3GiB", func(c *Config) { c.PreloadMemoryLimit = 3 << 30 }},
 	"preload_idle_timeout": {"9m", func(c *Config) { c.PreloadIdleTimeout = 9 * time.Minute }},
 	"enable_sleep_mode":    {"never", func(c *Config) { c.EnableSleepMode = "never" }},
+	"engine_socket":        {"never", func(c *Config) { c.EngineSocket = "never" }},
 
 	"model_store":             {"/models", func(c *Config) { c.ModelStore = "/models" }},
 	"model_user":              {"a", func(c *Config) { c.ModelUser = "a" }},

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,7 +96,8 @@ func (g *gates) Claim(port int) (supervisor.Reservation, error) {
 func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 	host := engine.PublicHost(o.Host, g.host)
 	opts := gateway.Options{
-		Name: o.InstanceID, Host: host, Port: o.Port, Ports: g.ports, Clients: g.clients, Target: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort)),
+		Name: o.InstanceID, Host: host, Port: o.Port, Ports: g.ports, Clients: g.clients,
+		Target: cmp.Or(o.TargetSocket, net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort))), KeepAlive: o.KeepAlive,
 		MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
 		Observe: g.observe,
 	}

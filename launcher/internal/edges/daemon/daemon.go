@@ -73,7 +73,6 @@ const (
 	swaps        = "swaps"     // records of swaps
 	exitsFolder  = "exits"
 	preFolder    = "preloaders"
-	runFolder    = "run" // short, since the addresses of sockets are
 	sharedFolder = "shm" // records of shared memory
 	pruneEvery   = 10 * time.Minute
 	shutdownTime = 5 * time.Second
@@ -209,7 +208,7 @@ func (d *Daemon) openHost() (*process.Host, error) {
 		wait = recordWait
 	}
 	host, err := process.NewHost(process.Options{
-		Mark: d.mark, Earlier: d.state.Earlier(), Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), RecordWait: wait, ScratchDir: filepath.Join(d.opts.StateDir, runFolder), SharedDir: filepath.Join(d.opts.StateDir, sharedFolder), Logger: d.log,
+		Mark: d.mark, Earlier: d.state.Earlier(), Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), RecordWait: wait, ScratchDir: filepath.Join(d.opts.StateDir, process.ScratchFolder), SharedDir: filepath.Join(d.opts.StateDir, sharedFolder), Logger: d.log,
 	})
 	if err != nil {
 		return nil, err
@@ -249,7 +248,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	d.sup = supervisor.New(supervisor.Options{
 		Mark:    d.mark,
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.EnableSleepMode, Environ: limitedTo(environ, gpus), Schemes: d.opts.ModelSchemes,
-		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Sockets: d.newSockets(host), Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.limits(), Budget: d.opts.Budgets, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
 	})
@@ -264,6 +263,10 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		Instances: d.sup, Swaps: swapper{d.swaps}, Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, Preloaders: d.preloaders,
 		Metrics: m.Handler(), Version: version.Version, Access: access, PublicMetrics: d.opts.PublicMetrics, Observe: m.API, Logger: d.log,
 	})
+}
+
+func (d *Daemon) newSockets(host *process.Host) *sockets {
+	return &sockets{mode: d.opts.EngineSocket, installation: &preload.Sockets{Program: d.opts.Program}, host: host, log: d.log}
 }
 
 // How long a preloader may take to import everything, and to fork.

@@ -43,6 +43,8 @@ type Options struct {
 	Cgroups  string   // auto, v2, v1 or none
 	Program  Program
 
+	EngineSocket string // auto, always or never
+
 	StartMethod   string // auto, exec or fork
 	PreloadPython string // that loads engines to fork; empty: the program's own
 	PreloadMemory uint64 // what preloaders may hold together, in bytes; 0: no limit
@@ -83,6 +85,7 @@ var checks = []func(context.Context, *examination) []Result{
 	checkProgram,
 	checkPython,
 	checkPreloading,
+	checkSocket,
 	checkAddress,
 }
 

@@ -105,6 +105,11 @@ func TestVerdicts(t *testing.T) {
 			judgePreloading(preloading{method: "auto", host: 15 << 30}), Warn, "preload_memory_limit: none", "lower"},
 		"half of an unknown memory is not guessed": {
 			judgePreloading(preloading{method: "auto", limit: 8 << 30}), OK, "8.0 GiB", ""},
+
+		"engines on sockets are out of reach":                  {judgeSocket("auto", "/s/run", nil), OK, "no other user reaches, in /s/run", ""},
+		"sockets that do not fit are elsewhere":                {judgeSocket("always", "/"+strings.Repeat("s", 60)+"/run", nil), OK, "too long for sockets", ""},
+		"engines on ports are warned of, and why":              {judgeSocket("auto", "/s/run", errors.New("it has no --uds")), Warn, "/collective_rpc): it has no --uds", "--engine-socket always"},
+		"engines on ports are warned of where they are wanted": {judgeSocket("never", "/s/run", nil), Warn, "engine_socket is never", "leave out --engine-socket"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, c.got.Status)
@@ -126,7 +131,7 @@ func TestTheWholeReportOnThisMachine(t *testing.T) {
 		require.NotEmpty(t, r.Finding, r.Name)
 		names[r.Name] = r
 	}
-	for _, name := range []string{"driver", "cgroups", "shared memory", "open files", "locked memory", "host memory", "cpus", "state folder", "vllm", "python", "preloading", "address"} {
+	for _, name := range []string{"driver", "cgroups", "shared memory", "open files", "locked memory", "host memory", "cpus", "state folder", "vllm", "python", "preloading", "engine socket", "address"} {
 		require.Contains(t, names, name)
 	}
 	require.Contains(t, names["vllm"].Finding, "version 0.30.0")

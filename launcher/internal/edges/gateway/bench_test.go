@@ -50,7 +50,7 @@ func newBareProxy(b *testing.B, target string) string {
 	b.Helper()
 	to, err := url.Parse(target)
 	require.NoError(b, err)
-	transport := newTransport()
+	transport := newTransport(to.Host, 0)
 	server := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded() },
 		Transport: transport,

@@ -2,8 +2,9 @@ package gateway
 
 import (
 	"context"
-	"net"
 	"net/http"
+
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
 // A script in a browser that calls another origin sends a preflight before most requests,
@@ -22,8 +23,7 @@ func (p *Proxy) mustWait(ctx context.Context) bool {
 	if !p.gate.isShut() {
 		return false
 	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", p.options.Target)
+	conn, err := engine.Dial(ctx, p.options.Target)
 	if err != nil {
 		return true
 	}

@@ -1,11 +1,11 @@
 // Package gateway gives each instance its public port. A reverse proxy of the
 // launcher listens where clients expect the model server. It forwards requests to
-// the engine, which listens on loopback only.
+// the engine, which listens on a Unix socket, or on loopback only.
 //
 // The proxy adds three things to a plain reverse proxy.
 //
 // It filters paths. The engine serves developer calls (/sleep,
-// /collective_rpc, …) on the same port as inference, and does not ask for the
+// /collective_rpc, …) at the same address as inference, and does not ask for the
 // API key there. Classify decides which paths pass.
 //
 // It has a gate. An open gate lets inference requests through, a shut gate holds

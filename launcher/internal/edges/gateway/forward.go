@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
 const (
@@ -17,10 +20,11 @@ const (
 	bufferBytes = 32 << 10
 	// maxIdleToEngine bounds the connections kept open to one engine.
 	maxIdleToEngine = 256
-	// engineIdleTimeout is how long an idle connection to the engine stays open. vLLM
-	// closes idle connections after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE), and would lose
-	// a request sent at that moment. So the proxy closes them earlier.
-	engineIdleTimeout = 4 * time.Second
+	// defaultKeepAlive is how long vLLM keeps an idle connection open
+	// (VLLM_HTTP_TIMEOUT_KEEP_ALIVE).
+	defaultKeepAlive = 5 * time.Second
+	// mostEarly is how long before the engine the proxy closes an idle connection.
+	mostEarly = time.Second
 	// maxAnswerHeaderBytes bounds the header of an engine's answer.
 	maxAnswerHeaderBytes = 1 << 20
 )
@@ -39,13 +43,20 @@ func (b *bufferPool) Get() []byte {
 
 func (b *bufferPool) Put(buffer []byte) { b.pool.Put((*[bufferBytes]byte)(buffer)) }
 
-func newTransport() *http.Transport {
+// newTransport returns the transport to the engine at an address. The engine would lose a
+// request that comes just when it closes an idle connection. So the proxy closes
+// connections earlier, by half the time at most.
+func newTransport(target string, keepAlive time.Duration) *http.Transport {
+	keepAlive = cmp.Or(keepAlive, defaultKeepAlive)
 	return &http.Transport{
-		DialContext:            new(net.Dialer).DialContext,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return engine.Dial(ctx, target)
+		},
 		DisableCompression:     true,
+		DisableKeepAlives:      keepAlive < 0,
 		MaxIdleConns:           maxIdleToEngine,
 		MaxIdleConnsPerHost:    maxIdleToEngine,
-		IdleConnTimeout:        engineIdleTimeout,
+		IdleConnTimeout:        keepAlive - min(mostEarly, keepAlive/2),
 		MaxResponseHeaderBytes: maxAnswerHeaderBytes,
 	}
 }
@@ -69,7 +80,7 @@ func (p *Proxy) newReverseProxy(errorLog *log.Logger) *httputil.ReverseProxy {
 // further requests on that connection, which this proxy could not check.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme = "http"
-	r.Out.URL.Host = p.options.Target
+	r.Out.URL.Host = "localhost" // the transport knows the address
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.SetXForwarded()
 	if !wantsWebSocket(r.In) {

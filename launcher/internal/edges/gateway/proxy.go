@@ -27,8 +27,12 @@ type Options struct {
 	Ports *Ports
 	// Clients bounds the connections of clients; nil: there is no bound.
 	Clients *Clients
-	// Target is the engine's address, such as 127.0.0.1:41234.
+	// Target is the engine's address: the path of a Unix socket, or such as
+	// 127.0.0.1:41234.
 	Target string
+	// KeepAlive is how long the engine keeps an idle connection open; negative: it closes
+	// each after its answer; 0: as long as vLLM does by default.
+	KeepAlive time.Duration
 	// MaxHeld is how many inference requests may wait while the gate is shut;
 	// 0: none.
 	MaxHeld int
@@ -106,7 +110,7 @@ func Listen(o Options) (*Proxy, error) {
 	p := &Proxy{
 		options:       o,
 		gate:          newGate(o.MaxHeld, o.Now),
-		engine:        newTransport(),
+		engine:        newTransport(o.Target, o.KeepAlive),
 		listener:      listener,
 		host:          listener.Addr().(*net.TCPAddr).IP.String(),
 		clients:       newConnections(),

@@ -352,5 +352,24 @@ func TestIdleConnectionsCloseBeforeTheEngineClosesThem(t *testing.T) {
 		seen[receive(t, addresses)] = true
 	}
 	require.Less(t, len(seen), 20)
-	require.Less(t, p.engine.IdleConnTimeout, 5*time.Second, "vLLM's own")
+	for keeps, closes := range map[time.Duration]time.Duration{
+		0:               4 * time.Second, // vLLM's own is 5 s
+		time.Minute:     59 * time.Second,
+		2 * time.Second: time.Second,
+		time.Second:     500 * time.Millisecond,
+	} {
+		require.Equal(t, closes, newTransport("", keeps).IdleConnTimeout, keeps)
+	}
+	require.Positive(t, p.engine.IdleConnTimeout)
+}
+
+func TestNoConnectionIsKeptToAnEngineThatKeepsNone(t *testing.T) {
+	addresses := make(chan string, 2)
+	engine := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { addresses <- r.RemoteAddr })
+	p := openProxy(t, engine.URL, func(o *Options) { o.KeepAlive = -1 })
+	client := newClient(t)
+	for range 2 {
+		require.Equal(t, http.StatusOK, post(t, client, p.url("/v1/completions"), "{}").status)
+	}
+	require.NotEqual(t, receive(t, addresses), receive(t, addresses))
 }

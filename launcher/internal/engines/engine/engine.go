@@ -10,6 +10,8 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"time"
 )
 
 // Engine is one kind of inference engine.
@@ -26,10 +28,10 @@ type Engine interface {
 	// Plan.
 	Running(argv, env []string) (Running, error)
 
-	// Ready asks once whether the engine at base (such as "http://127.0.0.1:40001")
-	// is up. The error is nil when the engine is up; Refused recognizes the error
-	// of a port at which nothing listens yet, and a *StatusError is an answer with
-	// another status.
+	// Ready asks once whether the engine at base (see SocketBase and PortBase) is up.
+	// The error is nil when the engine is up; Refused recognizes the error of a socket
+	// or port at which nothing listens yet, and a *StatusError is an answer with another
+	// status.
 	Ready(ctx context.Context, base string) error
 
 	// IsSleeping asks whether the engine sleeps.
@@ -153,6 +155,10 @@ type Plan struct {
 	// APIKey is the key that the engine asks its clients for; "" for none.
 	APIKey Secret
 
+	// KeepAlive is how long the engine keeps an idle connection open; negative: it closes
+	// each connection after its answer.
+	KeepAlive time.Duration
+
 	// Scratch is the variable that tells the engine where to keep its sockets;
 	// empty when the user or the operator set it.
 	Scratch string
@@ -171,7 +177,7 @@ type Plan struct {
 	// overridden, and why.
 	Notes []string
 
-	argv func(p Plan, host string, port int) []string
+	argv func(p Plan, listen ...string) []string
 	env  []string
 }
 
@@ -180,11 +186,28 @@ func (p Plan) GPUs() int { return p.TP * p.PP * p.PCP * p.DPLocal }
 
 // Argv is everything after the program's name, with the engine listening on
 // host and port and nowhere else. It is a fresh slice.
-func (p Plan) Argv(host string, port int) []string { return p.argv(p, host, port) }
+func (p Plan) Argv(host string, port int) []string {
+	return p.argv(p, "--host", host, "--port", strconv.Itoa(port))
+}
+
+// SocketArgv is Argv with the engine listening on a Unix socket and nowhere else.
+func (p Plan) SocketArgv(path string) []string { return p.argv(p, "--uds", path) }
 
 // Env is the engine's whole environment (KEY=value), sorted by key. It is a
 // fresh slice. It may hold secrets.
 func (p Plan) Env() []string { return append([]string(nil), p.env...) }
+
+// SocketEnv is Env for an engine that listens on a Unix socket. Nobody but the launcher
+// reaches it there, so it believes the launcher which client a request came from. Over
+// loopback it does so by itself (uvicorn's --forwarded-allow-ips).
+func (p Plan) SocketEnv() []string {
+	if _, set := lookup(p.env, forwardedAllow); set {
+		return p.Env()
+	}
+	return append(p.Env(), forwardedAllow+"=*")
+}
+
+const forwardedAllow = "FORWARDED_ALLOW_IPS"
 
 // Secret is a string that does not show when it is printed, logged or encoded.
 type Secret string

@@ -54,7 +54,7 @@ func (l *commandLine) readHost(limit string) error {
 	a, isAddress := address(host)
 	switch {
 	case within(host, limit):
-		l.notes = append(l.notes, "--host "+host+": the public port listens on "+host+"; the engine behind it listens on loopback, at a port of the launcher's choice")
+		l.notes = append(l.notes, "--host "+host+": the public port listens on "+host+"; the launcher chooses where the engine behind it listens")
 	case isAddress && a.IsUnspecified():
 		l.notes = append(l.notes, "--host "+host+" reaches further than the launcher's instance_host, which is "+limit+": the public port listens on "+limit)
 	default:

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,11 +34,16 @@ func TestARunningEngineIsReadFromItsProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			plan, err := v.Plan(c.request)
 			require.NoError(t, err)
-			c.want.GPUMemoryUtilization = plan.GPUMemoryUtilization
+			c.want.GPUMemoryUtilization, c.want.KeepAlive = plan.GPUMemoryUtilization, 5*time.Second
 			for _, program := range [][]string{{"/usr/bin/vllm"}, {"/usr/bin/python3", "-X", "utf8", "/usr/bin/vllm"}} {
 				got, err := v.Running(append(program, plan.Argv("127.0.0.1", 40001)...), plan.Env())
 				require.NoError(t, err)
 				assert.Equal(t, c.want, got)
+				onSocket := c.want
+				onSocket.Port, onSocket.Socket = 0, "/run/a/http"
+				got, err = v.Running(append(program, plan.SocketArgv("/run/a/http")...), plan.SocketEnv())
+				require.NoError(t, err)
+				assert.Equal(t, onSocket, got)
 			}
 		})
 	}
@@ -45,7 +51,7 @@ func TestARunningEngineIsReadFromItsProcess(t *testing.T) {
 
 func TestAProcessThatIsNoEngineIsNotTakenForOne(t *testing.T) {
 	v := NewVLLM(VLLMOptions{})
-	for _, argv := range [][]string{nil, {"sleep", "60"}, {"vllm", "serve"}, {"vllm", "serve", "m", "--host", "127.0.0.1", "--port"}, {"vllm", "serve", "m", "--host", "127.0.0.1", "--port", "x", "--"}} {
+	for _, argv := range [][]string{nil, {"sleep", "60"}, {"vllm", "serve"}, {"vllm", "serve", "m", "--uds"}, {"vllm", "serve", "m", "--host", "127.0.0.1", "--port"}, {"vllm", "serve", "m", "--host", "127.0.0.1", "--port", "x", "--"}} {
 		_, err := v.Running(argv, nil)
 		assert.Error(t, err, "%q", argv)
 	}

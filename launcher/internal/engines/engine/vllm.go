@@ -14,8 +14,8 @@ var _ Engine = (*VLLM)(nil)
 
 // VLLMOptions configures a VLLM.
 type VLLMOptions struct {
-	// Client makes the calls to engines. Default: a client for calls to loopback,
-	// without a time limit of its own, since contexts bound every call.
+	// Client makes the calls to engines. Default: a client without a time limit of
+	// its own, since contexts bound every call.
 	Client *http.Client
 }
 

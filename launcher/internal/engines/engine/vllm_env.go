@@ -2,9 +2,11 @@ package engine
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // environment makes the environment of an engine, sorted by key, from the
@@ -62,6 +64,21 @@ func VisibleDevices(gpus []GPU) []string {
 // socketFolder says where vLLM makes the sockets between its processes: the
 // temporary folder, unless it is set (vllm/envs.py). It never removes them.
 const socketFolder = "VLLM_RPC_BASE_PATH"
+
+// keepAlive is how long vLLM keeps an idle connection open (vllm/envs.py); negative: it
+// closes each connection after its answer.
+func keepAlive(env []string) time.Duration {
+	seconds := 5
+	if value, set := lookup(env, "VLLM_HTTP_TIMEOUT_KEEP_ALIVE"); set {
+		if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
+			seconds = n
+		}
+	}
+	if seconds <= 0 {
+		return -1
+	}
+	return time.Duration(min(seconds, math.MaxInt32)) * time.Second
+}
 
 const (
 	launcherPrefix = "HOTSEAT_" // the launcher's settings and secrets

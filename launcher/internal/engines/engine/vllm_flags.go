@@ -114,7 +114,7 @@ var vllmReaders = map[string]reader{
 
 const (
 	maxRanks = 1 << 16
-	noTLS    = "the launcher speaks plain HTTP to the engine over loopback, and TLS ends before it"
+	noTLS    = "the launcher speaks plain HTTP to the engine, and TLS ends before it"
 )
 
 // vllmReadNames are the spellings that a flag may abbreviate, sorted.

@@ -2,12 +2,12 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"syscall"
@@ -31,23 +31,27 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// Refused tells whether a call failed because nothing listens at the port.
-func Refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+// Refused tells whether a call failed because nothing listens at the port or the socket. A
+// socket is a file that an engine makes while it starts, before it listens.
+func Refused(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
+}
 
 const (
 	maxAnswer   = 1 << 20 // bytes read of any answer
 	maxBodyText = 300     // bytes of an answer that an error shows
 )
 
-// newClient makes a client for calls over loopback. It has no time limit: a
-// first sleep may take minutes, and contexts bound every call.
+// newClient makes a client for calls to engines. It has no time limit: a first sleep may
+// take minutes, and contexts bound every call. It closes idle connections before any engine
+// does (VLLM_HTTP_TIMEOUT_KEEP_ALIVE is a whole number of seconds).
 func newClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
-			Proxy:               nil, // loopback needs none
-			DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+			Proxy:               nil, // engines are on this machine
+			DialContext:         dialURL,
 			MaxIdleConnsPerHost: 2,
-			IdleConnTimeout:     30 * time.Second,
+			IdleConnTimeout:     500 * time.Millisecond,
 			DisableCompression:  true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -216,10 +220,12 @@ func (v *VLLM) call(ctx context.Context, method, base, path string, body any, ke
 		}
 		reader = bytes.NewReader(encoded)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, base+path, reader)
+	prefix, host := urlOf(base)
+	req, err := http.NewRequestWithContext(ctx, method, prefix+path, reader)
 	if err != nil {
 		return nil, err
 	}
+	req.Host = cmp.Or(host, req.Host)
 	// Every call here may be repeated. This header has net/http do so when the
 	// engine has just closed a connection that was idle.
 	req.Header["Idempotency-Key"] = nil
@@ -231,7 +237,7 @@ func (v *VLLM) call(ctx context.Context, method, base, path string, body any, ke
 	}
 	resp, err := v.client.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, withoutURL(err, method, path)
 	}
 	defer func() { err = errors.Join(err, resp.Body.Close()) }()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))

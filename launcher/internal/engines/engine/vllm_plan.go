@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -13,9 +12,9 @@ import (
 
 // Plan decides how to run vLLM. The command line is
 //
-//	serve MODEL --host … --port … [--enable-sleep-mode] and the rest
+//	serve MODEL --uds … [--enable-sleep-mode] and the rest
 //
-// with the rest as it was given. The launcher's address stands before any flag that
+// or --host … --port … in place of --uds, with the rest as it was given. The launcher's address stands before any flag that
 // could take it for a value, and no later argument has an address.
 func (*VLLM) Plan(r Request) (Plan, error) {
 	tokens, field, err := splitArguments(r)
@@ -49,6 +48,7 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 		GPUMemoryUtilization: s.utilization,
 		SleepMode:            inject || s.sleepMode != nil && *s.sleepMode,
 		APIKey:               apiKey(s.apiKeys, env),
+		KeepAlive:            keepAlive(env),
 		Compiles:             line.compiles(),
 		Config:               line.config,
 		ConfigPath:           line.configPath,
@@ -65,8 +65,8 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 	if s.sleepMode != nil && !*s.sleepMode {
 		p.Notes = append(p.Notes, "--no-enable-sleep-mode: this instance will keep its device memory while it sleeps")
 	}
-	p.argv = func(p Plan, host string, port int) []string {
-		argv := []string{"serve", cmp.Or(p.Folder, s.model), "--host", host, "--port", strconv.Itoa(port)}
+	p.argv = func(p Plan, listen ...string) []string {
+		argv := append([]string{"serve", cmp.Or(p.Folder, s.model)}, listen...)
 		if p.Folder != "" && len(s.servedNames) == 0 {
 			argv = append(argv, "--served-model-name", s.model)
 		}

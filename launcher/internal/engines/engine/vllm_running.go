@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Running describes the engine that runs in a process, as the process tells.
 type Running struct {
 	Args        []string // as a Request has them, without the launcher's own
+	Socket      string   // the path of the Unix socket at which it listens; empty: at Port
 	Port        int      // at which it listens on loopback
 	Devices     []string // the GPUs in CUDA_VISIBLE_DEVICES: indices, or UUIDs
 	Model       string
@@ -26,27 +28,35 @@ type Running struct {
 	// ConfigWords are as in the Plan.
 	ConfigWords []string
 
-	// GPUMemoryUtilization is as in the Plan.
+	// GPUMemoryUtilization and KeepAlive are as in the Plan.
 	GPUMemoryUtilization float64
+	KeepAlive            time.Duration
 }
 
 // Running reads the arguments and the environment of a process that was started
-// with the Argv and the Env of a Plan.
+// with the Argv or SocketArgv and the environment of a Plan.
 func (*VLLM) Running(argv, env []string) (Running, error) {
 	for n := range argv {
-		if own := argv[n:]; len(own) > 5 && own[0] == "serve" && own[2] == "--host" && own[4] == "--port" {
-			return readRunning(own[1], own[5], own[6:], env)
+		own := argv[n:]
+		switch {
+		case len(own) > 3 && own[0] == "serve" && own[2] == "--uds":
+			return readRunning(Running{Model: own[1], Socket: own[3]}, own[4:], env)
+		case len(own) > 5 && own[0] == "serve" && own[2] == "--host" && own[4] == "--port":
+			port, err := strconv.Atoi(own[5])
+			if err != nil {
+				return Running{Model: own[1]}, fmt.Errorf("cannot read the port of an engine: %w", err)
+			}
+			return readRunning(Running{Model: own[1], Port: port}, own[6:], env)
 		}
 	}
 	return Running{}, errors.New("the arguments are not those of vllm serve")
 }
 
-func readRunning(model, port string, rest, env []string) (Running, error) {
-	r := Running{Model: model, Args: append([]string{model}, rest...)}
-	var err error
-	if r.Port, err = strconv.Atoi(port); err != nil {
-		return r, fmt.Errorf("cannot read the port of an engine: %w", err)
-	}
+// readRunning reads the rest of the arguments, after the model and the address.
+func readRunning(r Running, rest, env []string) (Running, error) {
+	model := r.Model
+	r.Args = append([]string{model}, rest...)
+	r.KeepAlive = keepAlive(env)
 	r.Args, r.ConfigGone = withoutGoneConfig(r.Args)
 	line, err := readCommandLine(slices.Clone(r.Args), "")
 	if err != nil {

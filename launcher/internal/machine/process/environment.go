@@ -16,7 +16,7 @@ const (
 // one. The marks and that variable replace the command's variables of the same names.
 func (h *Host) environment(c Command, scratch string) []string {
 	own := []string{instanceMark + c.Name, launcherMark + h.opts.Mark}
-	if scratch != "" {
+	if scratch != "" && c.Scratch != "" {
 		own = append(own, c.Scratch+"="+scratch)
 	}
 	env := slices.DeleteFunc(slices.Clone(c.Env), func(variable string) bool {

@@ -43,8 +43,9 @@ type Options struct {
 	// 0: only this process records exits. Then the end of an adopted process that is no
 	// child is reported at once, without its exit code.
 	RecordWait time.Duration
-	// ScratchDir holds the folders that commands get with Command.Scratch. If it is
-	// empty, or its path is too long for the addresses of sockets, commands get none.
+	// ScratchDir holds the folders that commands get with Command.Scratch and
+	// Command.Socket. If its path is too long for the addresses of sockets, a folder of the
+	// launcher's own in the temporary folder holds them. Empty: commands get none.
 	ScratchDir string
 	// SharedDir is where the Host records which files of shared memory each tree has
 	// mapped, for a later Host that removes them when all processes died at once. Empty:
@@ -74,6 +75,8 @@ type Host struct {
 	shut     context.CancelFunc
 	watchers sync.WaitGroup
 
+	scratchMu sync.Mutex // guards the folders of trees
+
 	mu        sync.Mutex
 	processes map[string]*Process // by name; nil while one is being started
 	oomSeen   uint64              // deaths for want of memory in the launcher's own group
@@ -97,8 +100,8 @@ func NewHost(opts Options) (*Host, error) {
 			return nil, fmt.Errorf("cannot make a process host: %w", err)
 		}
 	}
-	if opts.ScratchDir != "" && h.scratch("") == "" {
-		opts.Logger.Info("the path of the scratch folder is too long for sockets; engines use the temporary folder instead", "folder", opts.ScratchDir)
+	if opts.ScratchDir != "" && !SocketsFit(opts.ScratchDir) {
+		opts.Logger.Info("the path of the folder for sockets is too long; a folder of the launcher's own in the temporary folder holds them instead", "folder", opts.ScratchDir)
 	}
 	if h.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("cannot make a process host: %w", err)

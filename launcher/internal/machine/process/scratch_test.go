@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,16 +72,118 @@ func TestAFailedStartLeavesNoFolder(t *testing.T) {
 	h.empty(t)
 }
 
-func TestNoFolderIsGivenWhereSocketsWouldNotFit(t *testing.T) {
+// longHost is a Host whose path for scratch folders is too long for sockets.
+func longHost(t *testing.T) *host {
+	t.Helper()
 	h := scratchHost(t)
 	require.NoError(t, h.Close())
+	temporary, err := os.MkdirTemp("", "hs")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(temporary) })
+	t.Setenv("TMPDIR", temporary)
 	h.scratchDir = filepath.Join(h.scratchDir, strings.Repeat("x", 60))
 	require.NoError(t, h.open())
-	_, err := h.Fork(process.Command{Name: "a", Scratch: "A_FOLDER"}, func(_ []*os.File, env []string) (process.ID, error) {
-		assert.NotContains(t, strings.Join(env, " "), "A_FOLDER")
+	return h
+}
+
+// elsewhere lists the folders in the temporary folder.
+func elsewhere(t *testing.T) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(os.TempDir())
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), "hotseat-") {
+			all = append(all, filepath.Join(os.TempDir(), entry.Name()))
+		}
+	}
+	return all
+}
+
+// settled starts a tree that makes the socket that it is told to.
+func (h *host) settled(t *testing.T, name string) (c *child, socket string) {
+	t.Helper()
+	socket, err := h.Socket(name)
+	require.NoError(t, err)
+	command := command(name, "settler")
+	command.Scratch, command.Socket = "A_FOLDER", socket
+	c = h.begin(t, command)
+	made := c.says("socket")
+	c.says("ready")
+	require.Equal(t, filepath.Dir(made), filepath.Dir(socket))
+	require.NoError(t, os.Rename(made, socket), "as if it had been told its name")
+	return c, socket
+}
+
+func TestSocketsThatDoNotFitAreInAFolderElsewhere(t *testing.T) {
+	h := longHost(t)
+	a, first := h.settled(t, "a")
+	_, second := h.settled(t, "b")
+	require.Len(t, elsewhere(t), 1)
+	own := elsewhere(t)[0]
+	assert.Equal(t, own, filepath.Dir(filepath.Dir(first)))
+	assert.Equal(t, own, filepath.Dir(filepath.Dir(second)))
+	for _, dir := range []string{own, filepath.Dir(first)} {
+		info, err := os.Lstat(dir)
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	}
+	require.NoError(t, a.Kill(t.Context()))
+	assert.NoFileExists(t, first)
+	assert.FileExists(t, second)
+
+	require.NoError(t, h.Close())
+	require.NoError(t, h.open())
+	assert.Equal(t, second, h.SocketNow("b", "/gone/http"), "a later launcher finds it")
+	require.NoError(t, h.Clear(t.Context(), "b"))
+	assert.Empty(t, elsewhere(t), "nothing is left")
+}
+
+func TestFolderElsewhereIsNeverAnothers(t *testing.T) {
+	h := longHost(t)
+	planned, err := h.Socket("a")
+	require.NoError(t, err)
+	assert.Empty(t, elsewhere(t), "a tree that may never start has no folder")
+	theirs := filepath.Dir(filepath.Dir(planned))
+	for what, squat := range map[string]func() error{
+		"open to others": func() error { return errors.Join(os.Mkdir(theirs, 0o700), os.Chmod(theirs, 0o755)) },
+		"a link":         func() error { return os.Symlink(t.TempDir(), theirs) },
+		"a file":         func() error { return os.WriteFile(theirs, nil, 0o600) },
+	} {
+		require.NoError(t, squat())
+		c, socket := h.settled(t, "a")
+		assert.NotEqual(t, theirs, filepath.Dir(filepath.Dir(socket)), what)
+		require.NoError(t, c.Kill(t.Context()))
+		assert.Equal(t, []string{theirs}, elsewhere(t), "what others put there stays: %s", what)
+		require.NoError(t, os.Remove(theirs))
+	}
+}
+
+func TestSocketOfARenamedFolderIsFound(t *testing.T) {
+	h := scratchHost(t)
+	_, told := h.settled(t, "a")
+	require.NoError(t, h.Close())
+	moved := h.scratchDir + "-moved"
+	require.NoError(t, os.Rename(h.scratchDir, moved))
+	h.scratchDir = moved
+	require.NoError(t, h.open())
+	now := h.SocketNow("a", told)
+	assert.Equal(t, moved, filepath.Dir(filepath.Dir(now)))
+	assert.FileExists(t, now)
+	assert.Equal(t, told, h.SocketNow("b", told), "there is none: nothing better is known")
+	require.NoError(t, h.Clear(t.Context(), "a"))
+	h.empty(t)
+}
+
+func TestTreeWithoutAVariableHasAFolderForItsSocket(t *testing.T) {
+	h := scratchHost(t)
+	socket, err := h.Socket("a")
+	require.NoError(t, err)
+	_, err = h.Fork(process.Command{Name: "a", Socket: socket}, func(_ []*os.File, _ []string) (process.ID, error) {
+		assert.DirExists(t, filepath.Dir(socket))
 		return process.ID{}, os.ErrInvalid
 	})
 	require.ErrorIs(t, err, os.ErrInvalid)
+	h.empty(t)
 }
 
 // empty checks that no scratch folder is left.

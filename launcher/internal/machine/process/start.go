@@ -23,6 +23,9 @@ type Command struct {
 	// Scratch is the name of a variable that gives the program the path of an empty
 	// folder of its own, which is removed when the tree is gone; empty: none.
 	Scratch string
+	// Socket is the path of the Unix socket at which the program is told to listen, as
+	// Host.Socket returned it. It is in that folder. Empty: the program listens on none.
+	Socket string
 }
 
 // names are those that trees may have: letters, digits, '.', '_' and '-', of which the

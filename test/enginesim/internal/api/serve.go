@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 
 	"hotseat.dev/hotseat/test/enginesim/internal/engine"
@@ -18,7 +19,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	lw := &logged{ResponseWriter: w}
 	if s.opts.AccessLog {
 		lw.line = func(status int) {
-			s.opts.Log.Plain("INFO:     %s - \"%s %s %s\" %d %s", r.RemoteAddr, r.Method, r.URL.RequestURI(), r.Proto, status, http.StatusText(status))
+			s.opts.Log.Plain("INFO:     %s - \"%s %s %s\" %d %s", clientOf(r), r.Method, r.URL.RequestURI(), r.Proto, status, http.StatusText(status))
 		}
 	}
 	h := w.Header()
@@ -32,6 +33,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.route(lw, r)
+}
+
+// clientOf is who made a request, as uvicorn logs it: over a Unix socket it knows the client
+// only if it may believe the proxy.
+func clientOf(r *http.Request) string {
+	if r.RemoteAddr != "@" {
+		return r.RemoteAddr
+	}
+	if forwarded := r.Header.Get("X-Forwarded-For"); forwarded != "" && os.Getenv("FORWARDED_ALLOW_IPS") == "*" {
+		return forwarded + ":0"
+	}
+	return ""
 }
 
 // preflight answers a browser that asks whether it may make a request.

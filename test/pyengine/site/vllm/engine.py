@@ -1,6 +1,6 @@
 """The engine: writes what it finds itself to be to its output, as JSON, and does
-what its arguments say. With --port it answers there as vLLM does, as far as
-the launcher asks."""
+what its arguments say. With --port or --uds it answers there as vLLM does, as
+far as the launcher asks."""
 
 import http.server
 import json
@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import socket
+import socketserver
 import sys
 
 import vllm
@@ -88,8 +89,17 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.answer()
 
 
+class SocketServer(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_UNIX
+    server_bind = socketserver.TCPServer.server_bind  # that of HTTP asks for the name of a host
+
+
+def text(name):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
+
+
 def argument(name):
-    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else None
+    return int(text(name)) if name in sys.argv else None
 
 
 def main():
@@ -104,6 +114,8 @@ def main():
         print(json.dumps({"child": process.pid, "port": listener.getsockname()[1], "kind": type(process).__name__}), flush=True)
     if "--core" in sys.argv:
         watch_core()
+    if text("--uds"):
+        SocketServer(text("--uds"), Server).serve_forever()
     if argument("--port"):
         http.server.ThreadingHTTPServer(("127.0.0.1", argument("--port")), Server).serve_forever()
     signal.pause()

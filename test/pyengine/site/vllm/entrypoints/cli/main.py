@@ -1,1 +1,1 @@
-from vllm.engine import main
+from vllm.engine import main  # which listens at args.uds, where the arguments have --uds

@@ -1,0 +1,61 @@
+package daemon
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+
+	"hotseat.dev/hotseat/launcher/internal/engines/preload"
+	"hotseat.dev/hotseat/launcher/internal/machine/process"
+)
+
+// sockets decides where engines listen. The answers of engine_socket:
+//
+//	auto     on a Unix socket, if the installation of the engine is found to have --uds
+//	always   on a Unix socket
+//	never    on a port of loopback
+type sockets struct {
+	mode         string
+	installation *preload.Sockets
+	host         *process.Host
+	log          *slog.Logger
+
+	mu   sync.Mutex
+	said string // the last reason for a port that was logged
+}
+
+// Plan returns the path of the socket of an engine that is to be started. The error says why
+// it has to listen on a port.
+func (s *sockets) Plan(id string, env []string) (string, error) {
+	path, err := s.plan(id, env)
+	if err != nil {
+		s.warn(err.Error())
+	}
+	return path, err
+}
+
+func (s *sockets) plan(id string, env []string) (string, error) {
+	switch s.mode {
+	case "never":
+		return "", errors.New("the launcher's engine_socket is never")
+	case "always":
+	default:
+		if err := s.installation.Lacks(env); err != nil {
+			return "", err
+		}
+	}
+	return s.host.Socket(id)
+}
+
+// warn logs a reason once, until there is another.
+func (s *sockets) warn(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.said != reason {
+		s.said = reason
+		s.log.Warn("engines listen on ports of loopback, where every local user reaches their developer endpoints; launcher doctor says what to do", "reason", reason)
+	}
+}
+
+// Now returns where the socket of a running engine is.
+func (s *sockets) Now(id, told string) string { return s.host.SocketNow(id, told) }

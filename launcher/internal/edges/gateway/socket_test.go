@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/patience"
+)
+
+// newSocket returns the path of a socket, in a folder whose path is short.
+func newSocket(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hs")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "http")
+}
+
+// serveOn serves a handler on a Unix socket, as an engine.
+func serveOn(t *testing.T, socket string, handler http.HandlerFunc) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: patience.Wait()}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		require.NoError(t, server.Close())
+		require.ErrorIs(t, <-served, http.ErrServerClosed)
+	})
+}
+
+func TestRequestsReachAnEngineOnASocket(t *testing.T) {
+	socket := newSocket(t)
+	p := openProxy(t, socket)
+	client := newClient(t)
+	requireError(t, get(t, client, p.url("/metrics")), http.StatusServiceUnavailable, "")
+	serveOn(t, socket, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Host", r.Host)
+		w.Header().Set("X-Client", r.Header.Get("X-Forwarded-For"))
+		_, _ = io.Copy(w, r.Body)
+	})
+	got := post(t, client, p.url("/v1/completions"), "hello")
+	require.Equal(t, http.StatusOK, got.status, got.body)
+	require.Equal(t, "hello", got.body)
+	require.Equal(t, p.address(), got.header.Get("X-Host"), "the client's")
+	require.Equal(t, "127.0.0.1", got.header.Get("X-Client"))
+	for _, path := range []string{"/sleep", "/wake_up", "/collective_rpc", "/v1/../sleep", "/%73leep"} {
+		require.Equal(t, http.StatusNotFound, post(t, client, p.url(path), "").status, path)
+	}
+}
+
+func TestWebSocketsReachAnEngineOnASocket(t *testing.T) {
+	socket := newSocket(t)
+	serveOn(t, socket, upgrading)
+	p := openProxy(t, socket)
+	conn, response, reader := upgrade(t, p, "/v1/realtime", webSocket)
+	require.Equal(t, http.StatusSwitchingProtocols, response.StatusCode)
+	_, err := io.WriteString(conn, "hello")
+	require.NoError(t, err)
+	requireNext(t, reader, "hello")
+	require.NoError(t, conn.Close())
+	eventually(t, func() bool { return p.InFlight() == 0 })
+}
+
+func TestPreflightWaitsForAnEngineOnASocket(t *testing.T) {
+	socket := newSocket(t)
+	p := newProxy(t, socket)
+	require.True(t, p.mustWait(t.Context()), "there is no socket yet")
+	serveOn(t, socket, echo)
+	require.False(t, p.mustWait(t.Context()))
+}
+
+func TestManyClientsAtOnceReachAnEngineOnASocket(t *testing.T) {
+	socket := newSocket(t)
+	serveOn(t, socket, echo)
+	p := openProxy(t, socket)
+	client := newClient(t)
+	var answers []<-chan answer
+	for n := range 300 {
+		answers = append(answers, goPost(t, client, p.url("/v1/completions"), strconv.Itoa(n)))
+	}
+	for n, a := range answers {
+		got := receive(t, a)
+		require.NoError(t, got.err)
+		require.Equal(t, strconv.Itoa(n), got.body)
+	}
+}

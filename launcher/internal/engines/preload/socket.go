@@ -1,0 +1,191 @@
+package preload
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// This file finds out from the engine's installation whether engines can listen on a Unix
+// socket. Asking the program would take as long as its imports.
+
+// Sockets remembers for which environments the engines of a program can listen on a Unix
+// socket (vllm serve --uds).
+type Sockets struct {
+	Program []string // argv before the engine's own arguments
+
+	mu    sync.Mutex
+	known map[string]finding // by the variables that choose the Python and its modules
+}
+
+// finding is what was found of an installation, until one of its files changes.
+type finding struct {
+	err   error // why engines cannot listen on a socket
+	files []string
+	stamp string
+}
+
+// lookTime bounds how long a Python may take to say where its modules are.
+const lookTime = 30 * time.Second
+
+// Lacks returns why engines with that environment cannot listen on a Unix socket; nil: they
+// can.
+func (s *Sockets) Lacks(env []string) error {
+	choosing := choosesPython(env)
+	key := strings.Join(choosing, "\x00")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.known[key]; ok && stamp(last.files) == last.stamp {
+		return last.err
+	}
+	ctx, stop := context.WithTimeout(context.Background(), lookTime)
+	defer stop()
+	files, err := lacksSocket(ctx, s.Program, env)
+	if s.known == nil {
+		s.known = map[string]finding{}
+	}
+	if ctx.Err() == nil {
+		s.known[key] = finding{err: err, files: files, stamp: stamp(files)}
+	}
+	return err
+}
+
+// choosesPython returns the variables of an environment that choose the Python of a script
+// and where it finds modules.
+func choosesPython(env []string) []string {
+	out := slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		return !strings.HasPrefix(v, "PATH=") && !strings.HasPrefix(v, "PYTHON") && !strings.HasPrefix(v, "HOME=")
+	})
+	slices.Sort(out)
+	return out
+}
+
+// lacksSocket returns why a program cannot listen on a Unix socket, and the files that say
+// so:
+//
+//	the program                                   it can, if
+//	runs a Python that has the package vllm       a file of vllm/entrypoints reads args.uds
+//	any other                                     the program's file names --uds
+//
+// A vllm from a source checkout has no number of its release, and a script that runs another
+// program has none either.
+func lacksSocket(ctx context.Context, program, env []string) (files []string, err error) {
+	files = []string{program[0]}
+	python, err := pythonOfProgram(program[0], env)
+	if err == nil {
+		files = append(files, python[0])
+		var folder string
+		if folder, err = packageOf(ctx, python, program[0], env); err == nil {
+			files = append(files, folder, filepath.Dir(folder))
+			return files, mentionsSocket(folder)
+		}
+	}
+	if names, readErr := contains(program[0], "--uds"); readErr == nil && names {
+		return files, nil
+	}
+	return files, fmt.Errorf("the launcher cannot tell whether %s has --uds: %w", program[0], err)
+}
+
+// pythonOfProgram returns the Python, with its flags, that runs a program.
+func pythonOfProgram(program string, env []string) ([]string, error) {
+	switch {
+	case strings.HasPrefix(filepath.Base(program), "python"):
+		return []string{program}, nil
+	case byPath(program) && byName(env)["PATH"] != os.Getenv("PATH"):
+		return nil, fmt.Errorf("the instance's PATH, by which it finds its Python, differs from the launcher's")
+	}
+	return Interpreter(program)
+}
+
+// findPackage prints the folder of the package vllm, as a script in the given folder finds
+// it.
+const findPackage = `import sys
+if sys.path and sys.path[0] == "":
+    sys.path[0] = sys.argv[1]
+import importlib.util
+found = importlib.util.find_spec("vllm")
+print(list(found.submodule_search_locations)[0] if found else "")`
+
+// packageOf returns the folder of the package vllm that a script finds, run by a Python.
+func packageOf(ctx context.Context, python []string, script string, env []string) (string, error) {
+	if target, err := filepath.EvalSymlinks(script); err == nil {
+		script = target // as Python does
+	}
+	cmd := exec.CommandContext(ctx, python[0], slices.Concat(python[1:], []string{"-c", findPackage, filepath.Dir(script)})...)
+	cmd.Env = env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(complaint.String()), "\n")
+		return "", fmt.Errorf("cannot ask %s for its module vllm: %w: %s", python[0], err, lines[len(lines)-1])
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	folder := strings.TrimSpace(lines[len(lines)-1]) // what is installed may print before
+	if !filepath.IsAbs(folder) {
+		return "", fmt.Errorf("%s has no module vllm", python[0])
+	}
+	return folder, nil
+}
+
+var errFound = errors.New("found")
+
+// mentionsSocket returns an error if no file of vllm's entry points reads the flag --uds.
+func mentionsSocket(folder string) error {
+	err := filepath.WalkDir(filepath.Join(folder, "entrypoints"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || filepath.Ext(path) != ".py" {
+			return err
+		}
+		if found, err := contains(path, "args.uds"); err != nil || !found {
+			return err
+		}
+		return errFound
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("the launcher cannot tell whether the vllm in %s has --uds: %w", folder, err)
+	}
+	return fmt.Errorf("the vllm in %s has no --uds; install a newer release", folder)
+}
+
+// contains reports whether a file contains a text.
+func contains(path, text string) (bool, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	const most = 1 << 20
+	buffer := make([]byte, 0, most+len(text))
+	for {
+		n, err := io.ReadFull(file, buffer[len(buffer):len(buffer)+most])
+		buffer = buffer[:len(buffer)+n]
+		if bytes.Contains(buffer, []byte(text)) {
+			return true, nil
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		kept := copy(buffer, buffer[len(buffer)-len(text):])
+		buffer = buffer[:kept]
+	}
+}

@@ -1,0 +1,93 @@
+package preload
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/pyengine"
+)
+
+// script writes a program.
+func script(t *testing.T, lines string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "vllm")
+	require.NoError(t, os.WriteFile(path, []byte(lines), 0o700))
+	return path
+}
+
+// installation writes an installation of the stand-in, and returns its command.
+func installation(t *testing.T) (dir, command string) {
+	t.Helper()
+	dir = t.TempDir()
+	command, err := pyengine.Install(dir)
+	require.NoError(t, err)
+	return dir, command
+}
+
+// forget takes --uds out of an installation, as in the releases before it.
+func forget(t *testing.T, dir string) {
+	t.Helper()
+	path := filepath.Join(dir, "vllm", "entrypoints", "cli", "main.py")
+	require.NoError(t, os.WriteFile(path, []byte("from vllm.engine import main\n"), 0o600))
+	at := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(dir, at, at), "as an upgrade changes the folder of packages")
+}
+
+func TestSocketsAreFoundInTheInstallation(t *testing.T) {
+	dir, command := installation(t)
+	link := filepath.Join(t.TempDir(), "vllm")
+	require.NoError(t, os.Symlink(command, link))
+	python, err := pyengine.Python()
+	require.NoError(t, err)
+	for what, program := range map[string][]string{
+		"a script": {command}, "a link to it": {link}, "with arguments": {command, "-x"},
+		"a program that names the flag": {script(t, "#!/bin/sh\n# takes --uds\n")},
+	} {
+		s := &Sockets{Program: program}
+		assert.NoError(t, s.Lacks(os.Environ()), what)
+	}
+	module := &Sockets{Program: []string{python, "-m", "vllm.entrypoints.cli.main"}}
+	require.NoError(t, module.Lacks(append(os.Environ(), "PYTHONPATH="+dir)))
+	require.ErrorContains(t, module.Lacks(os.Environ()), "has no module vllm", "another environment finds another one")
+}
+
+func TestSocketsAreNotTakenForGranted(t *testing.T) {
+	dir, command := installation(t)
+	s := &Sockets{Program: []string{command}}
+	require.NoError(t, s.Lacks(os.Environ()))
+	forget(t, dir)
+	require.ErrorContains(t, s.Lacks(os.Environ()), "has no --uds; install a newer release", "the installation has changed")
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "vllm", "entrypoints")))
+	at := time.Now().Add(-time.Minute)
+	require.NoError(t, os.Chtimes(dir, at, at))
+	require.ErrorContains(t, s.Lacks(os.Environ()), "cannot tell whether the vllm in")
+
+	for what, program := range map[string]string{
+		"names no interpreter": script(t, "\x7fELF"),
+		"names /bin/sh":        script(t, "#!/bin/sh\nexec /opt/vllm/bin/vllm \"$@\"\n"),
+		"has no module vllm":   script(t, "#!/usr/bin/env -S python3 -I\n"),
+	} {
+		err := (&Sockets{Program: []string{program}}).Lacks(os.Environ())
+		require.ErrorContains(t, err, "cannot tell whether "+program+" has --uds: ")
+		require.ErrorContains(t, err, what)
+	}
+}
+
+func TestTextIsFoundAcrossTheEndsOfReads(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	for _, before := range []int{0, 1<<20 - 3, 1 << 20, 3<<20 + 1} {
+		text := append(make([]byte, before), "--uds\x00"...)
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+		found, err := contains(path, "--uds")
+		require.NoError(t, err)
+		assert.True(t, found, before)
+		found, err = contains(path, "--udx")
+		require.NoError(t, err)
+		assert.False(t, found)
+	}
+}

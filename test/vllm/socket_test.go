@@ -1,0 +1,116 @@
+//go:build vllm
+
+package vllm
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/harness"
+)
+
+// ports are the TCP ports that processes of an instance listen on.
+func ports(t *testing.T, i launcherapi.Instance) (all []uint64) {
+	t.Helper()
+	listeners := map[string]uint64{}
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(data)) {
+			if fields := strings.Fields(line); len(fields) > 9 && fields[3] == "0A" {
+				port, err := strconv.ParseUint(fields[1][strings.LastIndex(fields[1], ":")+1:], 16, 16)
+				require.NoError(t, err)
+				listeners["socket:["+fields[9]+"]"] = port
+			}
+		}
+	}
+	for _, p := range tree(i) {
+		open, err := harness.Descriptors(p.PID)
+		require.NoError(t, err)
+		for _, target := range open {
+			if port, ok := listeners[target]; ok {
+				all = append(all, port)
+			}
+		}
+	}
+	return all
+}
+
+// unreachable checks that an engine answers at its socket alone.
+func (n *node) unreachable(t *testing.T, i launcherapi.Instance) {
+	t.Helper()
+	address := n.engineAddress(i)
+	require.Equal(t, "unix", harness.Network(address))
+	info, err := os.Stat(filepath.Dir(address))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	for _, port := range ports(t, i) {
+		t.Logf("%s has port %d, which is vLLM's own", i.InstanceID, port)
+		client := &http.Client{Timeout: patience / 60}
+		resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/is_sleeping", port))
+		if !assert.Error(t, err, "port %d speaks HTTP", port) {
+			resp.Body.Close()
+		}
+		client.CloseIdleConnections()
+	}
+}
+
+// A launcher is upgraded over engines of a release that put them on ports.
+func TestEnginesOnPortsAndSocketsOutliveTheirLauncher(t *testing.T) {
+	for _, method := range []string{launcherapi.StartExec, launcherapi.StartFork} {
+		t.Run(method, func(t *testing.T) {
+			n := newNode(t, by(method), func(n *node) { n.flags = []string{"--engine-socket", "never"} })
+			begin := func() {
+				if method == launcherapi.StartFork {
+					n.preloaded("")
+				}
+			}
+			begin()
+			n.create("port", gpu(0), arguments(modelA, "tiny-a"))
+			port := n.await("port", "awake")
+			assert.Equal(t, method, port.StartedBy)
+			require.Equal(t, "tcp", harness.Network(n.engineAddress(port)))
+			words := ask(t, port)
+
+			n.kill()
+			n.flags = nil
+			n.start()
+			assert.Equal(t, port.PID, n.get("port").PID)
+			assert.Equal(t, words, ask(t, n.get("port")))
+			begin()
+			socket := *n.swapTo(launcherapi.SwapIn{ID: "socket", Args: arguments(modelB, "tiny-b")}, 1).In
+			assert.Equal(t, method, socket.StartedBy)
+			n.unreachable(t, socket)
+			others := ask(t, socket)
+			if list, err := n.Preloaders(t.Context()); assert.NoError(t, err) && method == launcherapi.StartFork {
+				assert.Len(t, list.Preloaders, 1, "the socket needs no preloader of its own")
+			}
+			for _, level := range []int{1, 2} {
+				n.swapTo(existing("port"), level)
+				assert.Equal(t, words, ask(t, n.get("port")))
+				n.swapTo(existing("socket"), level)
+				assert.Equal(t, others, ask(t, n.get("socket")))
+			}
+
+			n.kill()
+			n.start()
+			assert.Equal(t, "awake", n.get("socket").State)
+			assert.Equal(t, "sleeping", n.get("port").State)
+			assert.Equal(t, socket.PID, n.get("socket").PID)
+			assert.Equal(t, others, ask(t, n.get("socket")))
+			n.swapTo(existing("port"), 1)
+			assert.Equal(t, words, ask(t, n.get("port")))
+			n.remove("port")
+			n.remove("socket")
+		})
+	}
+}
