@@ -26,6 +26,7 @@ type Settings struct {
 	HangAtSleep, HangAtWake, HangAtHealth                Times
 	FailSleep, FailWake, FailWakeInPart                  Times
 	HangAtReload, FailReload                             Times
+	GarbledAfterWake, MuteAfterWake                      Times
 	OnceFile                                             string
 
 	HealthLies bool // /health says 200 also when the engine is dead
