@@ -27,7 +27,7 @@ type config struct {
 	maxModelLen     int
 	maxLogprobs     int
 	pooling         bool // --runner pooling
-	slots           int // --max-num-seqs
+	slots           int  // --max-num-seqs
 	seed            int64
 	rootPath        string
 	apiKeys         []string

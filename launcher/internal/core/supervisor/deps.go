@@ -113,6 +113,8 @@ type Logs interface {
 	Tail(name string, lines, maxBytes int) ([]string, error)
 	Size(name string) int64
 	Watch(name string) (<-chan struct{}, func(), error)
+	// Note appends a line of the launcher's own.
+	Note(name, text string) error
 }
 
 // Records keeps on disk what the next launcher has to know of instances or swaps, one

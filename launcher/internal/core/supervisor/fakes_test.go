@@ -246,6 +246,8 @@ type fakeEngine struct {
 	calls              []string
 	asleep             map[string]bool             // by base
 	sleeps             func(context.Context) error // nil: the engine answers whether it sleeps
+	probe              func(context.Context) (engine.Answer, error)
+	probed             []string // the kind of each probe
 }
 
 // set records whether the engine at base sleeps, unless err says that the call failed.
@@ -321,7 +323,29 @@ func (e *fakeEngine) Resleep(ctx context.Context, base string, level int) error 
 	return e.set(base, true, run(e.resleep, ctx))
 }
 
-func (e *fakeEngine) Canary(context.Context, string, string, engine.Secret) error { return nil }
+// rightAnswer is that of an engine that works.
+var rightAnswer = engine.Answer{Kind: "completion", Token: "a", Likeliest: []string{"a", "b", "c", "d", "e"}}
+
+func (e *fakeEngine) Probe(ctx context.Context, _, _ string, _ engine.Secret, kind string) (engine.Answer, error) {
+	e.mu.Lock()
+	e.probed = append(e.probed, kind)
+	probe := e.probe
+	e.mu.Unlock()
+	if probe == nil {
+		return rightAnswer, nil
+	}
+	return probe(ctx)
+}
+
+// answers has the engine answer probes that way from now on. It returns the kinds of the
+// probes so far.
+func (e *fakeEngine) answers(probe func(context.Context) (engine.Answer, error)) []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.probed
+	e.probe, e.probed = probe, nil
+	return before
+}
 
 func (e *fakeEngine) Diagnose(engine.Exit, []string) engine.Cause {
 	return engine.Cause{Code: "the_cause", Message: "the cause in words"}

@@ -44,6 +44,9 @@ type Config struct {
 	MemoryTimeout time.Duration
 	HoldTimeout   time.Duration
 
+	Fingerprint        bool // compare the answers of engines that have woken
+	FingerprintTimeout time.Duration
+
 	MaxHeldRequests int // per instance
 	WatchBuffer     int // events, above 0
 

@@ -24,8 +24,8 @@ type job struct {
 type outcome struct {
 	text   string
 	tokens int
-	finish string  // length, stop or abort; empty until the answer has ended
-	stop   *string // the stop string that ended it
+	finish string   // length, stop or abort; empty until the answer has ended
+	stop   *string  // the stop string that ended it
 	made   []string // the tokens
 }
 
