@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -80,6 +81,20 @@ func TestWakesAreBelievedWithoutFingerprints(t *testing.T) {
 	n.Awake("a", On(0), "--sim-garbled-after-wake", "1")
 	n.SwapDone(toNew("b", On(0)))
 	assert.NotContains(t, phases(n.SwapDone(to("a")).Phases), "canary")
+	assert.Equal(t, "awake", n.Get("a").State)
+}
+
+func TestEngineThatHangsWhileAwakeIsEnded(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t, "--fingerprint=false", "--hang-timeout", "500ms")
+	a := n.Awake("a", On(0), "--sim-mute-after", "1ms")
+	go func() {
+		_, _ = tryCall(context.Background(), "POST", publicURL(a, "/v1/completions"), map[string]any{"prompt": "hello"})
+	}()
+	a = n.Await("a", "failed")
+	assert.Equal(t, "no_answers", a.Cause)
+	assert.Contains(t, a.Reason, "answers /health and no request")
+	n.SwapDone(to("a")) // it starts again
 	assert.Equal(t, "awake", n.Get("a").State)
 }
 

@@ -40,6 +40,9 @@ func (a *apiServer) answer(ln net.Listener) error {
 	if a.sim.CrashAtReady.Due("api", a.sim.OnceFile) {
 		go a.crash(a.sim.CrashAtReady)
 	}
+	if a.sim.MuteAfter > 0 {
+		time.AfterFunc(a.sim.MuteAfter, func() { a.engine.Spoil(true) })
+	}
 	grace := a.untilTheEnd()
 	err := a.tree.Close()
 	a.errs.Plain("INFO:     Shutting down")

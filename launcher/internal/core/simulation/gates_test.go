@@ -103,8 +103,11 @@ func (g *gate) Port() int           { return g.port }
 func (g *gate) InFlight() int       { return 0 }
 func (g *gate) Held() int           { return 0 }
 func (g *gate) LastUsed() time.Time { return time.Time{} }
-func (g *gate) Shut(string)         { g.set(false) }
-func (g *gate) Fail(string)         { g.set(false) }
+
+func (g *gate) QuietFor() time.Duration { return 0 }
+
+func (g *gate) Shut(string) { g.set(false) }
+func (g *gate) Fail(string) { g.set(false) }
 
 func (g *gate) Open() {
 	if g.l.isDead() {

@@ -84,6 +84,9 @@ type GateOptions struct {
 	Host       string      // requested address; the gate listens no wider than the launcher's instance_host
 	Port       int         // 0: any free one
 	TargetPort int         // the engine's, on loopback
+	// Quiet is how long requests may be in flight while nothing comes back from the engine,
+	// before the gate calls Supervisor.CheckQuiet; 0: it never does.
+	Quiet time.Duration
 }
 
 // Gate is an instance's public port.
@@ -96,6 +99,9 @@ type Gate interface {
 	Drain(ctx context.Context) (cut int, err error)
 	InFlight() int
 	Held() int
+	// QuietFor returns for how long the requests in flight have got nothing from the
+	// engine; 0: no request is in flight.
+	QuietFor() time.Duration
 	LastUsed() time.Time
 	Close(ctx context.Context) error
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -155,6 +156,7 @@ type fakeGate struct {
 	opened   chan struct{} // closed when the gate opens during a drain
 	closed   bool
 	used     time.Time
+	quiet    time.Duration
 }
 
 func (g *fakeGate) set(s string) { g.mu.Lock(); g.state = s; g.mu.Unlock() }
@@ -174,6 +176,10 @@ func (g *fakeGate) Fail(string)         { g.set("failed") }
 func (g *fakeGate) InFlight() int       { return g.inFlight }
 func (g *fakeGate) Held() int           { return 0 }
 func (g *fakeGate) LastUsed() time.Time { return g.used }
+
+func (g *fakeGate) QuietFor() time.Duration { g.mu.Lock(); defer g.mu.Unlock(); return g.quiet }
+
+func (g *fakeGate) setQuiet(d time.Duration) { g.mu.Lock(); g.quiet = d; g.mu.Unlock() }
 
 func (g *fakeGate) Drain(ctx context.Context) (int, error) {
 	if g.drained == nil {
@@ -248,6 +254,8 @@ type fakeEngine struct {
 	sleeps             func(context.Context) error // nil: the engine answers whether it sleeps
 	probe              func(context.Context) (engine.Answer, error)
 	probed             []string // the kind of each probe
+	busy               bool     // its counters grow
+	asked              int      // how often it was asked for them
 }
 
 // set records whether the engine at base sleeps, unless err says that the call failed.
@@ -345,6 +353,16 @@ func (e *fakeEngine) answers(probe func(context.Context) (engine.Answer, error))
 	before := e.probed
 	e.probe, e.probed = probe, nil
 	return before
+}
+
+func (e *fakeEngine) Progress(context.Context, string) (string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asked++
+	if e.busy {
+		return strconv.Itoa(e.asked), nil
+	}
+	return "none", nil
 }
 
 func (e *fakeEngine) Diagnose(engine.Exit, []string) engine.Cause {

@@ -74,6 +74,7 @@ type instance struct {
 	lastWoken  time.Time
 
 	fingerprint *fingerprint // nil: none was taken
+	hangChecked bool         // whether its engine hangs is being found out
 	staleRecord bool         // the instance was adopted without a record, or with a stale one
 
 	swapID          string    // the swap that has claimed the instance; empty: none

@@ -61,7 +61,7 @@ func (s *Supervisor) openPorts(d *Draft) (ports, error) {
 		return ports{}, fmt.Errorf("cannot reserve a port for the engine: %w", err)
 	}
 	gate, err := s.opts.Gates.Listen(GateOptions{
-		InstanceID: d.ID, Supervisor: s, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetPort: private.Port(),
+		InstanceID: d.ID, Supervisor: s, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetPort: private.Port(), Quiet: s.opts.Limits.Hang,
 	})
 	if err != nil {
 		return ports{}, errors.Join(err, private.Close())

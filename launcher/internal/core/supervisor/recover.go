@@ -270,7 +270,7 @@ func (s *Supervisor) reopen(i *instance) error {
 	} else {
 		i.private = private
 	}
-	opts := GateOptions{InstanceID: i.facts.ID, Supervisor: s, Host: i.facts.PublicHost, Port: i.facts.PublicPort, TargetPort: i.facts.EnginePort}
+	opts := GateOptions{InstanceID: i.facts.ID, Supervisor: s, Host: i.facts.PublicHost, Port: i.facts.PublicPort, TargetPort: i.facts.EnginePort, Quiet: s.opts.Limits.Hang}
 	gate, taken := s.opts.Gates.Listen(opts)
 	if taken != nil {
 		taken = fmt.Errorf("another process took its port %d while the launcher was down: %w", i.facts.PublicPort, taken)

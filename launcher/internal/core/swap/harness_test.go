@@ -245,6 +245,7 @@ func (g *gate) Drain(ctx context.Context) (int, error) {
 
 func (*gate) InFlight() int               { return 0 }
 func (*gate) Held() int                   { return 0 }
+func (*gate) QuietFor() time.Duration     { return 0 }
 func (*gate) LastUsed() time.Time         { return time.Time{} }
 func (*gate) Close(context.Context) error { return nil }
 

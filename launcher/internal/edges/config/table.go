@@ -102,6 +102,7 @@ func checkSettings(c *Config) []setting {
 	return []setting{
 		{"fingerprint", "true", "whether to ask an engine for one token when it has started and after each wake, and to end an engine whose answers have become wrong", boolean(&c.Fingerprint)},
 		{"fingerprint_timeout", "10s", "how long an engine that has woken may take for that answer before it is ended; 0 for the default", limit(&c.FingerprintTimeout)},
+		{"hang_timeout", "10m", "how long requests to an engine that is awake may be in flight while nothing comes back, before the launcher checks whether the engine hangs, and ends one that does; 0 for never", duration(&c.HangTimeout)},
 	}
 }
 

@@ -98,6 +98,7 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 		Name: o.InstanceID, Host: host, Port: o.Port, Ports: g.ports, Clients: g.clients, Target: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort)),
 		MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
 		Observe: g.observe,
+		Quiet:   o.Quiet, OnQuiet: func() { o.Supervisor.CheckQuiet(o.InstanceID) },
 	}
 	if g.compat {
 		opts.Verbs, opts.SleepTimeout = verbs{sup: o.Supervisor, id: o.InstanceID}, sleepCallTime

@@ -65,7 +65,7 @@ func (o *Options) limits() supervisor.Limits {
 		fingerprint = 0
 	}
 	return supervisor.Limits{
-		Fingerprint: fingerprint,
+		Fingerprint: fingerprint, Hang: o.HangTimeout,
 		Start: o.StartTimeout, Sleep: o.SleepTimeout, Wake: o.WakeTimeout, Drain: o.DrainTimeout,
 		StopGrace: o.StopGrace, StartingGrace: o.StartingGrace, Memory: o.MemoryTimeout,
 	}

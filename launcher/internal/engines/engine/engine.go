@@ -56,6 +56,10 @@ type Engine interface {
 	// without one, Probe finds out which question the engine takes.
 	Probe(ctx context.Context, base, model string, key Secret, kind string) (Answer, error)
 
+	// Progress returns the engine's counters of what it has done for its clients, as a text
+	// that changes when it does something. Empty: it does not count.
+	Progress(ctx context.Context, base string) (string, error)
+
 	// Diagnose explains an exit from the last lines of the engine's log, oldest
 	// first. There is always an answer.
 	Diagnose(exit Exit, tail []string) Cause

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // This file asks vLLM one short question of a fixed text. vLLM has the endpoints of what
@@ -91,6 +92,24 @@ func refusesKind(err error) bool {
 	return ok && slices.Contains([]int{
 		http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity, http.StatusNotImplemented,
 	}, status.Status)
+}
+
+// progressNames begin the lines of the counters that grow when vLLM does something.
+var progressNames = []string{"vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:iteration_tokens_total", "vllm:request_success_total"}
+
+// Progress reads counters from GET /metrics. vLLM has none with --disable-log-stats.
+func (v *VLLM) Progress(ctx context.Context, base string) (string, error) {
+	answer, err := v.call(ctx, http.MethodGet, base, "/metrics", nil, "")
+	if err != nil {
+		return "", fmt.Errorf("cannot read the engine's counters: %w", err)
+	}
+	var counters strings.Builder
+	for line := range strings.Lines(string(answer)) {
+		if slices.ContainsFunc(progressNames, func(name string) bool { return strings.HasPrefix(line, name) }) {
+			counters.WriteString(line)
+		}
+	}
+	return counters.String(), nil
 }
 
 func readCompletion(body []byte) (Answer, error) {

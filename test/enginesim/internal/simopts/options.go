@@ -70,6 +70,7 @@ var Options = []Option{
 	{"fail-wake-in-part", "TIMES", "answer /wake_up with 500, with the weights awake and the rest asleep, as when one of several workers fails", times(func(s *Settings) *Times { return &s.FailWakeInPart })},
 	{"garbled-after-wake", "TIMES", "answer requests with garbage after /wake_up; all else is well", times(func(s *Settings) *Times { return &s.GarbledAfterWake })},
 	{"mute-after-wake", "TIMES", "answer no request for an answer after /wake_up; all else is well", times(func(s *Settings) *Times { return &s.MuteAfterWake })},
+	{"mute-after", "DURATION", "answer no request for an answer any more, so long after the engine is ready; all else is well", duration(func(s *Settings) *time.Duration { return &s.MuteAfter })},
 	{"hang-at-reload", "TIMES", "never answer the reload of the weights that follows sleep level 2", times(func(s *Settings) *Times { return &s.HangAtReload })},
 	{"fail-reload", "TIMES", "answer that reload with 500", times(func(s *Settings) *Times { return &s.FailReload })},
 	{"once-file", "PATH", "crashes and a hang while loading happen once only among the engines that share this file; it is made when one does", text(func(s *Settings) *string { return &s.OnceFile })},
