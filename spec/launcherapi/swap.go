@@ -9,7 +9,7 @@ type SwapRequest struct {
 	Out          *SwapOut  `json:"out,omitempty" doc:"What happens to the instances that are awake on the GPUs. Default: they sleep at level 1."`
 	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long requests in flight may take to end before they are cut. Absent or 0: the launcher's drain_timeout. Use 1ms to cut them at once."`
 	Timeout      *Duration `json:"timeout,omitempty" doc:"Limit of the whole swap, including the wait for its turn. A swap that exceeds it is undone, which may take 15 s more. Absent or 0: the launcher's start_timeout."`
-	Canary       bool      `json:"canary,omitempty" doc:"Ask the incoming instance for one token before its gate opens."`
+	Canary       bool      `json:"canary,omitempty" doc:"Ask the incoming instance for one answer, such as a token or an embedding, before its gate opens. An instance that wakes is asked anyway."`
 	DryRun       bool      `json:"dry_run,omitempty" doc:"Answer what the swap would do and whether it fits, and change nothing."`
 }
 

@@ -76,7 +76,7 @@ func TestSwapBackAndForthAtBothLevels(t *testing.T) {
 			back := to("a")
 			back["out"] = map[string]any{"level": level}
 			r := n.SwapDone(back)
-			assert.Equal(t, []string{"admit", "drain", "sleep", "wake", "open"}, phases(r.Phases))
+			assert.Equal(t, []string{"admit", "drain", "sleep", "wake", "canary", "open"}, phases(r.Phases))
 			assert.Equal(t, says, n.Ask(n.Get("a"), "who are you?"), "the same model answers the same after it slept")
 			assert.Equal(t, a.PID, n.Get("a").PID)
 			assert.Equal(t, "sleeping", n.Get("b").State)

@@ -18,7 +18,7 @@ import (
 // that port first, which vLLM does not notice either.
 func (a *apiServer) answer(ln net.Listener) error {
 	handler := api.New(api.Options{
-		Engine: a.engine, Log: a.out, Names: a.names, Root: a.model, MaxModelLen: a.maxModelLen, Seed: a.seed,
+		Engine: a.engine, Log: a.out, Names: a.names, Root: a.model, MaxModelLen: a.maxModelLen, MaxLogprobs: a.maxLogprobs, Pooling: a.pooling, Seed: a.seed,
 		Replicas: a.dp, Workers: a.dp * a.tp * a.pp, WorkerClass: a.workerClass(), RootPath: a.rootPath, APIKeys: a.apiKeys, DevMode: a.devMode, TrackLoad: a.trackLoad,
 		AccessLog: a.accessLog, Version: tree.Version, Settings: a.sim, Crash: a.crash,
 	})
@@ -39,6 +39,9 @@ func (a *apiServer) answer(ln net.Listener) error {
 	a.errs.Plain("INFO:     Started server process [%d]\nINFO:     Waiting for application startup.\nINFO:     Application startup complete.", os.Getpid())
 	if a.sim.CrashAtReady.Due("api", a.sim.OnceFile) {
 		go a.crash(a.sim.CrashAtReady)
+	}
+	if a.sim.MuteAfter > 0 {
+		time.AfterFunc(a.sim.MuteAfter, func() { a.engine.Spoil(true) })
 	}
 	grace := a.untilTheEnd()
 	err := a.tree.Close()

@@ -36,6 +36,52 @@ func TestAnswersNameTheModelAndFollowFromPromptAndSeed(t *testing.T) {
 	require.Equal(t, "one", short)
 }
 
+func TestACompletionTellsTheLikeliestTokens(t *testing.T) {
+	t.Parallel()
+	p := launch(t, setup{args: []string{"m", "--max-logprobs", "7"}}).ready()
+	body := p.ok("POST", "/v1/completions", `{"prompt":"x","max_tokens":2,"logprobs":5}`)
+	var got struct {
+		Choices []struct {
+			Logprobs struct {
+				TextOffset    []int                `json:"text_offset"`
+				TokenLogprobs []float64            `json:"token_logprobs"`
+				Tokens        []string             `json:"tokens"`
+				TopLogprobs   []map[string]float64 `json:"top_logprobs"`
+			} `json:"logprobs"`
+		} `json:"choices"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &got))
+	l := got.Choices[0].Logprobs
+	require.Equal(t, "m", l.Tokens[0])
+	require.Equal(t, []int{0, 1}, l.TextOffset)
+	require.Len(t, l.TopLogprobs[1], 5)
+	require.InDelta(t, l.TokenLogprobs[1], l.TopLogprobs[1][l.Tokens[1]], 0)
+	require.Contains(t, p.ok("POST", "/v1/completions", `{"prompt":"x","max_tokens":1,"logprobs":1,"return_tokens_as_token_ids":true}`), `"tokens":["token_id:`)
+	require.Contains(t, p.ok("POST", "/v1/completions", `{"prompt":"x","max_tokens":1}`), `"logprobs":null`)
+	refused := p.call("POST", "/v1/completions", `{"prompt":"x","max_tokens":1,"logprobs":8}`)
+	require.Equal(t, http.StatusBadRequest, refused.status)
+	require.Contains(t, refused.body, "Requested sample logprobs of 8, which is greater than max allowed: 7")
+}
+
+func TestAModelThatEmbedsMakesNoTokens(t *testing.T) {
+	t.Parallel()
+	p := launch(t, setup{args: []string{"m", "--runner", "pooling"}}).ready()
+	require.Equal(t, http.StatusNotFound, p.call("POST", "/v1/completions", `{"prompt":"x"}`).status)
+	vector := func(input string) []float64 {
+		var got struct {
+			Data []struct {
+				Embedding []float64 `json:"embedding"`
+			} `json:"data"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(p.ok("POST", "/v1/embeddings", `{"model":"m","input":"`+input+`"}`)), &got))
+		require.Len(t, got.Data, 1)
+		return got.Data[0].Embedding
+	}
+	require.Len(t, vector("x"), 64)
+	require.Equal(t, vector("x"), vector("x"))
+	require.NotEqual(t, vector("x"), vector("y"))
+}
+
 func TestAStopStringEndsAnAnswerBeforeItself(t *testing.T) {
 	t.Parallel()
 	p := launch(t, setup{args: []string{"m"}}).ready()

@@ -25,7 +25,9 @@ type config struct {
 	tp, pp, dp      int
 	utilization     float64
 	maxModelLen     int
-	slots           int // --max-num-seqs
+	maxLogprobs     int
+	pooling         bool // --runner pooling
+	slots           int  // --max-num-seqs
 	seed            int64
 	rootPath        string
 	apiKeys         []string
@@ -97,6 +99,7 @@ func (c *config) read(given *cmdline.Args) {
 	c.reusePort = c.sim.ReusePort || given.Int("api_server_count", c.dp) > 1
 	c.utilization = given.Float("gpu_memory_utilization", defaultUtilization)
 	c.slots, c.seed = given.Int("max_num_seqs", defaultSlots), int64(given.Int("seed", 0))
+	c.maxLogprobs, c.pooling = given.Int("max_logprobs", 20), given.Str("runner", "auto") == "pooling"
 	c.maxModelLen = given.Int("max_model_len", -1)
 	if c.maxModelLen < 0 {
 		c.maxModelLen = c.sim.MaxModelLen

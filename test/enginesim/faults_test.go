@@ -125,6 +125,28 @@ func TestWakesFailInPartAsOftenAsTold(t *testing.T) {
 	p.ok("POST", "/collective_rpc", reload)
 }
 
+func TestWakesSpoilTheAnswersAsOftenAsTold(t *testing.T) {
+	t.Parallel()
+	const body = `{"prompt":"x","max_tokens":1}`
+	p := launch(t, setup{args: []string{"m", "--sim-garbled-after-wake=1", "--sim-mute-after-wake=1"}, dev: true}).ready()
+	before, _ := p.complete(body)
+	p.ok("POST", "/sleep?level=2", "")
+	p.ok("POST", "/wake_up?tags=weights", "")
+	p.ok("POST", "/collective_rpc", `{"method":"reload_weights"}`)
+	p.ok("POST", "/wake_up?tags=kv_cache", "")
+	_, err := p.tryFor(100*time.Millisecond, "POST", "/v1/completions", body)
+	require.Error(t, err, "it answers nothing")
+	p.ok("GET", "/health", "")
+	p.ok("POST", "/sleep", "")
+
+	p = launch(t, setup{args: []string{"m", "--sim-garbled-after-wake=1"}, dev: true}).ready()
+	p.ok("POST", "/sleep", "")
+	p.ok("POST", "/wake_up", "")
+	after, _ := p.complete(body)
+	require.NotEqual(t, before, after)
+	p.ok("GET", "/health", "")
+}
+
 func TestHealthHangsAsOftenAsTold(t *testing.T) {
 	t.Parallel()
 	p := launch(t, setup{args: []string{"m", "--sim-hang-at-health=1"}})

@@ -49,7 +49,7 @@ fails too, "undo failed" says in which state each instance is left.`,
 	cmd.Flags().IntVar(&f.level, "level", 0, "its sleep level: 1 keeps the weights in main memory, 2 drops them (default 1)")
 	cmd.Flags().Var(&f.drain, "drain-timeout", "how long answers in flight may take before they are cut; 0 for the launcher's default, 1ms to not wait for them")
 	cmd.Flags().Var(&f.timeout, "timeout", "how long the whole swap may take before it is undone; 0 for the launcher's default")
-	cmd.Flags().BoolVar(&f.canary, "canary", false, "ask the new one for a token before it gets requests")
+	cmd.Flags().BoolVar(&f.canary, "canary", false, "ask the new one for an answer before it gets requests")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would happen and whether it fits; change nothing")
 	complete(cmd, "out", launcherapi.OutSleep, launcherapi.OutStop)
 	complete(cmd, "level", "1", "2")

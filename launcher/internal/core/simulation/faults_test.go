@@ -37,6 +37,8 @@ var acts = map[string]func(w *world, s step){
 	"wake in part": func(w *world, s step) {
 		w.forAWhile(s, func(p *proc) { p.wakesInPart = true }, func(p *proc) { p.wakesInPart = false })
 	},
+	"wake garbled": func(w *world, s step) { w.engineOf(s.id, func(p *proc) { p.wakesGarbled = true }) },
+	"wake mute":    func(w *world, s step) { w.engineOf(s.id, func(p *proc) { p.wakesMute = true }) },
 	"sleep in part": func(w *world, s step) {
 		w.forAWhile(s, func(p *proc) { p.sleepsInPart = true }, func(p *proc) { p.sleepsInPart = false })
 	},
@@ -171,6 +173,7 @@ func (w *world) damageFile(what string) {
 		return
 	}
 	w.damaged[what] = true
+	w.m.remember("damage")
 	text := []byte(`{"version":1,"record":{"`)
 	if err := os.WriteFile(files[w.m.draw("damage", uint64(len(files)))], text, 0o600); err != nil {
 		panic(err)

@@ -103,8 +103,11 @@ func (g *gate) Port() int           { return g.port }
 func (g *gate) InFlight() int       { return 0 }
 func (g *gate) Held() int           { return 0 }
 func (g *gate) LastUsed() time.Time { return time.Time{} }
-func (g *gate) Shut(string)         { g.set(false) }
-func (g *gate) Fail(string)         { g.set(false) }
+
+func (g *gate) QuietFor() time.Duration { return 0 }
+
+func (g *gate) Shut(string) { g.set(false) }
+func (g *gate) Fail(string) { g.set(false) }
 
 func (g *gate) Open() {
 	if g.l.isDead() {
@@ -117,7 +120,15 @@ func (g *gate) Open() {
 		asleep = false // what is written is out of date, and the engine did not answer: it is taken to be as written
 	}
 	garbage := p != nil && p.garbage
+	if p != nil && !p.opened {
+		p.opened, p.known = true, p.answered >= 2 && !p.troubled
+	}
+	// Where what is written was lost, so was what the engine is compared with.
+	unusable := p != nil && p.known && (p.garbled || p.mute) && !g.l.m.ever["disk full"] && !g.l.m.ever["damage"]
 	g.l.m.mu.Unlock()
+	if unusable {
+		g.l.m.wrong(gatesTellTheTruth, "the gate of %s opens, and its engine answers garbage or nothing", g.id)
+	}
 	if asleep {
 		g.l.m.wrong(gatesTellTheTruth, "the gate of %s opens, and its engine is not awake", g.id)
 	}

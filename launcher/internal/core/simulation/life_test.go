@@ -23,7 +23,7 @@ import (
 // limits of the simulated launcher.
 var limits = supervisor.Limits{
 	Start: time.Minute, Sleep: 40 * time.Second, Wake: 40 * time.Second, Drain: 2 * time.Second,
-	StopGrace: 5 * time.Second, StartingGrace: 500 * time.Millisecond, Memory: 20 * time.Second,
+	StopGrace: 5 * time.Second, StartingGrace: 500 * time.Millisecond, Memory: 20 * time.Second, Fingerprint: 10 * time.Second,
 }
 
 // errDead is what a launcher that was killed is told: nothing that it does has an
@@ -310,6 +310,7 @@ func (logs) Create(id string) (*os.File, string, error) {
 }
 
 func (logs) Latest(string) (string, bool)                  { return "", false }
+func (logs) Note(string, string) error                     { return nil }
 func (logs) Tail(string, int, int) ([]string, error)       { return nil, nil }
 func (logs) Size(string) int64                             { return 0 }
 func (logs) Watch(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil }

@@ -123,6 +123,11 @@ type proc struct {
 	level     int       // it sleeps at that; 0: it is awake
 	since     time.Time // it is ready, at that level, and holds what it holds
 	garbage   bool
+	garbled   bool // its answers are wrong
+	mute      bool // it answers no request
+	answered  int  // probes
+	opened    bool // its gate has once opened
+	known     bool // its answers were right when its gate first opened, and the launcher had asked for two
 	held      map[string]uint64
 	stubborn  bool // it does not end when it is told to
 	immortal  bool // it does not even end when it is killed
@@ -133,6 +138,7 @@ type proc struct {
 	crippled  bool // it reports that it is awake, and has lost some of its memory
 	// what it cannot do: reload its weights, wake from level 1 or sleep on all of its GPUs
 	cannotReload, wakesInPart, sleepsInPart bool
+	wakesGarbled, wakesMute                 bool          // what it is when it wakes next
 	hung                                    time.Time     // until then it does nothing that it is asked
 	slow                                    time.Duration // what it takes beyond its time to do what it is asked
 	troubled                                bool          // something was ever wrong with it

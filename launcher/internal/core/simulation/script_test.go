@@ -105,6 +105,8 @@ var kinds = []struct {
 	{"cannot reload", 2, (*drawing).lasting},
 	{"wake in part", 2, (*drawing).lasting},
 	{"sleep in part", 1, (*drawing).lasting},
+	{"wake garbled", 2, (*drawing).known},
+	{"wake mute", 1, (*drawing).known},
 	{"answer late", 3, func(d *drawing, s *step) { d.lasting(s); s.n = 1 + d.n(30) }},
 	{"be stubborn", 2, (*drawing).known},
 	{"cannot be killed", 2, (*drawing).lasting},
@@ -136,6 +138,8 @@ type theme struct {
 	stored bool // many instances read the model of the store
 	forked bool // many instances are forked
 	wakes  bool // somebody wakes the sleeper of the other GPU while a swap makes room
+	// spoiled: the first two instances wake with wrong answers, or with none.
+	spoiled bool
 }
 
 var themes = []theme{
@@ -146,6 +150,8 @@ var themes = []theme{
 	{much: []string{"swap in sleeping", "hang", "answer late", "refuse"}},
 	{much: []string{"swap in sleeping", "answer late", "memory comes late"}},
 	{much: []string{"swap in sleeping", "wake", "sleep", "cannot reload", "wake in part", "sleep in part"}},
+	{much: []string{"swap in sleeping", "wake", "sleep"}, spoiled: true},
+	{much: []string{"swap in sleeping", "wake", "sleep", "refuse", "answer late"}, spoiled: true},
 	{much: []string{"kill", "retry", "swap in new"}},
 	{much: []string{"kill", "sleep", "swap in sleeping"}},
 	{much: []string{"kill", "swap in new", "wake"}, damage: true},
@@ -278,6 +284,13 @@ func drawScript(seed uint64) script {
 		}
 		out.steps = append(out.steps, step{at: 12 * time.Second, what: "sleep", id: "a"}, step{at: 14 * time.Second, what: "sleep", id: "b"})
 		at = 16 * time.Second
+	}
+	if d.theme.spoiled {
+		for n, id := range []string{"a", "b"} {
+			out.steps = append(out.steps, step{at: time.Duration(1+n) * time.Second, what: "create", request: "first of " + id, id: id, gpus: []string{fmt.Sprintf("g%d", n)}, share: "0.4"})
+		}
+		out.steps = append(out.steps, step{at: 10 * time.Second, what: one(d, "wake garbled", "wake mute"), id: "a"}, step{at: 10 * time.Second, what: "wake garbled", id: "b"})
+		at = 10 * time.Second
 	}
 	for range 4 + d.n(22) {
 		at += d.between(time.Millisecond, 30*time.Millisecond) << d.n(9)

@@ -219,6 +219,7 @@ func (e *simEngine) wakeUp(ctx context.Context, base string, level int, check bo
 			return errBroken
 		}
 		p.garbage = p.garbage || level < p.level
+		p.garbled, p.mute = p.garbled || p.wakesGarbled, p.mute || p.wakesMute
 		p.level, p.inPart = 0, false
 		return nil
 	})
@@ -237,13 +238,37 @@ func (e *simEngine) Resleep(ctx context.Context, base string, level int) error {
 	return e.Sleep(ctx, base, level, true)
 }
 
-func (e *simEngine) Canary(ctx context.Context, base, _ string, _ engine.Secret) error {
-	return e.ask(ctx, "canary", base, 50*time.Millisecond, func(p *proc) error {
+// Probe: an engine that woke by the sequence of another level answers as ever here, so that
+// nothing but the right sequence keeps the launcher from that.
+func (e *simEngine) Probe(ctx context.Context, base, _ string, _ engine.Secret, _ string) (engine.Answer, error) {
+	var answer engine.Answer
+	var asked *proc
+	mute := false
+	err := e.ask(ctx, "probe", base, 50*time.Millisecond, func(p *proc) error {
 		if p.level > 0 {
 			return errors.New("it sleeps")
 		}
+		asked, mute, answer = p, p.mute, engine.Answer{Kind: "completion", Token: p.model}
+		if p.garbled {
+			answer.Token = "!"
+		}
 		return nil
 	})
+	if err != nil {
+		return engine.Answer{}, err
+	}
+	if mute {
+		select {
+		case <-ctx.Done():
+			return engine.Answer{}, ctx.Err()
+		case <-e.l.died:
+			return engine.Answer{}, errDead
+		}
+	}
+	e.l.m.mu.Lock()
+	defer e.l.m.mu.Unlock()
+	asked.answered++
+	return answer, nil
 }
 
 // gatesTo are the gates before a port.

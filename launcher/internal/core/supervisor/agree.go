@@ -108,10 +108,22 @@ func (s *Supervisor) awaitNoMore(ctx context.Context, limit time.Duration, i *in
 }
 
 // wakeAgain wakes an engine whose sleep has failed. The error says that the instance holds
-// less device memory than before its sleep.
+// less device memory than before its sleep, or answers otherwise than when it was started.
 func (s *Supervisor) wakeAgain(ctx context.Context, i *instance, op *operation, before map[string]uint64) error {
-	if err := i.engine.Wake(ctx, i.engineURL(), op.level, true); err != nil || op.resumed {
+	if err := i.engine.Wake(ctx, i.engineURL(), op.level, true); err != nil {
 		return err
+	}
+	if err := s.heldAgain(i, op, before); err != nil {
+		return err
+	}
+	return s.compare(ctx, i)
+}
+
+// heldAgain returns an error if the instance holds less device memory than before its sleep,
+// as far as that is known.
+func (s *Supervisor) heldAgain(i *instance, op *operation, before map[string]uint64) error {
+	if op.resumed {
+		return nil
 	}
 	return s.sample(i).lessThan(memorySample{held: before})
 }

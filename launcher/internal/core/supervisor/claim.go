@@ -31,7 +31,9 @@ type Claim struct {
 	members map[string]*instance // the instances that leave and the victims, by id
 	stopped map[string]bool      // ids of the instances that the claim has stopped after they left
 	ports   ports                // open for a new instance, until the instance takes them over
-	room    *launcher.Room       // reserved for the instance that comes in; nil: not needed, or the ledger already counts the instance itself
+	// compares: the engine that Wake wakes is compared with its fingerprint before it is awake.
+	compares bool
+	room     *launcher.Room // reserved for the instance that comes in; nil: not needed, or the ledger already counts the instance itself
 }
 
 // ErrDeleted reports that a client has deleted an instance that leaves. For the swap,

@@ -361,7 +361,11 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 				s.endOperation(i, op, launcher.EventSlept, func() { i.residue = measured })
 				return
 			default:
-				s.endOperation(i, op, launcher.EventReady, func() { i.awakeBytes = measured })
+				taken, took := s.takeFingerprint(i, op)
+				s.endOperation(i, op, launcher.EventReady, func() {
+					i.awakeBytes, i.fingerprint = measured, taken
+					s.addCanaryTiming(i, took)
+				})
 				return
 			}
 		}

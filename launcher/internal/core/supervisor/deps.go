@@ -99,6 +99,9 @@ type GateOptions struct {
 	// KeepAlive is how long the engine keeps an idle connection open; negative: it closes
 	// each after its answer; 0: it is not known.
 	KeepAlive time.Duration
+	// Quiet is how long requests may be in flight while nothing comes back from the engine,
+	// before the gate calls Supervisor.CheckQuiet; 0: it never does.
+	Quiet time.Duration
 }
 
 // Gate is an instance's public port.
@@ -111,6 +114,9 @@ type Gate interface {
 	Drain(ctx context.Context) (cut int, err error)
 	InFlight() int
 	Held() int
+	// QuietFor returns for how long the requests in flight have got nothing from the
+	// engine; 0: no request is in flight.
+	QuietFor() time.Duration
 	LastUsed() time.Time
 	Close(ctx context.Context) error
 }
@@ -128,6 +134,8 @@ type Logs interface {
 	Tail(name string, lines, maxBytes int) ([]string, error)
 	Size(name string) int64
 	Watch(name string) (<-chan struct{}, func(), error)
+	// Note appends a line of the launcher's own.
+	Note(name, text string) error
 }
 
 // Records keeps on disk what the next launcher has to know of instances or swaps, one

@@ -213,22 +213,27 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 		s.wakeFailed(i, op, before, known, err)
 		return
 	}
+	took := time.Since(began)
 	crashpoint.At(crashpoint.WakeDone)
+	if !s.compareWoken(ctx, i, op, before, known) {
+		return
+	}
 	measured := s.heldBytes(i)
 	s.endOperation(i, op, launcher.EventWoke, func() {
-		i.addTiming("wake", time.Since(began))
+		i.addTiming("wake", took)
+		s.addCanaryTiming(i, op.compared)
 		i.hostBytes, i.sleepUnknown = 0, false
 		if len(measured) > 0 {
 			i.awakeBytes = measured
 		}
-		s.opts.Observer.Phase("engine_wake", time.Since(began))
+		s.opts.Observer.Phase("engine_wake", took)
 	})
 }
 
 // isDying reports whether an engine that answered with an error is dying. The API server
 // may exit a few seconds after its EngineCore; its exit then says more than the error.
 func isDying(ctx context.Context, i *instance, err error) bool {
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errWrongAnswer) {
 		return false
 	}
 	select {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -155,6 +156,7 @@ type fakeGate struct {
 	opened   chan struct{} // closed when the gate opens during a drain
 	closed   bool
 	used     time.Time
+	quiet    time.Duration
 }
 
 func (g *fakeGate) set(s string) { g.mu.Lock(); g.state = s; g.mu.Unlock() }
@@ -174,6 +176,10 @@ func (g *fakeGate) Fail(string)         { g.set("failed") }
 func (g *fakeGate) InFlight() int       { return g.inFlight }
 func (g *fakeGate) Held() int           { return 0 }
 func (g *fakeGate) LastUsed() time.Time { return g.used }
+
+func (g *fakeGate) QuietFor() time.Duration { g.mu.Lock(); defer g.mu.Unlock(); return g.quiet }
+
+func (g *fakeGate) setQuiet(d time.Duration) { g.mu.Lock(); g.quiet = d; g.mu.Unlock() }
 
 func (g *fakeGate) Drain(ctx context.Context) (int, error) {
 	if g.drained == nil {
@@ -247,6 +253,10 @@ type fakeEngine struct {
 	calls              []string
 	asleep             map[string]bool             // by base
 	sleeps             func(context.Context) error // nil: the engine answers whether it sleeps
+	probe              func(context.Context) (engine.Answer, error)
+	probed             []string // the kind of each probe
+	busy               bool     // its counters grow
+	asked              int      // how often it was asked for them
 }
 
 // set records whether the engine at base sleeps, unless err says that the call failed.
@@ -322,7 +332,39 @@ func (e *fakeEngine) Resleep(ctx context.Context, base string, level int) error 
 	return e.set(base, true, run(e.resleep, ctx))
 }
 
-func (e *fakeEngine) Canary(context.Context, string, string, engine.Secret) error { return nil }
+// rightAnswer is that of an engine that works.
+var rightAnswer = engine.Answer{Kind: "completion", Token: "a", Likeliest: []string{"a", "b", "c", "d", "e"}}
+
+func (e *fakeEngine) Probe(ctx context.Context, _, _ string, _ engine.Secret, kind string) (engine.Answer, error) {
+	e.mu.Lock()
+	e.probed = append(e.probed, kind)
+	probe := e.probe
+	e.mu.Unlock()
+	if probe == nil {
+		return rightAnswer, nil
+	}
+	return probe(ctx)
+}
+
+// answers has the engine answer probes that way from now on. It returns the kinds of the
+// probes so far.
+func (e *fakeEngine) answers(probe func(context.Context) (engine.Answer, error)) []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.probed
+	e.probe, e.probed = probe, nil
+	return before
+}
+
+func (e *fakeEngine) Progress(context.Context, string) (string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asked++
+	if e.busy {
+		return strconv.Itoa(e.asked), nil
+	}
+	return "none", nil
+}
 
 func (e *fakeEngine) Diagnose(engine.Exit, []string) engine.Cause {
 	return engine.Cause{Code: "the_cause", Message: "the cause in words"}

@@ -75,6 +75,10 @@ type instance struct {
 	asleepAt   int64 // length of the log when the instance last fell asleep
 	lastWoken  time.Time
 
+	fingerprint *fingerprint // nil: none was taken
+	hangChecked bool         // whether its engine hangs is being found out
+	staleRecord bool         // the instance was adopted without a record, or with a stale one
+
 	swapID          string    // the swap that has claimed the instance; empty: none
 	publishedSwapID string    // swapID as clients see it, once the swap is admitted
 	victim          bool      // that swap will evict the instance
@@ -109,6 +113,9 @@ type operation struct {
 	cut     int   // requests cut by the drain
 	drained bool  // the drain of a sleep is over
 	resumed bool  // an earlier launcher began the operation: how far the engine got is not known
+	woken   bool  // the engine of a wake has woken; its answers are not compared yet
+
+	compared time.Duration // how long the comparison of the answers took
 
 	askedAt     time.Time               // when the engine was told to sleep or wake
 	stopWaiting context.CancelCauseFunc // ends the wait for the engine's answer

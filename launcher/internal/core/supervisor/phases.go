@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"slices"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
 // This file has the phases of a swap. When ctx ends, each wait ends with the error of
@@ -143,8 +140,8 @@ func (c *Claim) awaitAwake(ctx context.Context, i *instance) error {
 }
 
 // Wake waits until the device memory that the instance needs is free, wakes the instance
-// that comes in, and waits until it is awake. The gate stays shut until [Claim.Open]. Wake
-// does not check the room: the swap's admission has checked it.
+// that comes in, and waits until its engine has woken. The gate stays shut until
+// [Claim.Open]. Wake does not check the room: the swap's admission has checked it.
 func (c *Claim) Wake(ctx context.Context) error {
 	i, err := c.incoming()
 	if err != nil {
@@ -162,12 +159,35 @@ func (c *Claim) Wake(ctx context.Context) error {
 	err = c.s.verb(i, c.plan.SwapID, launcher.VerbRequest{}, launcher.EventWakeAsked, c.s.opts.Limits.Wake, func() error { return nil })
 	if err == nil {
 		c.room = nil // from now on the ledger counts the instance itself
+		c.compares = c.s.isCompared(i)
 	}
 	c.s.mu.Unlock()
 	if err != nil {
 		return err
 	}
+	return c.awaitWoken(ctx, i)
+}
+
+// awaitWoken waits until the engine of the instance that comes in has woken. Unless its
+// answers are compared then, the instance is awake.
+func (c *Claim) awaitWoken(ctx context.Context, i *instance) error {
+	woken := false
+	_, err := c.s.await(ctx, i, func() bool {
+		woken = c.compares && i.op != nil && i.op.woken
+		return woken || !i.state.Moving()
+	})
+	if err == nil && woken {
+		return nil
+	}
 	return c.awaitAwake(ctx, i)
+}
+
+// Compares reports whether Wake leaves a comparison of the engine's answers under way, for
+// which Canary waits.
+func (c *Claim) Compares() bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.compares
 }
 
 // incoming returns the instance that comes in. If there is none, the error has code
@@ -181,28 +201,33 @@ func (c *Claim) incoming() (*instance, error) {
 	return c.in, nil
 }
 
-// Canary asks the engine of the instance that comes in for one token.
+// Canary asks the engine of the instance that comes in for one answer. If the answers of the
+// engine are being compared after its wake, it waits for that instead.
 func (c *Claim) Canary(ctx context.Context) error {
 	i, err := c.incoming()
 	if err != nil {
 		return err
 	}
 	c.s.mu.Lock()
-	model := slices.Concat(i.facts.ServedNames, []string{i.facts.Model})[0]
-	base, key, forgotten := i.engineURL(), i.apiKey, i.keyForgotten
+	compares, forgotten, kind := c.compares, i.keyForgotten, ""
+	if i.fingerprint.exists() {
+		kind = i.fingerprint.Kind
+	}
 	c.s.mu.Unlock()
-	err = i.engine.Canary(ctx, base, model, key)
-	status, ok := errors.AsType[*engine.StatusError](err)
+	if compares {
+		return c.awaitAwake(ctx, i)
+	}
+	_, err = c.s.ask(ctx, i, kind)
 	switch {
 	case err == nil:
 		return nil
-	case forgotten && ok && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
+	case forgotten && isUnauthorized(err):
 		c.s.log.Warn("skipped the canary: the launcher was restarted and does not know the API key of the instance; its API server answers", "instance", c.plan.In, "error", err)
 		return nil
 	case ctx.Err() != nil: // the cause says why the swap ended the wait
-		return fmt.Errorf("the canary got no token: %w", context.Cause(ctx))
+		return fmt.Errorf("the canary got no answer: %w", context.Cause(ctx))
 	}
-	return launcher.EngineFailedf("the canary got no token: %w", err)
+	return launcher.EngineFailedf("the canary got no answer: %w", err)
 }
 
 // Open lets requests through to the instance that came in.

@@ -63,6 +63,7 @@ func (s *Supervisor) openPorts(d *Draft) (ports, error) {
 	opened := ports{socket: s.planSocket(d)}
 	opts := GateOptions{
 		InstanceID: d.ID, Supervisor: s, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetSocket: opened.socket, KeepAlive: d.plan.KeepAlive,
+		Quiet: s.opts.Limits.Hang,
 	}
 	var err error
 	if opened.socket == "" {

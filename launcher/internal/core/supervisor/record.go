@@ -36,6 +36,8 @@ type SavedInstance struct {
 	Deleting bool                    `json:"deleting,omitempty"`
 	Timings  []launcherapi.PhaseTime `json:"timings,omitempty"`
 	Revision uint64                  `json:"revision"`
+	// Fingerprint of the engine; nil: none was taken, or an earlier release wrote the record.
+	Fingerprint *fingerprint `json:"fingerprint,omitempty"`
 	// Found: the instance had no record when a launcher found its processes. What is
 	// known comes from these, and it is not known who created the instance.
 	Found bool `json:"found,omitempty"`
@@ -50,6 +52,7 @@ func (i *instance) saved() *SavedInstance {
 		Reason: i.reason, Cause: i.cause, LastLog: i.lastLog, Created: i.created, Since: i.since, LastUsed: i.lastUsed(),
 		Awake: i.awakeBytes, Asleep: i.residue, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.asleepBeforeEnd,
 		SwapID: i.swapID, HoldGate: i.gateHeldShut, Deleting: i.deleting, Timings: i.timings, Revision: i.revision, Found: i.foundUnrecorded,
+		Fingerprint: i.fingerprint,
 	}
 	if i.exit != nil {
 		v.ExitCode = i.exit.Code

@@ -137,13 +137,26 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 				saved.State, saved.Level = launcher.Sleeping, 2 // the wake sequence of level 2 wakes sleepers of both levels
 			case !sleeping && (saved.State == launcher.Sleeping || moving):
 				s.log.Warn("an engine is awake, but its record says otherwise", "instance", saved.Facts.ID, "written", saved.State)
-				saved.State, saved.Doubted = launcher.Awake, false
+				saved.State = s.stateOfWoken(saved)
+				saved.Doubted = false
 			case !sleeping:
+				if saved.Doubted && saved.State == launcher.Awake { // it may have slept and woken since
+					saved.State = s.stateOfWoken(saved)
+				}
 				saved.Doubted = false
 			}
 		})
 	}
 	asked.Wait()
+}
+
+// stateOfWoken returns the state of an engine that may have woken without a record. If it
+// has a fingerprint, its answers are compared before its gate opens, as after every wake.
+func (s *Supervisor) stateOfWoken(saved *SavedInstance) launcher.State {
+	if s.opts.Limits.Fingerprint > 0 && saved.Fingerprint.exists() {
+		return launcher.Waking
+	}
+	return launcher.Awake
 }
 
 func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
@@ -228,7 +241,7 @@ func (s *Supervisor) fromRecord(saved SavedInstance) (*instance, error) {
 		facts: saved.Facts, engine: eng, root: saved.Root, state: saved.State, created: saved.Created, since: saved.Since,
 		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: sleepLevel(saved),
 		awakeBytes: saved.Awake, residue: saved.Asleep, hostBytes: saved.Host, asleepAt: saved.AsleepAt, asleepBeforeEnd: saved.Slept, lastWoken: saved.LastUsed,
-		hasCompileTurn: true, swapID: saved.SwapID, publishedSwapID: saved.SwapID, gateHeldShut: saved.HoldGate, deleting: saved.Deleting, foundUnrecorded: saved.Found, sleepUnknown: saved.Doubted && saved.State == launcher.Awake, timings: saved.Timings,
+		hasCompileTurn: true, swapID: saved.SwapID, publishedSwapID: saved.SwapID, gateHeldShut: saved.HoldGate, deleting: saved.Deleting, foundUnrecorded: saved.Found, fingerprint: saved.Fingerprint, staleRecord: saved.Found || saved.Doubted, sleepUnknown: saved.Doubted && saved.State == launcher.Awake, timings: saved.Timings,
 		changed: make(chan struct{}), whenReleased: make(chan struct{}),
 	}
 	if saved.ExitCode != nil {
@@ -256,6 +269,7 @@ func (s *Supervisor) reopen(i *instance) error {
 	opts := GateOptions{
 		InstanceID: i.facts.ID, Supervisor: s, Host: i.facts.PublicHost, Port: i.facts.PublicPort,
 		TargetPort: i.facts.EnginePort, TargetSocket: i.facts.EngineSocket, KeepAlive: i.facts.KeepAlive,
+		Quiet: s.opts.Limits.Hang,
 	}
 	gate, taken := s.opts.Gates.Listen(opts)
 	if taken != nil {

@@ -478,8 +478,8 @@ type refusing struct {
 	status int
 }
 
-func (e refusing) Canary(context.Context, string, string, engine.Secret) error {
-	return fmt.Errorf("cannot generate a token: %w", &engine.StatusError{Call: "POST /v1/completions", Status: e.status})
+func (e refusing) Probe(context.Context, string, string, engine.Secret, string) (engine.Answer, error) {
+	return engine.Answer{}, fmt.Errorf("cannot get an answer: %w", &engine.StatusError{Call: "POST /v1/completions", Status: e.status})
 }
 
 func TestCanaryWithAForgottenKeyIsNoFailure(t *testing.T) {

@@ -34,6 +34,8 @@ type Limits struct {
 	StopGrace     time.Duration // between SIGTERM and SIGKILL
 	StartingGrace time.Duration // the same for an engine that is starting
 	Memory        time.Duration // until device memory is back after a stop or a sleep
+	Fingerprint   time.Duration // until an engine has answered a probe; 0: answers are not checked
+	Hang          time.Duration // until an engine that answers no request is checked; 0: never
 }
 
 // Options of a Supervisor. Every field is required unless its comment says otherwise.

@@ -23,13 +23,16 @@ type Claim interface {
 	// Evict stops a victim. If the victim has already ended or a client has deleted it,
 	// evicted is false and there is no error.
 	Evict(ctx context.Context, id string) (evicted bool, err error)
-	// Wake wakes the instance that comes in, whose gate stays shut.
+	// Wake wakes the engine of the instance that comes in, whose gate stays shut.
 	Wake(ctx context.Context) error
+	// Compares reports whether the engine's answers are being compared after Wake. Canary
+	// then waits for the outcome.
+	Compares() bool
 	// Start creates the instance that comes in, whose gate stays shut.
 	Start(ctx context.Context) error
 	// Healthy waits until the created instance is awake.
 	Healthy(ctx context.Context) error
-	// Canary asks the engine for one token.
+	// Canary asks the engine for one answer.
 	Canary(ctx context.Context) error
 	// Open opens the gate.
 	Open()

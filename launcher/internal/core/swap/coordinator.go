@@ -10,10 +10,10 @@
 //	drain    gates shut; answers in flight end or are cut
 //	sleep    the instances that leave fall asleep
 //	evict    victims are stopped
-//	wake     the instance that comes in wakes, or
+//	wake     the engine of the one that comes in wakes, or
 //	start    is started, and
 //	healthy  is awake
-//	canary   its engine gives one token, if the request asks for that
+//	canary   its engine gives one answer, if it has woken or the request asks for that
 //	open     its gate opens
 //
 // If a phase fails or the swap's time is over, the swap is undone. The instance that

@@ -29,6 +29,8 @@ type fakeClaim struct {
 	fails  map[string]error // by call
 	hangs  string           // this call lasts until its context ends
 	states map[string]string
+	// compares: the answers of the one that comes in are compared after its wake.
+	compares bool
 
 	mu    sync.Mutex
 	calls []string
@@ -72,6 +74,7 @@ func (f *fakeClaim) Wake(ctx context.Context) error             { return f.call(
 func (f *fakeClaim) Start(ctx context.Context) error            { return f.call(ctx, "start", "") }
 func (f *fakeClaim) Healthy(ctx context.Context) error          { return f.call(ctx, "healthy", "") }
 func (f *fakeClaim) Canary(ctx context.Context) error           { return f.call(ctx, "canary", "") }
+func (f *fakeClaim) Compares() bool                             { return f.compares }
 func (f *fakeClaim) Open()                                      { f.note("open") }
 func (f *fakeClaim) Stop(ctx context.Context, id string) error  { return f.call(ctx, "stop", id) }
 func (f *fakeClaim) SendBack(ctx context.Context) error         { return f.call(ctx, "send back", "") }

@@ -133,10 +133,12 @@ func (w *world) state(id string) string {
 // obedient is an engine that obeys at once.
 type obedient struct{ engine.Engine }
 
-func (obedient) Ready(context.Context, string) error                         { return nil }
-func (obedient) Sleep(context.Context, string, int, bool) error              { return nil }
-func (obedient) Wake(context.Context, string, int, bool) error               { return nil }
-func (obedient) Canary(context.Context, string, string, engine.Secret) error { return nil }
+func (obedient) Ready(context.Context, string) error            { return nil }
+func (obedient) Sleep(context.Context, string, int, bool) error { return nil }
+func (obedient) Wake(context.Context, string, int, bool) error  { return nil }
+func (obedient) Probe(context.Context, string, string, engine.Secret, string) (engine.Answer, error) {
+	return engine.Answer{Kind: "completion"}, nil
+}
 
 // runner starts fake processes that end when they are stopped.
 type runner struct {
@@ -243,6 +245,7 @@ func (g *gate) Drain(ctx context.Context) (int, error) {
 
 func (*gate) InFlight() int               { return 0 }
 func (*gate) Held() int                   { return 0 }
+func (*gate) QuietFor() time.Duration     { return 0 }
 func (*gate) LastUsed() time.Time         { return time.Time{} }
 func (*gate) Close(context.Context) error { return nil }
 
@@ -271,6 +274,7 @@ func (l logs) Create(id string) (*os.File, string, error) {
 }
 
 func (logs) Latest(string) (string, bool)                  { return "", false }
+func (logs) Note(string, string) error                     { return nil }
 func (logs) Tail(string, int, int) ([]string, error)       { return nil, nil }
 func (logs) Size(string) int64                             { return 0 }
 func (logs) Watch(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil }

@@ -165,7 +165,11 @@ func (r *Run) created() []string { return r.incomingIf(r.saved.Plan.CreatesIn())
 
 func (r *Run) cameIn() []string { return r.incomingIf(r.saved.Plan.Room != nil) }
 
-func (r *Run) canaryAsked() []string { return r.incomingIf(r.saved.Canary && r.saved.Plan.In != "") }
+// canaryAsked returns the instance that comes in if the request asks for its canary, or if
+// its answers are compared after its wake.
+func (r *Run) canaryAsked() []string {
+	return r.incomingIf(r.saved.Plan.In != "" && (r.saved.Canary || r.claim.Compares()))
+}
 
 // incomingIf returns the instance that comes in if the condition holds, else none.
 func (r *Run) incomingIf(condition bool) []string {

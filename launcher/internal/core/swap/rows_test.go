@@ -22,11 +22,12 @@ func dryRun(r *Run) { r.req.DryRun = true }
 
 func TestSwapRunsItsPhasesInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
-		plan    launcher.Plan
-		change  func(*Run)
-		fails   map[string]error
-		calls   []string
-		outcome string
+		plan     launcher.Plan
+		change   func(*Run)
+		compares bool
+		fails    map[string]error
+		calls    []string
+		outcome  string
 	}{
 		"a sleeper replaces an awake instance": {plan: planToWake("a"), calls: []string{"drain a", "sleep a", "wake", "open"}},
 		"a new instance replaces an awake one": {plan: planToCreateN("a"), calls: []string{"drain a", "sleep a", "start", "healthy", "open"}},
@@ -41,12 +42,14 @@ func TestSwapRunsItsPhasesInOrder(t *testing.T) {
 		"no instance comes in":                              {plan: launcher.Plan{SwapID: "s", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a"}},
 		"an awake instance stays and others leave":          {plan: launcher.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, calls: []string{"drain a", "sleep a"}},
 		"an awake instance that stays is asked for a token": {plan: launcher.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a", "canary"}},
+		"the answers of a sleeper are compared":             {plan: planToWake("a"), compares: true, calls: []string{"drain a", "sleep a", "wake", "canary", "open"}},
+		"a comparison serves as the canary":                 {plan: planToWake("a"), compares: true, change: withCanary, calls: []string{"drain a", "sleep a", "wake", "canary", "open"}},
 		"an empty plan does nothing":                        {plan: launcher.Plan{SwapID: "s", In: "n"}, change: withCanary, calls: []string{}, outcome: launcherapi.OutcomeNoop},
 		"a dry run does nothing":                            {plan: planToWake("a"), change: dryRun, calls: []string{}, outcome: launcherapi.OutcomeDryRun},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &fakeClaim{plan: c.plan, fails: c.fails}
+				f := &fakeClaim{plan: c.plan, fails: c.fails, compares: c.compares}
 				if c.change == nil {
 					c.change = func(*Run) {}
 				}

@@ -44,6 +44,10 @@ type Config struct {
 	MemoryTimeout time.Duration
 	HoldTimeout   time.Duration
 
+	Fingerprint        bool // compare the answers of engines that have woken
+	FingerprintTimeout time.Duration
+	HangTimeout        time.Duration // 0: engines that hang are not ended
+
 	MaxHeldRequests int // per instance
 	WatchBuffer     int // events, above 0
 

@@ -51,20 +51,21 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 	c, err := load(t, "", nil)
 	require.NoError(t, err)
 	assert.Equal(t, Config{
-		Listen:          "127.0.0.1:8001",
-		GPUs:            "auto",
-		StateDir:        "/home/a/.local/state/hotseat",
-		InstanceHost:    "127.0.0.1",
-		Cgroups:         "auto",
-		OnExit:          "stop",
-		StartTimeout:    15 * time.Minute,
-		SleepTimeout:    2 * time.Minute,
-		WakeTimeout:     2 * time.Minute,
-		StopGrace:       10 * time.Second,
-		StartingGrace:   2 * time.Second,
-		DrainTimeout:    30 * time.Second,
-		MemoryTimeout:   30 * time.Second,
-		HoldTimeout:     2 * time.Minute,
+		Listen:        "127.0.0.1:8001",
+		GPUs:          "auto",
+		StateDir:      "/home/a/.local/state/hotseat",
+		InstanceHost:  "127.0.0.1",
+		Cgroups:       "auto",
+		OnExit:        "stop",
+		StartTimeout:  15 * time.Minute,
+		SleepTimeout:  2 * time.Minute,
+		WakeTimeout:   2 * time.Minute,
+		StopGrace:     10 * time.Second,
+		StartingGrace: 2 * time.Second,
+		DrainTimeout:  30 * time.Second,
+		MemoryTimeout: 30 * time.Second,
+		HoldTimeout:   2 * time.Minute,
+		Fingerprint:   true, FingerprintTimeout: 10 * time.Second, HangTimeout: 10 * time.Minute,
 		MaxHeldRequests: 256,
 		WatchBuffer:     1000,
 		LogMaxBytes:     2 << 30,
@@ -108,6 +109,9 @@ var other = map[string]struct {
 	"drain_timeout":        {"6s", func(c *Config) { c.DrainTimeout = 6 * time.Second }},
 	"memory_timeout":       {"7s", func(c *Config) { c.MemoryTimeout = 7 * time.Second }},
 	"hold_timeout":         {"8s", func(c *Config) { c.HoldTimeout = 8 * time.Second }},
+	"fingerprint":          {"false", func(c *Config) { c.Fingerprint = false }},
+	"fingerprint_timeout":  {"9s", func(c *Config) { c.FingerprintTimeout = 9 * time.Second }},
+	"hang_timeout":         {"11m", func(c *Config) { c.HangTimeout = 11 * time.Minute }},
 	"max_held_requests":    {"0", func(c *Config) { c.MaxHeldRequests = 0 }},
 	"watch_buffer":         {"1", func(c *Config) { c.WatchBuffer = 1 }},
 	"log_max_files":        {"7", func(c *Config) { c.LogMaxFiles = 7 }},
@@ -191,7 +195,7 @@ func TestEveryFieldOfTheConfigIsInTheTable(t *testing.T) {
 	for _, s := range table(&c) {
 		require.NoError(t, s.value.set(s.value.split(other[s.key].text)))
 	}
-	c.StopGrace, c.MaxHeldRequests = 1, 1 // their other text is 0
+	c.StopGrace, c.MaxHeldRequests, c.Fingerprint = 1, 1, true // their other text is 0 or false
 	v := reflect.ValueOf(c)
 	for i := range v.NumField() {
 		assert.False(t, v.Field(i).IsZero(), v.Type().Field(i).Name)

@@ -41,6 +41,7 @@ func sections(c *Config) []section {
 		{"Addresses and access", accessSettings(c)},
 		{"How engines start", startSettings(c)},
 		{"Time limits", timeSettings(c)},
+		{"Checks of engines", checkSettings(c)},
 		{"Requests that wait, and watches", waitingSettings(c)},
 		{"Budgets", budgetSettings(c)},
 		{"Models on disk", modelSettings(c)},
@@ -95,6 +96,14 @@ func timeSettings(c *Config) []setting {
 		{"stop_grace", "10s", "how long an engine may take to end before it is killed; 0 for the default", limit(&c.StopGrace)},
 		{"starting_grace", "2s", "the same for an engine that is still starting; 0 for the default", limit(&c.StartingGrace)},
 		{"memory_timeout", "30s", "how long to wait until the GPU's memory is free again; 0 for the default", limit(&c.MemoryTimeout)},
+	}
+}
+
+func checkSettings(c *Config) []setting {
+	return []setting{
+		{"fingerprint", "true", "whether to ask an engine for one token when it has started and after each wake, and to end an engine whose answers have become wrong", boolean(&c.Fingerprint)},
+		{"fingerprint_timeout", "10s", "how long an engine that has woken may take for that answer before it is ended; 0 for the default", limit(&c.FingerprintTimeout)},
+		{"hang_timeout", "10m", "how long requests to an engine that is awake may be in flight while nothing comes back, before the launcher checks whether the engine hangs, and ends one that does; 0 for never", duration(&c.HangTimeout)},
 	}
 }
 

@@ -100,6 +100,7 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 		Target: cmp.Or(o.TargetSocket, net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort))), KeepAlive: o.KeepAlive,
 		MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
 		Observe: g.observe,
+		Quiet:   o.Quiet, OnQuiet: func() { o.Supervisor.CheckQuiet(o.InstanceID) },
 	}
 	if g.compat {
 		opts.Verbs, opts.SleepTimeout = verbs{sup: o.Supervisor, id: o.InstanceID}, sleepCallTime

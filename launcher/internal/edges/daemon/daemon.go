@@ -60,7 +60,12 @@ func (o *Options) tls() mtls.Server {
 }
 
 func (o *Options) limits() supervisor.Limits {
+	fingerprint := o.FingerprintTimeout
+	if !o.Fingerprint {
+		fingerprint = 0
+	}
 	return supervisor.Limits{
+		Fingerprint: fingerprint, Hang: o.HangTimeout,
 		Start: o.StartTimeout, Sleep: o.SleepTimeout, Wake: o.WakeTimeout, Drain: o.DrainTimeout,
 		StopGrace: o.StopGrace, StartingGrace: o.StartingGrace, Memory: o.MemoryTimeout,
 	}

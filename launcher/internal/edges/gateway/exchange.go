@@ -60,6 +60,7 @@ type exchange struct {
 	held    time.Duration
 	hasBody bool // the request's header announces a body
 	allow   func(h http.Header)
+	sign    func() // called when something of the engine's answer is written; nil: no inference
 
 	writeFailed  atomic.Bool // writing the answer to the client failed
 	uploadFailed atomic.Bool // reading the client's body failed
@@ -70,13 +71,21 @@ func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		x.status = status
 	}
+	x.noteSign()
 	x.ResponseWriter.WriteHeader(status)
+}
+
+func (x *exchange) noteSign() {
+	if x.sign != nil {
+		x.sign()
+	}
 }
 
 func (x *exchange) Write(b []byte) (int, error) {
 	if x.status == 0 {
 		x.status = http.StatusOK
 	}
+	x.noteSign()
 	n, err := x.ResponseWriter.Write(b)
 	if err != nil {
 		x.writeFailed.Store(true)

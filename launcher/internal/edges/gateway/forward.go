@@ -194,6 +194,7 @@ func (p *Proxy) serveInference(x *exchange, r *http.Request) {
 		return
 	}
 	defer p.gate.leave(t)
+	x.sign = p.gate.quiet.noteSign
 	p.forward(ctx, x, r)
 }
 

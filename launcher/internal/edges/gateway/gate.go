@@ -67,11 +67,13 @@ type gate struct {
 	inFlight map[*ticket]struct{}
 	held     map[*waiter]struct{}
 	lastUsed time.Time
+	quiet    *quietWatch
 	changed  chan struct{} // closed when the state changes or the last request leaves; nil when no drain waits
 }
 
 func newGate(maxHeld int, now func() time.Time) *gate {
 	return &gate{
+		quiet:    newQuietWatch(0, nil),
 		maxHeld:  maxHeld,
 		now:      now,
 		state:    gateShut,
@@ -142,6 +144,9 @@ func (g *gate) endWait(w *waiter) *refusal {
 
 // admit counts a request as in flight. The caller holds the lock.
 func (g *gate) admit(t *ticket) {
+	if len(g.inFlight) == 0 {
+		g.beginQuietWatch()
+	}
 	g.inFlight[t] = struct{}{}
 	g.lastUsed = g.now()
 }
@@ -152,7 +157,9 @@ func (g *gate) leave(t *ticket) {
 	defer g.mu.Unlock()
 	delete(g.inFlight, t)
 	g.lastUsed = g.now()
+	g.quiet.noteSign()
 	if len(g.inFlight) == 0 {
+		g.endQuietWatch()
 		g.wakeDrains()
 	}
 }

@@ -44,6 +44,10 @@ type Options struct {
 	// SleepTimeout is how long a call of /sleep waits at most for the instance to
 	// sleep.
 	SleepTimeout time.Duration
+	// Quiet is how long requests may be in flight while nothing comes back from the engine,
+	// before OnQuiet is called. It is called again after each further such time. 0: never.
+	Quiet   time.Duration
+	OnQuiet func()
 	// Observe is called at the end of each request, on that request's goroutine; nil:
 	// no call.
 	Observe func(Observation)
@@ -118,6 +122,7 @@ func Listen(o Options) (*Proxy, error) {
 		serveReturned: make(chan struct{}),
 		grace:         closeGrace,
 	}
+	p.gate.quiet = newQuietWatch(o.Quiet, o.OnQuiet)
 	errorLog := slog.NewLogLogger(o.Logger.With("instance", o.Name).Handler(), slog.LevelDebug)
 	p.reverse = p.newReverseProxy(errorLog)
 	p.server = &http.Server{

@@ -50,7 +50,7 @@ func New() *Metrics {
 		registry:     prometheus.NewRegistry(),
 		transitions:  counters("hotseat_instance_transitions_total", "Changes of an instance's state.", "from", "to"),
 		failures:     counters("hotseat_instance_failures_total", "Instances that failed, by cause.", "cause"),
-		phases:       histograms("hotseat_phase_duration_seconds", "Time that instances spent in each state, and in drain, engine_sleep and engine_wake within them.", phaseBuckets, "phase"),
+		phases:       histograms("hotseat_phase_duration_seconds", "Time that instances spent in each state, and in drain, engine_sleep, engine_wake and canary within them.", phaseBuckets, "phase"),
 		swaps:        counters("hotseat_swaps_total", "Finished swaps, by outcome: done, noop, dry_run, refused, undone, undo_failed or interrupted.", "outcome"),
 		swapTime:     histograms("hotseat_swap_duration_seconds", "Duration of swaps, including the wait for their turn.", phaseBuckets, "outcome"),
 		refusals:     counters("hotseat_refusals_total", "Refused calls, by code and, where there was no room, by the limit that the call would exceed.", "code", "bound"),

@@ -53,8 +53,14 @@ type Engine interface {
 	// nothing. Resleep needs the memory of an awake engine for a moment.
 	Resleep(ctx context.Context, base string, level int) error
 
-	// Canary has the model make one token. The key is the plan's APIKey.
-	Canary(ctx context.Context, base, model string, key Secret) error
+	// Probe asks the model one short question, which costs no more than one token. The
+	// key is the plan's APIKey. kind is that of an earlier Answer of the same engine;
+	// without one, Probe finds out which question the engine takes.
+	Probe(ctx context.Context, base, model string, key Secret, kind string) (Answer, error)
+
+	// Progress returns the engine's counters of what it has done for its clients, as a text
+	// that changes when it does something. Empty: it does not count.
+	Progress(ctx context.Context, base string) (string, error)
 
 	// Diagnose explains an exit from the last lines of the engine's log, oldest
 	// first. There is always an answer.

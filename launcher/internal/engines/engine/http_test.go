@@ -155,7 +155,10 @@ func TestAHangingEngineHoldsACallNoLongerThanItsContext(t *testing.T) {
 		"sleep":  func(ctx context.Context) error { return v.Sleep(ctx, f.URL, 1, true) },
 		"wake 1": func(ctx context.Context) error { return v.Wake(ctx, f.URL, 1, true) },
 		"wake 2": func(ctx context.Context) error { return v.Wake(ctx, f.URL, 2, true) },
-		"canary": func(ctx context.Context) error { return v.Canary(ctx, f.URL, "m", "") },
+		"probe": func(ctx context.Context) error {
+			_, err := v.Probe(ctx, f.URL, "m", "", "")
+			return err
+		},
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
@@ -285,36 +288,6 @@ func TestAnOlderReleaseResetsItsPrefixCacheWithoutABody(t *testing.T) {
 	require.NoError(t, v.Sleep(t.Context(), f.URL, 2, true))
 	f.on("/reset_prefix_cache", answering(""))
 	require.NoError(t, v.Wake(t.Context(), f.URL, 2, true))
-}
-
-func TestACanaryMakesOneToken(t *testing.T) {
-	f, v := newFakeVLLM(t), newAdapter(t)
-	require.NoError(t, v.Canary(t.Context(), f.URL, "org/model", "sesame"))
-	assert.Equal(t, []string{`POST /v1/completions {"max_tokens":1,"model":"org/model","prompt":"Hello","temperature":0}`}, f.asked())
-	assert.Equal(t, "Bearer sesame", f.lastRequest().Header.Get("Authorization"))
-
-	require.NoError(t, v.Canary(t.Context(), f.URL, "org/model", ""))
-	assert.NotContains(t, f.lastRequest().Header, "Authorization")
-}
-
-func TestACanaryThatMakesNoTokenFails(t *testing.T) {
-	tests := []struct {
-		with http.HandlerFunc
-		want string
-	}{
-		{answering(`{"choices":[{"text":"","finish_reason":"abort"}]}`), `answered "{\"choices\"`},
-		{answering(`{"choices":[]}`), `answered "{\"choices\":[]}"`},
-		{answering(`oops`), `answered "oops"`},
-		{status(401, `{"error":"Unauthorized"}`), `answered 401 Unauthorized: {"error":"Unauthorized"}`},
-		{status(404, ""), `answered 404 Not Found`},
-	}
-	for _, tt := range tests {
-		f, v := newFakeVLLM(t), newAdapter(t)
-		f.on("/v1/completions", tt.with)
-		err := v.Canary(t.Context(), f.URL, "m", "sesame")
-		require.ErrorContains(t, err, "cannot generate a token: POST /v1/completions "+tt.want)
-		assert.NotContains(t, err.Error(), "sesame")
-	}
 }
 
 func TestARedirectIsNotFollowed(t *testing.T) {

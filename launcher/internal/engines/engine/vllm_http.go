@@ -190,35 +190,18 @@ func (v *VLLM) expect(ctx context.Context, base string, sleeping bool) error {
 	return nil
 }
 
-// Canary posts /v1/completions for one token.
-func (v *VLLM) Canary(ctx context.Context, base, model string, key Secret) error {
-	answer, err := v.call(ctx, http.MethodPost, base, "/v1/completions", map[string]any{
-		"model": model, "prompt": "Hello", "max_tokens": 1, "temperature": 0,
-	}, key)
-	if err != nil {
-		return fmt.Errorf("cannot generate a token: %w", err)
-	}
-	var body struct {
-		Choices []struct {
-			FinishReason string `json:"finish_reason"`
-		} `json:"choices"`
-	}
-	// An engine that goes to sleep cuts its requests, with status 200.
-	if err := json.Unmarshal(answer, &body); err != nil || len(body.Choices) == 0 || body.Choices[0].FinishReason == "abort" {
-		return fmt.Errorf("cannot generate a token: POST /v1/completions answered %q", excerpt(answer))
-	}
-	return nil
-}
-
 // call makes one call and gives the answer's body, at most maxAnswer bytes.
 func (v *VLLM) call(ctx context.Context, method, base, path string, body any, key Secret) (answer []byte, err error) {
 	var reader io.Reader
-	if body != nil {
-		encoded, err := json.Marshal(body)
-		if err != nil {
+	content, isForm := body.(form)
+	if body != nil && !isForm {
+		content.contentType = "application/json"
+		if content.content, err = json.Marshal(body); err != nil {
 			return nil, fmt.Errorf("cannot encode the body of %s: %w", path, err)
 		}
-		reader = bytes.NewReader(encoded)
+	}
+	if body != nil {
+		reader = bytes.NewReader(content.content)
 	}
 	prefix, host := urlOf(base)
 	req, err := http.NewRequestWithContext(ctx, method, prefix+path, reader)
@@ -230,7 +213,7 @@ func (v *VLLM) call(ctx context.Context, method, base, path string, body any, ke
 	// engine has just closed a connection that was idle.
 	req.Header["Idempotency-Key"] = nil
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", content.contentType)
 	}
 	if key != "" {
 		req.Header.Set("Authorization", "Bearer "+string(key))

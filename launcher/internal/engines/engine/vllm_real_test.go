@@ -109,14 +109,48 @@ func TestRealVLLMSleepsWakesAndMakesTokens(t *testing.T) {
 	require.True(t, Refused(err), "%v", err)
 	require.Eventually(t, func() bool { return v.Ready(t.Context(), base) == nil }, patience.LongWait(), 100*time.Millisecond)
 
-	require.NoError(t, v.Canary(t.Context(), base, "tiny", p.APIKey))
-	require.ErrorContains(t, v.Canary(t.Context(), base, "tiny", ""), "401")
+	first, err := v.Probe(t.Context(), base, "tiny", p.APIKey, "")
+	require.NoError(t, err)
+	assert.Equal(t, "completion", first.Kind)
+	assert.Regexp(t, `^token_id:\d+$`, first.Token)
+	assert.Len(t, first.Likeliest, likeliest)
+	assert.Contains(t, first.Likeliest, first.Token)
+	_, err = v.Probe(t.Context(), base, "tiny", "", first.Kind)
+	require.ErrorContains(t, err, "401")
 	for level := 1; level <= 2; level++ {
 		require.NoError(t, v.Sleep(t.Context(), base, level, true))
 		require.NoError(t, v.Ready(t.Context(), base))
 		require.NoError(t, v.Wake(t.Context(), base, level, true))
 		require.NoError(t, v.Wake(t.Context(), base, level, true))
-		require.NoError(t, v.Canary(t.Context(), base, "tiny", p.APIKey))
+		now, err := v.Probe(t.Context(), base, "tiny", p.APIKey, first.Kind)
+		require.NoError(t, err)
+		assert.True(t, now.Like(first), "%v is not like %v", now, first)
+	}
+}
+
+// TestRealVLLMTellsTheKindOfItsModel: vLLM refuses completions of a model that embeds, and
+// the likeliest tokens where --max-logprobs forbids them.
+func TestRealVLLMTellsTheKindOfItsModel(t *testing.T) {
+	for kind, args := range map[string][]string{
+		"embedding": {"--runner", "pooling", "--convert", "embed"},
+		"token":     {"--max-logprobs", "0"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			v := newAdapter(t)
+			p, err := v.Plan(Request{
+				Args:    append([]string{fromVLLM(t, "models/tiny-a"), "--dtype", "float32", "--enforce-eager", "--max-model-len", "256", "--max-num-seqs", "4", "--served-model-name", "tiny"}, args...),
+				BaseEnv: os.Environ(), Accelerator: "simulated", GPUs: gpus(0),
+			})
+			require.NoError(t, err)
+			base, _, _ := startVLLM(t, p)
+			require.Eventually(t, func() bool { return v.Ready(t.Context(), base) == nil }, patience.LongWait(), 100*time.Millisecond)
+			first, err := v.Probe(t.Context(), base, "tiny", "", "")
+			require.NoError(t, err)
+			assert.Equal(t, kind, first.Kind)
+			again, err := v.Probe(t.Context(), base, "tiny", "", kind)
+			require.NoError(t, err)
+			assert.True(t, again.Like(first), "%v is not like %v", again, first)
+		})
 	}
 }
 

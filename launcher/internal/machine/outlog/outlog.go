@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/regular"
@@ -124,6 +125,22 @@ func (s *Store) create(name string) (f *os.File, err error) {
 		return nil, err
 	}
 	return os.OpenFile(s.path(name), flags, 0o600)
+}
+
+// Note appends a line of the launcher's own to a log that an engine may be writing to.
+func (s *Store) Note(name, text string) error {
+	if _, _, ok := ParseName(name); !ok {
+		return fmt.Errorf("cannot write to the log %q: %w", name, fs.ErrNotExist)
+	}
+	f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err == nil {
+		_, err = fmt.Fprintf(f, "hotseat: %s\n", text)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write to the log %q: %w", name, err)
+	}
+	return nil
 }
 
 // TooMany returns a channel that receives a value when a new log exceeds MaxFiles. Prune is

@@ -44,6 +44,20 @@ func TestTwoWritersOfOneLogDoNotOverwriteEachOther(t *testing.T) {
 	assert.Equal(t, "from the launcher\nline 0\nline 1\nfrom the launcher again\n", string(content))
 }
 
+func TestNoteIsAppendedToALogThatExists(t *testing.T) {
+	dir := t.TempDir()
+	store := open(t, outlog.Options{Dir: dir})
+	name, f := create(t, store, "a", "from the engine\n")
+	require.NoError(t, store.Note(name, "from the launcher"))
+	write(t, f, "from the engine again\n")
+	assert.Equal(t, "from the engine\nhotseat: from the launcher\nfrom the engine again\n", readAll(t, store, name))
+
+	require.ErrorIs(t, store.Note("../a.1.log", "x"), fs.ErrNotExist)
+	require.ErrorIs(t, store.Note("b.1.log", "x"), fs.ErrNotExist, "it makes no log")
+	require.NoError(t, os.Symlink(filepath.Join(dir, name), filepath.Join(dir, "c.1.log")))
+	require.Error(t, store.Note("c.1.log", "x"), "it follows no link")
+}
+
 func TestAnIDThatIsUsedAgainGetsANewFileAndTheOldOneStays(t *testing.T) {
 	store := open(t, outlog.Options{})
 	first, _ := create(t, store, "a", "one")

@@ -56,3 +56,17 @@ func Detokenize(tokens []int) string {
 	}
 	return string(text)
 }
+
+// Others are n words that are likely in place of a token, which is none of them.
+func Others(token string, n int) []string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(token)) // a hash never fails to write
+	var others []string
+	for i := range len(words) {
+		word := " " + words[(int(h.Sum64()%uint64(len(words)))+i)%len(words)]
+		if len(others) < n && word != token {
+			others = append(others, word)
+		}
+	}
+	return others
+}

@@ -75,7 +75,9 @@ type completionChunk struct {
 
 type completionRequest struct {
 	params
-	Prompt json.RawMessage `json:"prompt"`
+	Prompt     json.RawMessage `json:"prompt"`
+	Logprobs   *int            `json:"logprobs"`
+	AsTokenIDs bool            `json:"return_tokens_as_token_ids"`
 }
 
 // completionTokens is max_tokens where a completion does not say; a chat goes
@@ -100,6 +102,10 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, body completio
 	}
 	if body.MaxTokens == nil {
 		body.MaxTokens = new(completionTokens)
+	}
+	if n := body.Logprobs; n != nil && *n > s.opts.MaxLogprobs {
+		fail(w, http.StatusBadRequest, "BadRequestError", "logprobs", "Requested sample logprobs of %d, which is greater than max allowed: %d (parameter=logprobs, value=%d)", *n, s.opts.MaxLogprobs, *n)
+		return
 	}
 	var jobs []job
 	u := usage{}
@@ -128,6 +134,9 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, body completio
 		if o.finish != "" {
 			c.FinishReason, c.StopReason = &o.finish, o.stop
 			u.add(o)
+			if n := body.Logprobs; n != nil {
+				c.Logprobs = logprobsOf(o.made, *n, body.AsTokenIDs)
+			}
 		}
 		return nil
 	})

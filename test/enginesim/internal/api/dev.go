@@ -59,8 +59,23 @@ func (s *Server) wakeUp(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.verb(w, r, verb{"wake_up", f.CrashAtWake, &f.HangAtWake, &f.FailWake, func(ctx context.Context) error {
-		return s.opts.Engine.WakeUp(ctx, tags)
+		return s.woken(s.opts.Engine.WakeUp(ctx, tags))
 	}})
+}
+
+// woken spoils an engine whose last part has woken, if a fault is due.
+func (s *Server) woken(err error) error {
+	if err != nil || s.opts.Engine.State().Sleeping {
+		return err
+	}
+	f := &s.faults.settings
+	if s.faults.take(&f.GarbledAfterWake) {
+		s.opts.Engine.Spoil(false)
+	}
+	if s.faults.take(&f.MuteAfterWake) {
+		s.opts.Engine.Spoil(true)
+	}
+	return nil
 }
 
 func pythonList(items []string) string {

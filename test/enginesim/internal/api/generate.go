@@ -24,8 +24,9 @@ type job struct {
 type outcome struct {
 	text   string
 	tokens int
-	finish string  // length, stop or abort; empty until the answer has ended
-	stop   *string // the stop string that ended it
+	finish string   // length, stop or abort; empty until the answer has ended
+	stop   *string  // the stop string that ended it
+	made   []string // the tokens
 }
 
 // nothing says that the answer ended before its first token, of which vLLM
@@ -100,6 +101,7 @@ func (s *Server) extend(o *outcome, j job, garbled bool) {
 		token = answers.Token(s.opts.Names[0], j.prompt, j.seed, o.tokens)
 	}
 	o.text += token
+	o.made = append(o.made, token)
 	o.tokens++
 	cut, found := firstStop(o.text, j.stop)
 	switch {

@@ -19,6 +19,8 @@ type Options struct {
 	Names       []string // served names, the first is the model's own
 	Root        string   // the model as named on the command line
 	MaxModelLen int
+	MaxLogprobs int      // --max-logprobs
+	Pooling     bool     // --runner pooling: the model embeds, and generates nothing
 	Seed        int64    // of requests that bring none
 	Replicas    int      // data-parallel engines, as the metrics count them
 	Workers     int      // below all of them together
@@ -56,6 +58,9 @@ func New(opts Options) *Server {
 	s := &Server{opts: opts, routes: map[string]map[string]route{}}
 	s.faults.settings = opts.Settings
 	s.table = s.always()
+	if opts.Pooling {
+		s.table = s.pooling()
+	}
 	if opts.DevMode {
 		s.table = append(s.table, s.developer()...)
 	}
@@ -76,7 +81,8 @@ var (
 	page = []string{http.MethodGet, http.MethodHead}
 )
 
-func (s *Server) always() []route {
+// common are the routes of every kind of model.
+func (s *Server) common() []route {
 	return []route{
 		{page, "/openapi.json", s.openapi},
 		{page, "/docs", s.docs},
@@ -89,13 +95,23 @@ func (s *Server) always() []route {
 		{get, "/v1/models", s.models},
 		{get, "/ping", s.health},
 		{post, "/ping", s.health},
+	}
+}
+
+// pooling are the routes for a model that embeds, as far as the stand-in has them.
+func (s *Server) pooling() []route {
+	return append(s.common(), route{post, "/v1/embeddings", s.tracked(s.embeddings)})
+}
+
+func (s *Server) always() []route {
+	return append(s.common(), []route{
 		{post, "/invocations", s.tracked(s.invocations)},
 		{post, "/v1/chat/completions", s.tracked(s.chat)},
 		{post, "/v1/responses", s.tracked(s.responses)},
 		{post, "/v1/completions", s.tracked(s.completions)},
 		{post, "/v1/messages", s.tracked(s.messages)},
 		{post, "/v1/messages/count_tokens", s.countTokens},
-	}
+	}...)
 }
 
 func (s *Server) developer() []route {

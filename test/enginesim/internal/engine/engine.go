@@ -47,6 +47,7 @@ type Engine struct {
 	level    int      // as the metric shows it
 	awake    bool     // as the metric shows it
 	garbled  bool     // weights were dropped and not loaded again
+	mute     bool     // no request is answered
 	dead     bool
 	live     map[*Request]struct{}
 	running  int
@@ -224,6 +225,14 @@ func (e *Engine) Reload() error {
 	}
 	e.change(func() { e.garbled = false })
 	return nil
+}
+
+// Spoil has the engine answer requests with garbage, or not at all if mute.
+func (e *Engine) Spoil(mute bool) {
+	e.change(func() {
+		e.garbled = true
+		e.mute = e.mute || mute
+	})
 }
 
 // until waits for a condition, which is asked with the lock held.

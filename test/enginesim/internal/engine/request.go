@@ -58,6 +58,8 @@ func (r *Request) admit(ctx context.Context) error {
 		switch {
 		case r.aborted:
 			return true
+		case e.mute:
+			return false
 		case r.running:
 			return e.paused != pausedAll
 		case e.paused == unpaused && e.running < e.opts.Slots:

@@ -26,6 +26,8 @@ type Settings struct {
 	HangAtSleep, HangAtWake, HangAtHealth                Times
 	FailSleep, FailWake, FailWakeInPart                  Times
 	HangAtReload, FailReload                             Times
+	GarbledAfterWake, MuteAfterWake                      Times
+	MuteAfter                                            time.Duration // from when on no request is answered; 0: none is left out
 	OnceFile                                             string
 
 	HealthLies bool // /health says 200 also when the engine is dead

@@ -1,0 +1,210 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// This file compares what an engine answers after a wake with what it answered when it was
+// started. After some wakes engines report that they are healthy, and answer garbage or
+// nothing. The comparison is a part of the wake: the instance is not awake before it.
+
+// fingerprint is the answer of an engine to a probe, before its gate first opened. The zero
+// value is that of an engine that gave none.
+type fingerprint struct {
+	engine.Answer
+	// Varies: the engine answered the probe in two ways. Later answers need only come in
+	// time.
+	Varies bool `json:"varies,omitempty"`
+}
+
+// exists reports whether the engine has a fingerprint.
+func (f *fingerprint) exists() bool { return f != nil && f.Kind != "" }
+
+// ask asks the instance's engine for one answer.
+func (s *Supervisor) ask(ctx context.Context, i *instance, kind string) (engine.Answer, error) {
+	s.mu.Lock()
+	model := slices.Concat(i.facts.ServedNames, []string{i.facts.Model})[0]
+	base, key := i.engineURL(), i.apiKey
+	s.mu.Unlock()
+	return i.engine.Probe(ctx, base, model, key, kind)
+}
+
+// takeFingerprint asks a new engine the same question twice. An engine that does not answer
+// in time has no fingerprint, and is started all the same.
+func (s *Supervisor) takeFingerprint(i *instance, op *operation) (taken *fingerprint, took time.Duration) {
+	limit := s.fingerprintLimit(i)
+	if limit <= 0 {
+		return nil, 0
+	}
+	ctx, stop := context.WithTimeout(op.ctx, limit)
+	defer stop()
+	began := time.Now()
+	first, err := s.ask(ctx, i, "")
+	var second engine.Answer
+	if err == nil {
+		second, err = s.ask(ctx, i, first.Kind)
+	}
+	took = time.Since(began)
+	switch {
+	case op.ctx.Err() != nil:
+	case err == nil:
+		taken = &fingerprint{Answer: first, Varies: !second.Like(first)}
+	case ctx.Err() != nil:
+		s.noteNoFingerprint(i, fmt.Errorf("it did not answer two requests within %s", limit))
+	default:
+		s.noteNoFingerprint(i, err)
+	}
+	return taken, took
+}
+
+// fingerprintLimit returns how long the engine of a new instance may take for its
+// fingerprint: at most half of the time that is left to the swap that makes the instance.
+// 0: no fingerprint is taken.
+func (s *Supervisor) fingerprintLimit(i *instance) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limit := s.opts.Limits.Fingerprint
+	if i.staleRecord { // it may have slept before
+		return 0
+	}
+	if c := s.claims[i.swapID]; limit > 0 && c != nil && !c.plan.Until.IsZero() {
+		limit = min(limit, time.Until(c.plan.Until)/2)
+	}
+	return limit
+}
+
+func (s *Supervisor) noteNoFingerprint(i *instance, why error) {
+	s.mu.Lock()
+	text, name := i.secrets.Hide(why.Error()), i.facts.LogName
+	s.mu.Unlock()
+	s.log.Warn("an instance has no fingerprint: its answers are not checked after a wake", "instance", i.facts.ID, "error", text)
+	if err := s.opts.Logs.Note(name, "no fingerprint was taken, and the answers are not checked after a wake: "+text); err != nil {
+		s.log.Warn("cannot write to the log of an instance", "instance", i.facts.ID, "error", err)
+	}
+}
+
+// errWrongAnswer reports that an engine does not answer as it did when it was started.
+var errWrongAnswer = errors.New("its answers are wrong")
+
+// noAnswerError reports that an engine did not answer in that time.
+type noAnswerError time.Duration
+
+func (e noAnswerError) Error() string {
+	return fmt.Sprintf("it reports that it is awake, but did not answer a short request within %s", time.Duration(e))
+}
+
+// Unwrap makes it a timeout.
+func (noAnswerError) Unwrap() error { return context.DeadlineExceeded }
+
+// isCompared reports whether wakes of the instance are checked. The lock is held.
+func (s *Supervisor) isCompared(i *instance) bool {
+	return s.opts.Limits.Fingerprint > 0 && i.fingerprint.exists()
+}
+
+// compare asks an engine that has woken for an answer, and compares that with the
+// fingerprint. It asks once more if the answer is unlike. The error is an errWrongAnswer,
+// a noAnswerError, or that of the last request. If ctx has ended, it says nothing about the
+// engine.
+func (s *Supervisor) compare(ctx context.Context, i *instance) (err error) {
+	s.mu.Lock()
+	compared, recorded, keyForgotten := s.isCompared(i), i.fingerprint, i.keyForgotten
+	s.mu.Unlock()
+	if !compared {
+		return nil
+	}
+	limit := s.opts.Limits.Fingerprint
+	limited, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	for range 2 {
+		var now engine.Answer
+		now, err = s.ask(limited, i, recorded.Kind)
+		switch {
+		case err == nil && (recorded.Varies || now.Like(recorded.Answer)):
+			return nil
+		case err == nil:
+			err = fmt.Errorf("%w: it answers %q, and answered %q when it was started", errWrongAnswer, now.Token, recorded.Token)
+		case keyForgotten && isUnauthorized(err):
+			s.log.Warn("cannot check the answers of an instance that has woken: the launcher was restarted and does not know the API key", "instance", i.facts.ID, "error", err)
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("the wait for its answer ended: %w", context.Cause(ctx))
+		case limited.Err() != nil:
+			return noAnswerError(limit)
+		}
+	}
+	return err
+}
+
+// isUnauthorized reports whether an engine refuses the API key.
+func isUnauthorized(err error) bool {
+	status, ok := errors.AsType[*engine.StatusError](err)
+	return ok && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden)
+}
+
+// addCanaryTiming adds the time that the probes of a start or a wake took; 0: there were
+// none. The lock is held.
+func (s *Supervisor) addCanaryTiming(i *instance, took time.Duration) {
+	if took > 0 {
+		i.addTiming(launcherapi.PhaseCanary, took)
+		s.opts.Observer.Phase(launcherapi.PhaseCanary, took)
+	}
+}
+
+// compareWoken compares the answers of an engine that has just woken, and ends the wake if
+// they are wrong. Such an engine is ended: it is not put back to sleep, from where the next
+// wake would bring it. If ctx ends first, the engine goes back to sleep: whether its
+// answers are right is not known, and the next wake asks.
+func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operation, before memorySample, known bool) bool {
+	s.mu.Lock()
+	compared := s.isCompared(i)
+	op.woken = true
+	i.notify()
+	s.mu.Unlock()
+	if !compared {
+		return true
+	}
+	began := time.Now()
+	err := s.compare(ctx, i)
+	switch {
+	case err == nil:
+		op.compared = time.Since(began)
+		return true
+	case errors.Is(err, errWrongAnswer):
+		s.endUnusable(i, op, err)
+	case ctx.Err() != nil:
+		s.wakeFailed(i, op, before, known, err)
+	case errors.Is(err, context.DeadlineExceeded) || !s.diesSoon(op, i, err):
+		s.endUnusable(i, op, err)
+	}
+	return false
+}
+
+// dyingLimit is how long an engine that refuses a request may take to exit by itself. Its
+// exit then says more than its answer.
+const dyingLimit = 5 * time.Second
+
+func (s *Supervisor) diesSoon(op *operation, i *instance, err error) bool {
+	ctx, stop := context.WithTimeout(op.ctx, dyingLimit)
+	defer stop()
+	return isDying(ctx, i, err)
+}
+
+// endUnusable ends an engine that is awake by its own report and cannot be used.
+func (s *Supervisor) endUnusable(i *instance, op *operation, why error) {
+	s.endOperation(i, op, launcher.EventTimedOut, func() {
+		op.err, i.cause, i.lastLog = why, "wrong_answers", s.tail(i.facts.LogName)
+		i.reason = fmt.Sprintf("woke, but cannot be used: %v; the launcher has ended it, and a swap to it starts it again", why)
+		if errors.Is(why, context.DeadlineExceeded) {
+			i.cause = "no_answers"
+		}
+	})
+}
