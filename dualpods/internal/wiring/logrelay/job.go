@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
@@ -74,7 +73,6 @@ func (j *job) due() bool {
 // progress is how far a log was relayed to a process of a requester.
 type progress struct {
 	log, process string
-	name         string // of the log for the requester, see [printer.Dropped]
 	next         int64
 }
 
@@ -94,14 +92,14 @@ func (j *job) relay(ctx context.Context, opts Options, from source, follow bool)
 	if l == nil {
 		return errors.New("the launcher cannot be asked")
 	}
-	name, start, err := j.start(ctx, l, from)
+	start, err := j.start(ctx, l, from)
 	if err != nil {
 		return err
 	}
 	if j.at.log != from.log {
 		j.whole = false
 	}
-	j.at = progress{from.log, from.process, name, start}
+	j.at = progress{from.log, from.process, start}
 	to := &printer{ctx: ctx, opts: opts, source: from, at: &j.at}
 	if follow {
 		err = l.FollowLog(ctx, from.instance, start, to)
@@ -128,21 +126,22 @@ func (j *job) say(ctx context.Context, opts Options, from source, last *words) e
 	if told {
 		return nil
 	}
+	from.log = last.name
 	text := []byte(strings.Join(last.lines, "\n") + "\n")
-	_, err := (&printer{ctx: ctx, opts: opts, source: from, at: &progress{name: last.name}}).Write(text)
+	_, err := (&printer{ctx: ctx, opts: opts, source: from, at: &progress{}}).Write(text)
 	return err
 }
 
-// start is where to go on, and the name of the log for the requester: where this relay was,
-// or where the requester says that its log is, or where the requester's part begins.
-func (j *job) start(ctx context.Context, l Launcher, from source) (name string, at int64, err error) {
+// start is where to go on: where this relay was, or where the requester says
+// that its log is, or where the requester's part begins.
+func (j *job) start(ctx context.Context, l Launcher, from source) (int64, error) {
 	switch {
 	case j.at.log == from.log && j.at.process == from.process:
-		return j.at.name, j.at.next, nil
-	case isPartOf(from.printed.Name, from.log):
-		return from.printed.Name, from.printed.NextPos, nil
+		return j.at.next, nil
+	case from.printed.Name == from.log:
+		return from.printed.NextPos, nil
 	case from.from >= 0:
-		return from.log, from.from, nil
+		return from.from, nil
 	}
 	ctx, stop := context.WithTimeout(ctx, copyTime)
 	defer stop()
@@ -150,18 +149,7 @@ func (j *job) start(ctx context.Context, l Launcher, from source) (name string, 
 	if launcher.CodeOf(err) == launcherapi.CodeRange {
 		err = nil // the log is empty, or its first byte was dropped: its length is told all the same
 	}
-	return from.log, part.Total, err
-}
-
-// partName is the requester's name for a log from the offset on, of which the bytes before
-// were dropped.
-func partName(log string, from int64) string { return fmt.Sprintf("%s+%d", log, from) }
-
-// isPartOf reports whether the requester's name of a log means that log or a part of it.
-func isPartOf(name, log string) bool {
-	offset, found := strings.CutPrefix(name, log+"+")
-	_, err := strconv.ParseInt(offset, 10, 64)
-	return name == log || found && err == nil
+	return part.Total, err
 }
 
 // printer has a requester print what is written to it.
@@ -189,19 +177,19 @@ func (p *printer) Write(chunk []byte) (n int, err error) {
 }
 
 // Dropped has the requester print that bytes are missing. A requester leaves out no byte of
-// a log, so what follows is another log to it, whose name says where it begins.
+// a log. The note is another log to it, and so is what follows: it begins where that does.
 func (p *printer) Dropped(from, to int64) error {
-	rest := partName(p.source.log, to)
-	note := &printer{ctx: p.ctx, opts: p.opts, source: p.source, at: &progress{name: rest + ".dropped"}}
+	note := &printer{ctx: p.ctx, opts: p.opts, source: p.source, at: &progress{}}
+	note.source.log = fmt.Sprintf("%s+%d.dropped", p.source.log, to)
 	if _, err := note.Write([]byte(client.DroppedText(from, to))); err != nil {
 		return err
 	}
-	p.at.name, p.at.next = rest, to
+	p.at.next = to
 	return nil
 }
 
 func (p *printer) print(part []byte) (requesterapi.LogPosition, error) {
 	ctx, stop := context.WithTimeout(p.ctx, chunkTime)
 	defer stop()
-	return p.opts.Requesters.SetLog(ctx, p.source.address, p.at.name, p.source.binding, p.at.next, part)
+	return p.opts.Requesters.SetLog(ctx, p.source.address, p.source.log, p.source.binding, p.at.next, part)
 }
