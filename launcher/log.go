@@ -22,11 +22,16 @@ type LogPart struct {
 	io.ReadCloser
 }
 
-// LogRangeError reports a range that begins at the end of the log or beyond it.
+// LogRangeError reports a range of which the log has no byte: it begins at the end of the
+// log or beyond it, or it ends before Begin.
 type LogRangeError struct {
 	First, Total int64
+	Begin        int64 // offset of the first byte that was not dropped
 }
 
 func (e *LogRangeError) Error() string {
+	if e.First < e.Begin {
+		return fmt.Sprintf("cannot read from byte %d: the log begins at byte %d, since what was before was dropped (log_max_bytes)", e.First, e.Begin)
+	}
 	return fmt.Sprintf("cannot read from byte %d: the log has %d bytes", e.First, e.Total)
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -19,12 +18,37 @@ import (
 type LogPart struct {
 	Bytes []byte
 	First int64 // offset of the part's first byte
-	Total int64 // length of the whole log
+	Total int64 // offset of the log's end
+}
+
+// DropNoter is a writer that wants to know which bytes of a log it does not get, since the
+// launcher has dropped them to keep its logs within log_max_bytes. Other writers get a line
+// of text instead.
+type DropNoter interface {
+	io.Writer
+	// Dropped is called before the bytes at the offset to are written, in place of those
+	// from the offset from.
+	Dropped(from, to int64) error
+}
+
+// dropped tells a writer which bytes it does not get.
+func dropped(w io.Writer, from, to int64) error {
+	if noter, ok := w.(DropNoter); ok {
+		return noter.Dropped(from, to)
+	}
+	_, err := io.WriteString(w, DroppedText(from, to))
+	return err
+}
+
+// DroppedText is the line that stands for bytes of a log that the launcher has dropped.
+func DroppedText(from, to int64) string {
+	return fmt.Sprintf("[hotseat: %d bytes of the log are missing here: the launcher has dropped them, see log_max_bytes]\n", to-from)
 }
 
 // Log reads the log of an instance from the offset first: to the offset last,
-// inclusive, or, when last is negative, at most 1 MiB. Where the log has no byte at
-// first, the error has code range.
+// inclusive, or, when last is negative, at most 1 MiB. The part begins later if the launcher
+// has dropped the bytes at first. Where the log has no byte of the range, the error has code
+// range, and of the part Total is set.
 func (c *Client) Log(ctx context.Context, id string, first, last int64) (LogPart, error) {
 	end := ""
 	if last >= 0 {
@@ -34,6 +58,9 @@ func (c *Client) Log(ctx context.Context, id string, first, last int64) (LogPart
 		method: http.MethodGet, path: instancePath(id, "/log"),
 		header: map[string]string{"Range": fmt.Sprintf("bytes=%d-%s", first, end)},
 	})
+	if refused, ok := errors.AsType[*rangeError](err); ok {
+		return LogPart{Total: refused.total}, refused.error
+	}
 	if err != nil {
 		return LogPart{}, err
 	}
@@ -42,28 +69,51 @@ func (c *Client) Log(ctx context.Context, id string, first, last int64) (LogPart
 	if err != nil {
 		return LogPart{}, fmt.Errorf("cannot read the log of %s: %w", id, err)
 	}
-	_, total, _ := strings.Cut(resp.Header.Get("Content-Range"), "/")
-	n, err := strconv.ParseInt(total, 10, 64)
+	begins, total, err := parseContentRange(resp.Header.Get("Content-Range"))
 	if err != nil {
-		return LogPart{}, fmt.Errorf("cannot read the log of %s: its length %q: %w", id, total, err)
+		return LogPart{}, fmt.Errorf("cannot read the log of %s: %w", id, err)
 	}
-	return LogPart{Bytes: content, First: first, Total: n}, nil
+	return LogPart{Bytes: content, First: begins, Total: total}, nil
 }
 
-// CopyLog writes the log of an instance to w, from an offset to the end.
+// parseContentRange reads the offset of the first byte and the length of the whole.
+func parseContentRange(header string) (first, total int64, err error) {
+	var last int64
+	if _, err := fmt.Sscanf(header, "bytes %d-%d/%d", &first, &last, &total); err != nil {
+		return 0, 0, fmt.Errorf("cannot read its Content-Range %q: %w", header, err)
+	}
+	return first, total, nil
+}
+
+// mostBreaks is how often CopyLog begins a part again in which bytes were dropped while it
+// was sent.
+const mostBreaks = 10
+
+// CopyLog writes the log of an instance to w, from an offset to the end. w is told of bytes
+// that the launcher has dropped, see [DropNoter].
 func (c *Client) CopyLog(ctx context.Context, id string, from int64, w io.Writer) error {
-	for {
+	for breaks := 0; ; {
 		part, err := c.Log(ctx, id, from, -1)
 		if launcher.CodeOf(err) == launcherapi.CodeRange {
 			return nil
 		}
+		if breaks++; breaks < mostBreaks && errors.Is(err, io.ErrUnexpectedEOF) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(part.Bytes); err != nil {
+		breaks = 0
+		if part.First > from {
+			err = dropped(w, from, part.First)
+		}
+		if err == nil {
+			_, err = w.Write(part.Bytes)
+		}
+		if err != nil {
 			return fmt.Errorf("cannot pass on the log of %s: %w", id, err)
 		}
-		from += int64(len(part.Bytes))
+		from = part.First + int64(len(part.Bytes))
 		if from >= part.Total {
 			return nil
 		}
@@ -72,7 +122,8 @@ func (c *Client) CopyLog(ctx context.Context, id string, from int64, w io.Writer
 
 // FollowLog writes the log of an instance to w, from an offset on and as it grows,
 // and returns when nobody writes to the log any more. A connection that breaks is
-// made again, and goes on where the last one ended. FollowLog ends early with the
+// made again, and goes on where the last one ended. w is told of bytes that the launcher
+// has dropped, see [DropNoter]. FollowLog ends early with the
 // error of ctx or of w, with that of a launcher that refuses, for example since it
 // has forgotten the instance, or that of one that cannot be reached, see [Options].
 func (c *Client) FollowLog(ctx context.Context, id string, from int64, w io.Writer) error {
@@ -115,6 +166,12 @@ func (c *Client) followOnce(ctx context.Context, retry *retries, id string, out 
 	defer resp.Body.Close()
 	silence.Stop() // a log may be quiet
 	retry.connected()
+	if first, _, err := parseContentRange(resp.Header.Get("Content-Range")); err == nil && first > out.at {
+		if out.err = dropped(out.to, out.at, first); out.err != nil {
+			return out.err
+		}
+		out.at = first
+	}
 	_, err = io.Copy(out, resp.Body)
 	return err
 }

@@ -3,6 +3,8 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -10,7 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/patience"
 )
 
@@ -83,3 +87,46 @@ func TestFollowingALogEndsWithTheContextTheWriterOrARefusal(t *testing.T) {
 type broken struct{ err error }
 
 func (b broken) Write([]byte) (int, error) { return 0, b.err }
+
+// noter is a writer that wants to know what was dropped.
+type noter struct{ heard }
+
+func (n *noter) Dropped(from, to int64) error {
+	_, err := n.Write(fmt.Appendf(nil, "<%d-%d>", from, to))
+	return err
+}
+
+func TestDroppedBytesOfALogAreTold(t *testing.T) {
+	h := newHost(t)
+	c, ctx := h.client(t), within(t)
+	_, err := c.Create(ctx, "a", spec("m"))
+	require.NoError(t, err)
+	h.writeLog(t, "a", "one\ntwo\nthree\n")
+	h.dropLog(t, "a", 4)
+
+	part, err := c.Log(ctx, "a", 0, 2)
+	assert.Equal(t, launcherapi.CodeRange, launcher.CodeOf(err))
+	assert.Equal(t, client.LogPart{Total: 14}, part)
+	part, err = c.Log(ctx, "a", 0, -1)
+	require.NoError(t, err)
+	assert.Equal(t, client.LogPart{Bytes: []byte("two\nthree\n"), First: 4, Total: 14}, part)
+
+	var person strings.Builder
+	require.NoError(t, c.CopyLog(ctx, "a", 1, &person))
+	assert.Equal(t, client.DroppedText(1, 4)+"two\nthree\n", person.String())
+	out := &noter{}
+	require.NoError(t, c.CopyLog(ctx, "a", 0, out))
+	assert.Equal(t, "<0-4>two\nthree\n", out.String())
+
+	followed, ended := &noter{}, make(chan error, 1)
+	go func() { ended <- c.FollowLog(ctx, "a", 2, followed) }()
+	followed.says(t, "<2-4>two\nthree\n")
+	h.down(t)
+	h.writeLog(t, "a", "four\nfive\n")
+	h.dropLog(t, "a", 19)
+	h.up(t)
+	followed.says(t, "<2-4>two\nthree\n<14-19>five\n")
+	_, err = c.Delete(ctx, "a")
+	require.NoError(t, err)
+	require.NoError(t, <-ended)
+}

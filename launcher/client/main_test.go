@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
@@ -126,4 +127,15 @@ func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience.Wait())
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// dropLog makes the log of an instance lose its first bytes.
+func (h *host) dropLog(t *testing.T, id string, n int64) {
+	t.Helper()
+	name, ok := h.logs.Latest(id)
+	require.True(t, ok)
+	f, err := os.OpenFile(filepath.Join(h.logDir, name), os.O_WRONLY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, n))
+	require.NoError(t, f.Close())
 }

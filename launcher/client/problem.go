@@ -25,8 +25,21 @@ func readProblem(resp *http.Response) error {
 		p = launcherapi.Problem{Detail: notALauncher(resp, content)}
 	}
 	p.Status = resp.StatusCode
+	if p.Status == http.StatusRequestedRangeNotSatisfiable {
+		e := &rangeError{error: errorOf(p)}
+		_, _ = fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes */%d", &e.total) // without it, 0
+		return e
+	}
 	return errorOf(p)
 }
+
+// rangeError is the error for a range of which a log has nothing.
+type rangeError struct {
+	error
+	total int64 // offset of the log's end
+}
+
+func (e *rangeError) Unwrap() error { return e.error }
 
 // notALauncher describes an answer that no launcher gives, such as one of a model's port
 // or of a proxy on the way.

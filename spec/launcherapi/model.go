@@ -14,7 +14,7 @@ type ModelRequest struct {
 	Include []string `json:"include,omitempty" maxItems:"64" doc:"Patterns of the files to fetch, as for hf download --include: * matches any text, including slashes; ? matches one character; [a-z] matches one of a set. Absent: all files. Each pattern must match a file. Two selections of one revision are two models." example:"[\"*.safetensors\",\"*.json\"]"`
 	Exclude []string `json:"exclude,omitempty" maxItems:"64" doc:"Patterns of files to leave out, even if include matches them." example:"[\"original/\"]"`
 
-	ExpectedBytes  int64  `json:"expected_bytes,omitempty" minimum:"1" doc:"Expected size of the model. The launcher refuses a model whose size differs by more than a tenth, before it fetches anything."`
+	ExpectedBytes  int64  `json:"expected_bytes,omitempty" minimum:"1" doc:"How many bytes the model may have. The launcher refuses a larger model before it fetches anything. expected_digest names the exact content."`
 	ExpectedDigest string `json:"expected_digest,omitempty" pattern:"^sha256:[0-9a-f]{64}$" doc:"Expected digest of the model. The launcher refuses a model with another digest: before it fetches anything if the source tells the hash of each file, else after the fetch."`
 
 	WantedBy string `json:"wanted_by,omitempty" maxLength:"256" doc:"Name of the holder that wants the model, such as a cache. Other callers cannot remove the model while a holder wants it." example:"pool-a"`

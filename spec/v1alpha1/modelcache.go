@@ -43,8 +43,8 @@ type ClusterModelCacheSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: create another ClusterModelCache for another model or revision, and delete this one when it is no longer needed"
 	Source ModelSource `json:"source"`
 
-	// Expected size of the model, such as 15Gi. A node does not fetch a model whose size
-	// differs by more than a tenth.
+	// How large the model may be, such as 15Gi. A node does not fetch a larger model.
+	// expectedDigest names the exact content.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",message="should be a number of bytes above zero, such as 15Gi"
 	Size *resource.Quantity `json:"size,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"unicode/utf8"
 
@@ -256,4 +257,47 @@ func TestALogIsReadByManyAtOnce(t *testing.T) {
 	for range cap(answers) {
 		assert.True(t, bytes.Equal(want, (<-answers).Body))
 	}
+}
+
+func TestLogOfARunningEngineStaysWithinItsLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 1 << 20
+	n := NewNode(t, "--log-max-bytes", "1MiB")
+	a := n.Awake("a", On(0), "--sim-log-lines", "100000")
+	path := filepath.Join(n.State, "logs", a.LogName)
+	n.Eventually("its log holds no more than it may", func() bool {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		return info.Sys().(*syscall.Stat_t).Blocks*512 <= limit
+	})
+	whole := n.log("a", "")
+	require.Equal(t, 200, whole.Status)
+	var first, last, total int64
+	_, err := fmt.Sscanf(whole.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last, &total)
+	require.NoError(t, err)
+	require.Greater(t, total, int64(4*limit))
+	require.Greater(t, first, total-limit)
+	require.True(t, bytes.HasPrefix(n.logFile(a)[first:], whole.Body))
+	assert.NotContains(t, string(whole.Body), "\x00")
+	assert.Contains(t, n.Log(), "log_max_bytes=1048576", "the launcher says so")
+
+	assert.Equal(t, 416, n.log("a", "bytes=0-99").Problem(t).Status)
+	assert.Equal(t, whole.Header.Get("Content-Range"), n.follow("a", "bytes=5-").Header.Get("Content-Range"))
+	shown := n.launcher("logs", "a")
+	require.Zero(t, n.ends(shown))
+	assert.True(t, strings.HasPrefix(shown.out.String(), fmt.Sprintf("[hotseat: %d bytes of the log are missing here", first)), "%.200s", shown.out.String())
+	tail := n.launcher("logs", "--tail", "3", "a")
+	require.Zero(t, n.ends(tail))
+	assert.Equal(t, 3, strings.Count(tail.out.String(), "\n"))
+
+	n.Kill9()
+	n.Start()
+	n.Await("a", "awake")
+	again := n.log("a", "")
+	assert.True(t, strings.HasPrefix(again.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", first)), "the next launcher knows where it begins")
+	n.Ask(a, "hello")
+	n.Eventually("the question is in the log", func() bool {
+		more := n.log("a", fmt.Sprintf("bytes=%d-", total))
+		return more.Status == 206 && strings.Contains(string(more.Body), "/v1/completions")
+	})
 }

@@ -269,7 +269,7 @@ func TestAPullThatCannotBeSaysWhyAndPublishesNothing(t *testing.T) {
 		"a name that is absolute":          {model: func(m *hubserver.Model) { m.Announce = announce("rfilename", "/etc/x") }, says: []string{"Invalid", "absolute"}},
 		"a model without files":            {model: func(m *hubserver.Model) { m.Files = nil }, says: []string{"Invalid", "has no files"}},
 		"more than the limit":              {args: []string{"--storage-limit", "1MiB", "hf://org/tiny"}, says: []string{"CapacityExceeded", "limit of 1.0 MiB"}},
-		"a size that was declared wrong":   {args: []string{"--size", "1GiB", "hf://org/tiny"}, says: []string{"IntegrityMismatch", "2097154 bytes", "1073741824 are expected"}},
+		"more than the declared size":      {args: []string{"--size", "1MiB", "hf://org/tiny"}, says: []string{"IntegrityMismatch", "2097154 bytes", "allows 1048576"}},
 		"another digest than expected":     {args: []string{"--digest", "sha256:" + strings.Repeat("a", 64), "hf://org/tiny"}, says: []string{"IntegrityMismatch", "the digest sha256:", "is expected"}},
 		"a source that is down for longer": {hub: func(h *hubserver.Hub) { h.Answer(hubserver.Trouble{Status: 503, RetryAfter: "3600"}) }, says: []string{"Unavailable", "1h0m0s"}},
 		"an unknown scheme":                {args: []string{"ftp://host/m"}, says: []string{"Invalid", "hf://org/name"}},

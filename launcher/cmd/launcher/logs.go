@@ -50,11 +50,8 @@ func startOfTail(ctx context.Context, cl *client.Client, id string, lines int) (
 	if lines < 0 {
 		return 0, nil
 	}
-	first, err := cl.Log(ctx, id, 0, 0)
-	if launcher.CodeOf(err) == launcherapi.CodeRange {
-		return 0, nil // the log is empty
-	}
-	if err != nil {
+	first, err := cl.Log(ctx, id, 0, 0) // whose length is known also when this byte was dropped
+	if err != nil && launcher.CodeOf(err) != launcherapi.CodeRange {
 		return 0, err
 	}
 	if lines == 0 {
@@ -64,6 +61,9 @@ func startOfTail(ctx context.Context, cl *client.Client, id string, lines int) (
 	for end := first.Total; end > 0; {
 		begin := max(0, end-tailChunk)
 		part, err := cl.Log(ctx, id, begin, end-1)
+		if launcher.CodeOf(err) == launcherapi.CodeRange {
+			return end, nil // all before was dropped
+		}
 		if err != nil {
 			return 0, err
 		}
@@ -75,9 +75,12 @@ func startOfTail(ctx context.Context, cl *client.Client, id string, lines int) (
 				continue
 			}
 			if missing <= 0 {
-				return begin + int64(n) + 1, nil
+				return part.First + int64(n) + 1, nil
 			}
 			missing--
+		}
+		if part.First > begin {
+			return part.First, nil
 		}
 		end = begin
 	}

@@ -60,8 +60,8 @@ func (s *storeFlags) read() (*modelstore.Reader, error) {
 	return r, nil
 }
 
-// open takes the folder, waiting for another owner.
-func (s *storeFlags) open(ctx context.Context, o modelstore.Options, waiting func()) (*modelstore.Store, error) {
+// open takes the folder, waiting for another owner. It calls waiting once with that owner.
+func (s *storeFlags) open(ctx context.Context, o modelstore.Options, waiting func(owner string)) (*modelstore.Store, error) {
 	dir, err := s.folder()
 	if err != nil {
 		return nil, err
@@ -73,7 +73,8 @@ func (s *storeFlags) open(ctx context.Context, o modelstore.Options, waiting fun
 	defer again.Stop()
 	for told := false; ; {
 		store, err := modelstore.Open(o)
-		if _, locked := errors.AsType[*modelstore.LockedError](err); !locked {
+		busy, locked := errors.AsType[*modelstore.LockedError](err)
+		if !locked {
 			if err != nil {
 				return nil, usagef("%w", err)
 			}
@@ -81,7 +82,7 @@ func (s *storeFlags) open(ctx context.Context, o modelstore.Options, waiting fun
 		}
 		if !told {
 			told = true
-			waiting()
+			waiting(busy.Owner)
 		}
 		select {
 		case <-again.C:
@@ -207,8 +208,8 @@ func (c *cli) rmCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) tellWaiting() {
-	_, _ = fmt.Fprintln(c.err, "launcher: another process changes the model store; waiting until it is done")
+func (c *cli) tellWaiting(owner string) {
+	_, _ = fmt.Fprintf(c.err, "launcher: %s changes the model store; waiting until it is done\n", owner)
 }
 
 // interrupted runs a command that ends with 130 or 143 when it is interrupted, and

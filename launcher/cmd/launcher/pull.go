@@ -117,7 +117,7 @@ func (f *pullFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.marks.High, "model-gc-high-threshold", 100, "how full the store may be after the pull, in `PERCENT` of its limit and of its disk; beyond that, with --model-retention lru, models go that nobody uses, wants or has pinned; 100 for none")
 	flags.IntVar(&f.marks.Low, "model-gc-low-threshold", 80, "how full the store is after that, at most, in `PERCENT`")
 	flags.BoolVar(&f.pin, "pin", false, "keep this model when others need room; --pin=false takes that back")
-	flags.StringVar(&f.size, "size", "", "`SIZE` that the model should have, such as 15GiB; a model whose size differs by more than a tenth is refused")
+	flags.StringVar(&f.size, "size", "", "`SIZE` that the model may have, such as 15GiB; a larger model is refused")
 	flags.StringVar(&f.expected.Digest, "digest", "", "`DIGEST` that the model must have, sha256:…, as -o json prints it; a model with another is refused")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default: the environment's HF_TOKEN)")
 	flags.StringArrayVar(&f.sources, "model-source", nil, "`SCHEME=PROGRAM`: the program that fetches models of a further scheme; may be repeated")

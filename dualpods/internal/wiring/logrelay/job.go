@@ -9,6 +9,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
@@ -146,7 +147,7 @@ func (j *job) start(ctx context.Context, l Launcher, from source) (int64, error)
 	defer stop()
 	part, err := l.Log(ctx, from.instance, 0, 0)
 	if launcher.CodeOf(err) == launcherapi.CodeRange {
-		return 0, nil
+		err = nil // the log is empty, or its first byte was dropped: its length is told all the same
 	}
 	return part.Total, err
 }
@@ -173,6 +174,18 @@ func (p *printer) Write(chunk []byte) (n int, err error) {
 		n += len(part)
 	}
 	return n, nil
+}
+
+// Dropped has the requester print that bytes are missing. A requester leaves out no byte of
+// a log. The note is another log to it, and so is what follows: it begins where that does.
+func (p *printer) Dropped(from, to int64) error {
+	note := &printer{ctx: p.ctx, opts: p.opts, source: p.source, at: &progress{}}
+	note.source.log = fmt.Sprintf("%s+%d.dropped", p.source.log, to)
+	if _, err := note.Write([]byte(client.DroppedText(from, to))); err != nil {
+		return err
+	}
+	p.at.next = to
+	return nil
 }
 
 func (p *printer) print(part []byte) (requesterapi.LogPosition, error) {

@@ -12,6 +12,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/requesterapi"
 	"hotseat.dev/hotseat/test/patience"
@@ -100,7 +101,7 @@ func TestNoMoreLogsAreFollowedThanMayBe(t *testing.T) {
 	for _, p := range programs {
 		r.printed(p, "started\n")
 	}
-	assert.Zero(t, r.Followers())
+	require.Eventually(t, func() bool { return r.Followers() == 0 }, patience.Wait(), time.Millisecond)
 }
 
 // failing is a launcher whose swaps fail.
@@ -172,4 +173,39 @@ func TestALogThatCouldNotBeReadIsReadWithTheNextSight(t *testing.T) {
 	r.Saw(r.seen(p, launcher.Awake, 0))
 	r.printed(p, "one\n")
 	assert.False(t, errors.Is(r.Flush(t.Context(), r.seen(p, launcher.Awake, 0).Observation), context.Canceled))
+}
+
+func TestDroppedBytesOfALogAreSaidAndNothingIsPrintedTwice(t *testing.T) {
+	e, p := newEngine("one\n"), newProgram(t)
+	r := newRig(t, e)
+	flush := func(r *rig) {
+		t.Helper()
+		require.NoError(t, r.Flush(t.Context(), r.seen(p, launcher.Awake, 0).Observation))
+	}
+	flush(r)
+	e.says("two\nthree\n")
+	e.change(func() { e.begin = int64(len("one\ntwo\n")) })
+	flush(r)
+	want := "one\n" + client.DroppedText(4, 8) + "three\n"
+	assert.Equal(t, want, p.printed())
+
+	e.says("four\n")
+	flush(newRig(t, e)) // another controller
+	flush(r)
+	assert.Equal(t, want+"four\n", p.printed())
+
+	e.says("five\nsix\n")
+	e.change(func() { e.begin = int64(len("one\ntwo\nthree\nfour\nfive\n")) })
+	flush(r)
+	assert.Equal(t, want+"four\n"+client.DroppedText(19, 24)+"six\n", p.printed())
+}
+
+func TestARequesterThatIsBoundLateHasNothingOfALogWhoseBeginningIsGone(t *testing.T) {
+	e, p := newEngine("one\ntwo\n"), newProgram(t)
+	e.begin = int64(len("one\n"))
+	r := newRig(t, e)
+	require.NoError(t, r.Flush(t.Context(), r.seen(p, launcher.Awake, -1).Observation))
+	e.says("three\n")
+	require.NoError(t, r.Flush(t.Context(), r.seen(p, launcher.Awake, -1).Observation))
+	assert.Equal(t, "three\n", p.printed())
 }

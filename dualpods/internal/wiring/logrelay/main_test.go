@@ -30,6 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type engine struct {
 	mu      sync.Mutex
 	text    []byte
+	begin   int64 // the launcher has dropped what is before
 	over    bool
 	changed chan struct{} // closed with the next change
 	gone    bool          // the instance was removed
@@ -63,11 +64,18 @@ func (e *engine) now() (text []byte, over bool, changed chan struct{}, err error
 
 func (e *engine) Log(context.Context, string, int64, int64) (client.LogPart, error) {
 	text, _, _, err := e.now()
+	if err == nil && e.begin > 0 {
+		err = &launcher.Error{Code: launcherapi.CodeRange}
+	}
 	return client.LogPart{Total: int64(len(text))}, err
 }
 
 func (e *engine) CopyLog(_ context.Context, _ string, from int64, w io.Writer) error {
 	text, _, _, err := e.now()
+	if err == nil && from < e.begin {
+		err = w.(client.DropNoter).Dropped(from, e.begin)
+		from = e.begin
+	}
 	if err == nil && from < int64(len(text)) {
 		_, err = w.Write(text[from:])
 	}

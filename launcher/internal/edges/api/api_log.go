@@ -20,7 +20,7 @@ const bytesContentType = "application/octet-stream"
 
 type logInput struct {
 	ID     string `path:"instance_id" doc:"Id of the instance." example:"qwen3-8b"`
-	Range  string `header:"Range" doc:"bytes=a-b or bytes=a-; without it the log from its start. A read without an end gives at most 1 MiB." example:"bytes=0-1023"`
+	Range  string `header:"Range" doc:"bytes=a-b or bytes=a-; without it the log from its start. A read without an end gives at most 1 MiB. A read begins at the first byte of the range that was not dropped." example:"bytes=0-1023"`
 	Follow bool   `query:"follow" doc:"Follow the log from the start of the range, until no process writes to it any more."`
 }
 
@@ -47,7 +47,7 @@ func (s *Server) instanceLog(_ context.Context, in *logInput) (*streamOutput, er
 		defer read.Close()
 		ctx.SetHeader("Content-Type", bytesContentType)
 		ctx.SetHeader("Accept-Ranges", "bytes")
-		ctx.SetHeader("Content-Range", fmt.Sprintf("bytes %d-%d/%d", read.First, read.First+read.Length-1, read.Total))
+		ctx.SetHeader("Content-Range", rangeOf(read))
 		ctx.SetHeader("Content-Length", strconv.FormatInt(read.Length, 10))
 		if in.Range == "" {
 			ctx.SetStatus(http.StatusOK)
@@ -58,11 +58,20 @@ func (s *Server) instanceLog(_ context.Context, in *logInput) (*streamOutput, er
 	}}, nil
 }
 
+// rangeOf is the Content-Range of a part.
+func rangeOf(read *launcher.LogPart) string {
+	return fmt.Sprintf("bytes %d-%d/%d", read.First, read.First+read.Length-1, read.Total)
+}
+
 // followLog writes the log as it grows. When it cannot go on before the log is
-// over, it breaks the connection, so that the client does not take the part that it
-// has for the whole.
+// over, or when bytes are dropped before they are written, it breaks the connection, so
+// that the client does not take the part that it has for the whole.
 func (s *Server) followLog(ctx huma.Context, name string, from int64, over <-chan struct{}) {
 	r, w := humachi.Unwrap(ctx)
+	from, kept := s.keptFrom(name, from)
+	if kept != "" {
+		w.Header().Set("Content-Range", kept)
+	}
 	w.Header().Set("Content-Type", bytesContentType)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusOK)
@@ -81,6 +90,20 @@ func (s *Server) followLog(ctx huma.Context, name string, from int64, over <-cha
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// keptFrom returns where a log can be followed from an offset on: bytes there may have been
+// dropped. The text says it in a Content-Range; it is empty if the log has no byte there.
+func (s *Server) keptFrom(name string, from int64) (first int64, contentRange string) {
+	read, err := s.opts.Logs.Read(name, launcher.LogRange{First: from})
+	if none, ok := errors.AsType[*launcher.LogRangeError](err); ok {
+		return max(from, none.Begin), ""
+	}
+	if err != nil {
+		return from, "" // Follow fails, too
+	}
+	_ = read.Close() // nothing was read
+	return read.First, rangeOf(read)
 }
 
 // logProblem gives the errors of ranges their statuses. A log without a file counts
@@ -104,7 +127,8 @@ func docLog(op *huma.Operation, _ huma.Registry) {
 		"Content-Range": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "As in \"bytes 0-99/1234\"."},
 		"Accept-Ranges": {Schema: &huma.Schema{Type: huma.TypeString}},
 	}
-	op.Description = "An empty log, or a range that begins at or beyond its end, is a 416 with the length in Content-Range."
+	op.Description = "An empty log, a range that begins at or beyond its end, or one of which all bytes were dropped (log_max_bytes), is a 416 with the length in Content-Range. " +
+		"Offsets count what was dropped. Content-Range says where the answer begins, also of a log that is followed; if bytes are dropped before they are sent, the connection breaks, and a client goes on at its offset."
 	op.Responses["200"] = &huma.Response{Description: "From the start, or followed", Content: bytes, Headers: ranged}
 	op.Responses["206"] = &huma.Response{Description: "The range that was asked for", Content: bytes, Headers: ranged}
 }

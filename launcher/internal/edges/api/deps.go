@@ -32,8 +32,8 @@ type Events interface {
 
 // Logs reads the engines' log files. Package outlog implements it.
 type Logs interface {
-	// Read opens a part of a log. Its error is a *[launcher.LogRangeError] if the range
-	// begins at the end of the log or beyond it, and an fs.ErrNotExist if there is no log.
+	// Read opens what a log still has of a part. Its error is a *[launcher.LogRangeError] if
+	// that is nothing, and an fs.ErrNotExist if there is no log.
 	Read(name string, r launcher.LogRange) (*launcher.LogPart, error)
 	Follow(ctx context.Context, name string, from int64, over <-chan struct{}, write func([]byte) error) error
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -143,4 +144,54 @@ func TestAFollowedLogThatIsCutShortDoesNotLookComplete(t *testing.T) {
 	require.NoError(t, r.api.Shutdown(context.Background()))
 	_, err = io.ReadAll(lines)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+// drop makes the log of an instance lose its first bytes.
+func (r *rig) drop(t *testing.T, id string, n int64) {
+	t.Helper()
+	name, ok := r.logs.Latest(id)
+	require.True(t, ok)
+	f, err := os.OpenFile(filepath.Join(r.logDir, name), os.O_WRONLY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, n))
+	require.NoError(t, f.Close())
+}
+
+func TestAnswerSaysWhereALogBeginsThatLostItsBeginning(t *testing.T) {
+	r := newRig(t)
+	r.create(t, "a")
+	r.writeLog(t, "a", "one\ntwo\nthree\n")
+	r.drop(t, "a", 4)
+	for name, test := range map[string]struct {
+		asked, contentRange, body string
+		status                    int
+	}{
+		"whole":                        {"", "bytes 4-13/14", "two\nthree\n", 200},
+		"an open end from the start":   {"bytes=0-", "bytes 4-13/14", "two\nthree\n", 206},
+		"a range that begins too soon": {"bytes=2-5", "bytes 4-5/14", "tw", 206},
+		"a range that is there":        {"bytes=8-9", "bytes 8-9/14", "th", 206},
+		"a range that is gone":         {"bytes=0-3", "bytes */14", "", 416},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var header []string
+			if test.asked != "" {
+				header = []string{"Range", test.asked}
+			}
+			got := r.do(t, http.MethodGet, logPath, "", header...)
+			assert.Equal(t, test.status, got.status)
+			assert.Equal(t, test.contentRange, got.header.Get("Content-Range"))
+			if test.status == http.StatusRequestedRangeNotSatisfiable {
+				assert.Contains(t, got.problem(t).Detail, "the log begins at byte 4")
+				return
+			}
+			assert.Equal(t, test.body, got.body)
+		})
+	}
+	resp := r.open(t, context.Background(), http.MethodGet, logPath+"?follow=true", "", "Range", "bytes=1-")
+	defer resp.Body.Close()
+	assert.Equal(t, "bytes 4-13/14", resp.Header.Get("Content-Range"))
+	r.do(t, http.MethodDelete, instancesPath+"/a", "")
+	followed, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "two\nthree\n", string(followed))
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -324,6 +325,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- d.server.Serve(d.listener) }()
 	d.opts.Serving()
+	var bounding sync.WaitGroup
+	defer bounding.Wait()
+	bounding.Go(func() { d.logs.Bound(ctx, d.sup.LogsInUse) })
 	prune := time.NewTicker(pruneEvery)
 	defer prune.Stop()
 	d.prune()

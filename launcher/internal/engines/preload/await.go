@@ -19,9 +19,7 @@ const loadMargin = 5 * time.Second
 // a preloader that loads. If no preloader fits, Awaits starts one. The result is empty
 // when the command can be forked at once, or should not wait.
 func (p *Pool) Awaits(env []string) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, err := p.pick(parse(env))
+	_, _, err := p.pick(parse(env))
 	reason, _ := waitOf(err)
 	return reason
 }
@@ -35,10 +33,10 @@ func (p *Pool) Await(ctx context.Context, env []string, onReason func(reason str
 	want, lastReason := parse(env), ""
 	for {
 		p.mu.Lock()
-		_, err := p.pick(want)
-		reason, left := waitOf(err)
-		changed := p.changed
+		changed := p.changed // before pick, so that no change after it is missed
 		p.mu.Unlock()
+		_, _, err := p.pick(want)
+		reason, left := waitOf(err)
 		if reason == "" {
 			return err
 		}

@@ -12,32 +12,37 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 )
 
-// This file chooses, adds and drops preloaders. Callers hold the pool's lock.
+// This file chooses, adds and drops preloaders. Callers hold the pool's lock, but for pick,
+// look and neverForks: these read the engine's installation, which a disk may delay, and
+// take the lock themselves.
 
-// pick returns a preloader that is ready and fits an environment. If there is none,
-// pick starts one and returns an error.
-func (p *Pool) pick(env variables) (*preloader, error) {
+// pick returns a preloader that is ready and fits an environment, and its process. If there
+// is none, pick starts one and returns an error.
+func (p *Pool) pick(env variables) (*preloader, *run, error) {
 	if err := p.neverForks(env); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	p.mu.Lock()
 	l, err := p.findOrBegin(env)
 	if err != nil {
-		return nil, err
+		p.mu.Unlock()
+		return nil, nil, err
 	}
-	if p.isStale(l) {
-		p.reload(l)
-		return nil, p.notReady(l, "the installation of the engine has changed, and the preloader loads it again")
+	r, from := l.run, l.loadedFrom
+	p.mu.Unlock()
+	if !p.isStale(from) {
+		return l, r, nil
 	}
-	return l, nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reload(l, r)
+	return nil, nil, p.notReady(l, "the installation of the engine has changed, and the preloader loads it again")
 }
 
 // neverForks returns an error when no preloader can ever fork for an environment.
 func (p *Pool) neverForks(env variables) error {
 	if p.neverReason != "" {
 		return notForked("%s", p.neverReason)
-	}
-	if p.ctx.Err() != nil {
-		return notForked("the launcher is closing")
 	}
 	if env["PATH"] != p.common["PATH"] && p.opts.Python == "" && byPath(p.opts.Command) {
 		return notForked("the instance's PATH differs from the launcher's, and the engine's command finds its Python by PATH")
@@ -51,17 +56,31 @@ func (p *Pool) look(env variables) error {
 	if err := p.neverForks(env); err != nil {
 		return err
 	}
-	l, common := p.readyFor(env), p.withEnviron(p.common)
-	switch {
-	case l != nil && p.isStale(l):
-		return notForked("the installation of the engine has changed, and the preloader has not loaded it again yet")
-	case l != nil:
-		return nil
-	case common != nil && common.state != Ready:
-		return notForked("%s", common.describe())
+	from, err := p.readyInstallation(env)
+	if err == nil && p.isStale(from) {
+		err = notForked("the installation of the engine has changed, and the preloader has not loaded it again yet")
 	}
-	return notForked("no preloader is ready for the instance's environment")
+	return err
 }
+
+// readyInstallation returns what a preloader has loaded that is ready for an environment.
+// It takes the lock.
+func (p *Pool) readyInstallation(env variables) (installation, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return installation{}, errClosing
+	}
+	if l := p.readyFor(env); l != nil {
+		return l.loadedFrom, nil
+	}
+	if common := p.withEnviron(p.common); common != nil && common.state != Ready {
+		return installation{}, notForked("%s", common.describe())
+	}
+	return installation{}, notForked("no preloader is ready for the instance's environment")
+}
+
+var errClosing = notForked("the launcher is closing")
 
 // readyFor returns a preloader that is ready for an environment; nil: there is none.
 func (p *Pool) readyFor(env variables) *preloader {
@@ -80,6 +99,9 @@ func (p *Pool) readyFor(env variables) *preloader {
 // variables, and adds it if it is missing. The imports of that preloader may read
 // further variables, so findOrBegin repeats this.
 func (p *Pool) findOrBegin(env variables) (*preloader, error) {
+	if p.ctx.Err() != nil {
+		return nil, errClosing
+	}
 	if l := p.readyFor(env); l != nil {
 		return l, nil
 	}
@@ -172,9 +194,12 @@ func (p *Pool) drop(l *preloader) {
 	p.wakeWaiters()
 }
 
-// reload ends the process of a preloader that is ready, so that a new process loads
-// the installation again.
-func (p *Pool) reload(l *preloader) {
+// reload ends the process r of a preloader that is ready, so that a new process loads
+// the installation again. It does nothing if that has happened meanwhile.
+func (p *Pool) reload(l *preloader, r *run) {
+	if l.state != Ready || l.run != r {
+		return
+	}
 	l.state, l.reason, l.attempt = Waiting, "the installation of the engine has changed", 0
 	l.run.end(l.reason)
 	p.wakeWaiters()

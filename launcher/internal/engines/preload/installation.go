@@ -9,7 +9,15 @@ import (
 	"time"
 )
 
-// This file notices changes of the engine's installation.
+// This file notices changes of the engine's installation. It reads the disk: callers do not
+// hold the pool's lock.
+
+// installation is what a preloader has loaded.
+type installation struct {
+	watch   []string // files and folders that change with it
+	stamp   string   // of watch
+	command string   // stamp of command and interpreter
+}
 
 // interpreter returns the Python that loads the engine at present, with its flags.
 func (p *Pool) interpreter() ([]string, error) {
@@ -26,9 +34,9 @@ func (p *Pool) commandStamp() string {
 	return fmt.Sprintf("%q\n%s", python, stamp([]string{p.opts.Command, python[0]}))
 }
 
-// isStale reports whether the installation has changed since a preloader loaded it.
-func (p *Pool) isStale(l *preloader) bool {
-	return stamp(l.hello.Watch) != l.stamp || p.commandStamp() != l.command
+// isStale reports whether an installation has changed since a preloader loaded it.
+func (p *Pool) isStale(loaded installation) bool {
+	return stamp(loaded.watch) != loaded.stamp || p.commandStamp() != loaded.command
 }
 
 // stamp returns a text that changes when one of the files and folders does.

@@ -111,7 +111,7 @@ func (p *Pool) recordFailure(l *preloader, served bool, lasted time.Duration, er
 func (p *Pool) runOnce(ctx context.Context, l *preloader) (served bool, lasted time.Duration, err error) {
 	command := p.commandStamp()
 	p.mu.Lock()
-	l.state, l.began, l.command = Loading, time.Now(), command // l.reason still says why the previous process ended
+	l.state, l.began, l.loadedFrom = Loading, time.Now(), installation{command: command} // l.reason still says why the previous process ended
 	began := l.began
 	p.wakeWaiters()
 	p.mu.Unlock()
@@ -147,16 +147,17 @@ func (p *Pool) runOnce(ctx context.Context, l *preloader) (served bool, lasted t
 
 // serve makes a preloader ready after its load.
 func (p *Pool) serve(l *preloader, r *run, h hello) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if changedSince(h.Watch, l.began) || p.commandStamp() != l.command {
+	from := installation{watch: h.Watch, stamp: stamp(h.Watch), command: l.loadedFrom.command} // only this goroutine writes the fields
+	if changedSince(h.Watch, l.began) || p.commandStamp() != from.command {
 		return errors.New("the installation of the engine has changed while it was loaded")
 	}
 	bytes := procfs.PSS(r.tree.ID().PID)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if limit := p.opts.MemoryLimit; limit > 0 && bytes > limit {
 		return fmt.Errorf("it holds %s, %w: %s (preload_memory_limit)", launcher.BytesText(bytes), errTooLarge, launcher.BytesText(limit))
 	}
-	l.hello, l.bytes, l.stamp = h, bytes, stamp(h.Watch)
+	l.hello, l.bytes, l.loadedFrom = h, bytes, from
 	l.loadTimeNames = setOf(h.Names)
 	l.state, l.reason, l.lastUsed = Ready, "", time.Now()
 	p.wakeWaiters()
@@ -192,16 +193,36 @@ func (p *Pool) doHousekeeping() {
 // endIdleAndStale drops preloaders that were not used for IdleTime, and reloads
 // preloaders whose installation has changed.
 func (p *Pool) endIdleAndStale() {
+	for l, loaded := range p.endIdle() {
+		if p.isStale(loaded.installation) {
+			p.mu.Lock()
+			p.reload(l, loaded.by)
+			p.mu.Unlock()
+		}
+	}
+}
+
+// loaded is what a process of a preloader has loaded.
+type loaded struct {
+	by *run
+	installation
+}
+
+// endIdle drops preloaders that were not used for IdleTime. It returns the others that are
+// ready.
+func (p *Pool) endIdle() map[*preloader]loaded {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	ready := map[*preloader]loaded{}
 	for _, l := range slices.Clone(p.all) {
 		switch {
 		case l.state == Loading:
 		case p.opts.IdleTime > 0 && time.Since(l.lastUsed) > p.opts.IdleTime:
 			p.opts.Logger.Info("ending a preloader that was not used for long", "preloader", l.name)
 			p.drop(l)
-		case l.state == Ready && p.isStale(l):
-			p.reload(l)
+		case l.state == Ready:
+			ready[l] = loaded{l.run, l.loadedFrom}
 		}
 	}
+	return ready
 }

@@ -167,18 +167,12 @@ func (p *Pool) Close() {
 // Check returns a *NotForkedError when an instance with this environment would not be
 // forked now. If no preloader fits, Check starts one.
 func (p *Pool) Check(env []string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, err := p.pick(parse(env))
+	_, _, err := p.pick(parse(env))
 	return err
 }
 
 // Look returns what Check would return, without starting or ending a preloader.
-func (p *Pool) Look(env []string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.look(parse(env))
-}
+func (p *Pool) Look(env []string) error { return p.look(parse(env)) }
 
 // Never returns why this pool will never fork an engine; empty: it may fork some.
 func (p *Pool) Never() string { return p.neverReason }
@@ -187,14 +181,10 @@ func (p *Pool) Never() string { return p.neverReason }
 // the caller may start the command by exec. Fork waits at most Options.AnswerTime for
 // its turn at the preloader, and then as long again for the preloader's answer.
 func (p *Pool) Fork(c process.Command) (*process.Process, error) {
-	p.mu.Lock()
-	l, err := p.pick(parse(c.Env))
+	l, r, err := p.pick(parse(c.Env))
 	if err != nil {
-		p.mu.Unlock()
 		return nil, err
 	}
-	r := l.run
-	p.mu.Unlock()
 	patience := time.NewTimer(p.opts.AnswerTime)
 	defer patience.Stop()
 	select {

@@ -78,8 +78,7 @@ type preloader struct {
 	failed        bool // the last load or fork failed, and no fork has succeeded since
 	hello         hello
 	loadTimeNames loadTime
-	stamp         string // stamp of the installation that was loaded
-	command       string // stamp of command and interpreter at that time
+	loadedFrom    installation
 	bytes         uint64 // memory (PSS) of the process when it became ready
 	run           *run   // the present process; nil: there is none
 

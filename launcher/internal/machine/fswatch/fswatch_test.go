@@ -5,8 +5,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -39,4 +42,67 @@ func TestUntilSaysThatThereIsNoSuchPath(t *testing.T) {
 	err := Until(t.Context(), filepath.Join(t.TempDir(), "gone"), func() bool { t.Error("nothing is watched"); return true })
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, "cannot watch")
+}
+
+// instances counts the inotify instances of this process.
+func instances(t *testing.T) (n int) {
+	t.Helper()
+	links, err := filepath.Glob("/proc/self/fd/*")
+	require.NoError(t, err)
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.Contains(target, "inotify") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestWaitsShareOneInotifyInstance(t *testing.T) {
+	parent := t.TempDir()
+	ready := func(n int) string { return filepath.Join(parent, string(rune('a'+n%20)), string(rune('a'+n))) }
+	var begun, ended sync.WaitGroup
+	for n := range 40 { // two in each folder
+		require.NoError(t, os.MkdirAll(filepath.Dir(ready(n)), 0o700))
+		looked := sync.OnceFunc(begun.Done)
+		begun.Add(1)
+		ended.Go(func() {
+			assert.NoError(t, Until(t.Context(), filepath.Dir(ready(n)), func() bool {
+				looked()
+				_, err := os.Stat(ready(n))
+				return err == nil
+			}))
+		})
+	}
+	begun.Wait()
+	assert.Equal(t, 1, instances(t))
+	for n := range 40 { // the second wait in a folder goes on when the first has ended
+		require.NoError(t, os.WriteFile(ready(n), nil, 0o600))
+	}
+	ended.Wait()
+	assert.Zero(t, instances(t))
+}
+
+func TestUntilWatchesAFolderThatWasMadeAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	ctx, stop := context.WithCancel(t.Context())
+	var begun, ended sync.WaitGroup
+	begun.Add(1)
+	looked := sync.OnceFunc(begun.Done)
+	ended.Go(func() { // keeps the instance, and the watch that ends
+		assert.ErrorIs(t, Until(ctx, dir, func() bool { looked(); return false }), context.Canceled)
+	})
+	begun.Wait()
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	looks := 0
+	require.NoError(t, Until(t.Context(), dir, func() bool {
+		looks++
+		if looks == 1 {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+		}
+		return looks > 1
+	}))
+	stop()
+	ended.Wait()
 }

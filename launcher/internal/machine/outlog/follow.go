@@ -17,12 +17,13 @@ const followChunk = 32 << 10
 //   - with nil when over is closed and the whole log was handed on;
 //   - with the error of ctx when ctx ends, at once;
 //   - with the error of write when there is one;
+//   - with a *[launcher.LogRangeError] when the log loses bytes that were not handed on;
 //   - with ErrClosed when the Store is closed.
 //
 // The caller closes over when no process writes to the log any more; nil: never. write
 // must not keep the slice.
 func (s *Store) Follow(ctx context.Context, name string, from int64, over <-chan struct{}, write func([]byte) error) (err error) {
-	log := &followed{at: from}
+	log := &followed{store: s, at: from}
 	if log.file, err = s.open(name); err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func (s *Store) Follow(ctx context.Context, name string, from int64, over <-chan
 		if next := s.successor(log.file, name); next != nil {
 			_ = log.file.Close()
 			s.changes.unsubscribe(sub)
-			log = &followed{file: next}
+			log = &followed{store: s, file: next}
 			if sub, err = s.changes.subscribe(name); err != nil {
 				return err
 			}
@@ -80,24 +81,25 @@ func (s *Store) successor(of *os.File, name string) *os.File {
 
 // followed is a log that is followed.
 type followed struct {
-	file *os.File
-	at   int64 // offset of the next byte
-	seen int64 // length of the file when it was last looked at
+	store *Store
+	file  *os.File
+	at    int64 // offset of the next byte
+	seen  int64 // length of the file when it was last looked at
 }
 
 // deliver writes up to the present end of the file: from the start when the file
 // has become shorter since the last look.
 func (l *followed) deliver(ctx context.Context, write func([]byte) error) error {
-	info, err := l.file.Stat()
+	_, size, err := l.store.extent(l.file)
 	if err != nil {
 		return fmt.Errorf("cannot follow the log: %w", err)
 	}
-	if info.Size() < l.seen {
+	if size < l.seen {
 		l.at = 0
 	}
 	began := l.at
-	l.at, err = deliver(ctx, l.file, l.at, write)
-	l.seen = info.Size()
+	l.at, err = deliver(ctx, kept{l.store, l.file}, l.at, write)
+	l.seen = size
 	if l.at > began {
 		l.seen = max(l.seen, l.at)
 	}
@@ -106,7 +108,7 @@ func (l *followed) deliver(ctx context.Context, write func([]byte) error) error 
 
 // deliver writes from the offset to the present end of the file, and returns the
 // offset of that end.
-func deliver(ctx context.Context, f *os.File, from int64, write func([]byte) error) (int64, error) {
+func deliver(ctx context.Context, f io.ReaderAt, from int64, write func([]byte) error) (int64, error) {
 	buf := make([]byte, followChunk)
 	for {
 		n, err := f.ReadAt(buf, from)

@@ -25,6 +25,9 @@ type notifier struct {
 	subs   map[string]map[*subscription]struct{} // by the name of the file
 }
 
+// anyLog is the name of a subscription for all files.
+const anyLog = ""
+
 type subscription struct {
 	name string        // of the file
 	wake chan struct{} // capacity 1: several wake-ups that are not received yet become one
@@ -121,12 +124,14 @@ func (n *notifier) run() {
 	}
 }
 
-// wake wakes the subscriptions of a file.
+// wake wakes the subscriptions of a file, and those of all files.
 func (n *notifier) wake(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for sub := range n.subs[name] {
-		sub.ring()
+	for _, name := range []string{name, anyLog} {
+		for sub := range n.subs[name] {
+			sub.ring()
+		}
 	}
 }
 

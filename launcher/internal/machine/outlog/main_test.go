@@ -31,6 +31,8 @@ func TestMain(m *testing.M) {
 		childNoInotify()
 	case "full-disk":
 		childFullDisk()
+	case "no-holes":
+		childNoHoles()
 	default:
 		fmt.Println("unknown child")
 		os.Exit(2)

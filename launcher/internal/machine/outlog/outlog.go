@@ -1,7 +1,8 @@
 // Package outlog keeps the engines' log files. An engine writes straight to
 // its file, through a descriptor given to it at its start, so that nothing is
 // lost and nothing blocks while the launcher is away. This package makes the
-// files, reads them in ranges, follows them as they grow and drops old ones.
+// files, reads them in ranges, follows them as they grow, drops old ones and keeps
+// those in use from growing without end.
 package outlog
 
 import (
@@ -25,8 +26,9 @@ var ErrClosed = errors.New("the log store is closed")
 type Options struct {
 	// Dir is the folder of the log files; it is made when it is missing.
 	Dir string
-	// MaxTotalBytes is the size that all log files together may have before Prune
-	// drops the oldest ones that are not in use. 0 is no limit.
+	// MaxTotalBytes is how much all log files together may hold before Prune drops the
+	// oldest ones that are not in use, and then the beginnings of the longest ones. 0 is
+	// no limit.
 	MaxTotalBytes int64
 	// MaxFiles is how many log files there may be before Prune drops the oldest
 	// ones that are not in use. 0 is no limit.
@@ -45,6 +47,12 @@ type Store struct {
 	opts    Options
 	changes *notifier
 	tooMany chan struct{} // capacity 1
+
+	cuts      sync.RWMutex // a log is shortened, or a part of it is read
+	onRewrite sync.Once
+
+	pruning sync.Mutex
+	said    map[string]time.Time // when the log last said that this log was shortened
 
 	mu    sync.Mutex
 	last  map[string]int // the highest number in use of each id
@@ -78,7 +86,7 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the log folder %s: %w", opts.Dir, err)
 	}
-	return &Store{opts: opts, changes: changes, tooMany: make(chan struct{}, 1), last: last, files: files}, nil
+	return &Store{opts: opts, changes: changes, tooMany: make(chan struct{}, 1), said: map[string]time.Time{}, last: last, files: files}, nil
 }
 
 // Close ends all followers and watches with ErrClosed and waits for the
@@ -104,6 +112,7 @@ func (s *Store) Create(id string) (*os.File, string, error) {
 			return nil, "", fmt.Errorf("cannot create the log of instance %q: %w", id, err)
 		}
 		s.last[id] = n
+		s.changes.wake(name) // a folder that was made again is not watched
 		if s.files++; s.opts.MaxFiles > 0 && s.files > s.opts.MaxFiles {
 			select {
 			case s.tooMany <- struct{}{}:
@@ -159,7 +168,7 @@ func (s *Store) Latest(id string) (name string, ok bool) {
 	return formatName(id, n), true
 }
 
-// Size is how many bytes a log has; 0 where there is none.
+// Size is the offset of a log's end; 0 where there is no log.
 func (s *Store) Size(name string) int64 {
 	if _, _, ok := ParseName(name); !ok {
 		return 0

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -17,17 +18,20 @@ type logFile struct {
 	name    string
 	id      string
 	n       int
-	size    int64
+	size    int64 // what the log has, without what was dropped from its beginning
 	changed time.Time
 }
 
 // Prune removes the logs that are older than MaxAge. Then it removes the oldest ones until
 // at most MaxFiles are left and all together hold at most MaxTotalBytes. Logs that inUse
-// names count towards both limits and are never removed. inUse may be nil; Prune calls it
+// names count towards both limits and are never removed. If the logs that are left hold
+// too much, the longest ones lose their beginnings. inUse may be nil; Prune calls it
 // after it has listed the files, so that no listed file in use is missed. Prune returns
 // the names of the logs that it removed, also with an error: if it cannot remove a file,
 // it continues with the others.
 func (s *Store) Prune(inUse func() map[string]bool) (removed []string, err error) {
+	s.pruning.Lock()
+	defer s.pruning.Unlock()
 	files, err := s.list()
 	if err != nil {
 		return nil, err
@@ -43,7 +47,7 @@ func (s *Store) Prune(inUse func() map[string]bool) (removed []string, err error
 	}
 	now := s.opts.Now()
 	var errs []error
-	var gone []logFile
+	var gone, left []logFile
 	kept := map[string]int{} // by id, the highest number
 	for _, f := range files {
 		age := now.Sub(f.changed)
@@ -52,6 +56,7 @@ func (s *Store) Prune(inUse func() map[string]bool) (removed []string, err error
 		tooMany := s.opts.MaxFiles > 0 && len(files)-len(gone) > s.opts.MaxFiles
 		if used[f.name] || !tooMany && (age < pruneGrace || !tooOld && !tooMuch) {
 			kept[f.id] = max(kept[f.id], f.n)
+			left = append(left, f)
 			continue
 		}
 		if err := os.Remove(s.path(f.name)); err != nil {
@@ -62,8 +67,12 @@ func (s *Store) Prune(inUse func() map[string]bool) (removed []string, err error
 		total -= f.size
 		gone = append(gone, f)
 		removed = append(removed, f.name)
+		delete(s.said, f.name)
 	}
 	s.forget(gone, kept)
+	if s.opts.MaxTotalBytes > 0 && total > s.opts.MaxTotalBytes {
+		errs = append(errs, s.shorten(left))
+	}
 	return removed, errors.Join(errs...)
 }
 
@@ -88,9 +97,28 @@ func (s *Store) list() ([]logFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the log folder: %w", err)
 		}
-		files = append(files, logFile{name: entry.Name(), id: id, n: n, size: info.Size(), changed: info.ModTime()})
+		files = append(files, logFile{name: entry.Name(), id: id, n: n, size: s.held(entry.Name(), info), changed: info.ModTime()})
 	}
 	return files, nil
+}
+
+// held is how many bytes a log has. Only a file with fewer blocks than its size needs can
+// have lost its beginning.
+func (s *Store) held(name string, info fs.FileInfo) int64 {
+	const blockUnit = 512 // of stat(2)
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Blocks*blockUnit >= info.Size() {
+		return info.Size()
+	}
+	f, err := s.open(name)
+	if err != nil {
+		return info.Size() // it is removed meanwhile, or no regular file
+	}
+	defer func() { _ = f.Close() }()
+	begin, size, err := s.extent(f)
+	if err != nil {
+		return info.Size()
+	}
+	return size - begin
 }
 
 // forget takes removed logs out of the index, which keeps for each id the highest

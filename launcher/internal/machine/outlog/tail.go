@@ -22,12 +22,14 @@ func (s *Store) Tail(name string, lines, maxBytes int) ([]string, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
+	s.cuts.RLock()
+	defer s.cuts.RUnlock()
+	begin, size, err := extentOf(f)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the log %q: %w", name, err)
 	}
-	start := max(0, info.Size()-int64(maxBytes))
-	buf := make([]byte, info.Size()-start)
+	start := max(begin, size-int64(maxBytes))
+	buf := make([]byte, size-start)
 	n, err := f.ReadAt(buf, start)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("cannot read the log %q: %w", name, err)

@@ -169,9 +169,13 @@ func (k *Keeper) Changed() <-chan struct{} {
 	return k.changed
 }
 
-// ownTime is how long a pull or a removal waits for another process that owns the
-// store.
-const ownTime = 10 * time.Second
+// How long a pull and a removal wait for another process that owns the store. A removal
+// outlasts another removal. A pull of another process may take hours, and then the caller is
+// told who pulls.
+const (
+	pullWait    = 10 * time.Second
+	removalWait = time.Second
+)
 
 // owning is the ownership of the store, which the pulls and removals of this process
 // share.
@@ -182,9 +186,10 @@ type owning struct {
 	users   int
 }
 
-// take returns the store, and opens it for the first user. Each user calls release once.
-func (o *owning) take(ctx context.Context) (store *modelstore.Store, release func() error, err error) {
-	ctx, stop := context.WithTimeout(ctx, ownTime)
+// take returns the store, and opens it for the first user. It waits for another owner for at
+// most the limit. Each user calls release once.
+func (o *owning) take(ctx context.Context, limit time.Duration) (store *modelstore.Store, release func() error, err error) {
+	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	if err := o.lock(ctx); err != nil {
 		return nil, nil, err

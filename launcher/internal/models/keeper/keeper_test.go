@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -176,6 +177,23 @@ func TestStoreIsUnlockedWhileNothingIsFetched(t *testing.T) {
 	_, err = k.Pull(ctx, launcherapi.ModelRequest{URI: "x://m"})
 	assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%v", err)
 	require.NoError(t, other.Close())
+}
+
+func TestRemovalSaysWhoOwnsTheStore(t *testing.T) {
+	k, _ := newKeeper(t, "right")
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	require.NoError(t, err)
+	var other *modelstore.Store // a long pull of another process
+	require.Eventually(t, func() bool {
+		other, err = modelstore.Open(modelstore.Options{Dir: k.opts.Dir})
+		return err == nil
+	}, patience.Wait(), time.Millisecond)
+	_, err = k.Remove(t.Context(), m.ID, "")
+	assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err))
+	require.ErrorContains(t, err, fmt.Sprintf("process %d on ", os.Getpid()))
+	require.NoError(t, other.Close())
+	_, err = k.Remove(t.Context(), m.ID, "")
+	require.NoError(t, err)
 }
 
 func TestFinishedFetchIsThere(t *testing.T) {

@@ -157,7 +157,7 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 }
 
 func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, err error) {
-	store, release, err := k.owning.take(ctx)
+	store, release, err := k.owning.take(ctx, pullWait)
 	if err != nil {
 		return result, err
 	}
@@ -220,6 +220,8 @@ func (k *Keeper) progress(p *pull, l fetchapi.Line) {
 //	is being fetched     the fetch ends, and nothing is left of it
 //	is there             removed
 //	is not there         error, code not_found
+//	another process      error, code conflict, with that process, after removalWait
+//	owns the store
 func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Model, error) {
 	model, err := k.get(id)
 	if err != nil {
@@ -232,7 +234,7 @@ func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Mod
 		}
 	}
 	defer k.notify()
-	store, release, err := k.owning.take(ctx)
+	store, release, err := k.owning.take(ctx, removalWait)
 	if err != nil {
 		return model, err
 	}

@@ -8,24 +8,16 @@ import (
 
 // Expected is what a caller declares about a model. Empty fields are unknown.
 type Expected struct {
-	Bytes  int64  // the size of all files
+	Bytes  int64  // all files together have at most so many
 	Digest string // see fetchapi.Manifest
 }
 
-// A model's size may differ from the declared one by the larger of these two: people
-// round sizes, and use different units.
-const (
-	tolerancePercent = 10
-	toleranceBytes   = 1 << 20
-)
-
-// check refuses a model whose manifest differs from the declaration.
+// check refuses a model whose manifest does not meet the declaration.
 func (e Expected) check(m *fetchapi.Manifest) error {
 	bytes, digest := m.Bytes(), m.Digest()
-	differs := max(bytes-e.Bytes, e.Bytes-bytes)
 	switch {
-	case e.Bytes > 0 && differs > max(toleranceBytes, e.Bytes/100*tolerancePercent):
-		return &fetchapi.Error{Reason: fetchapi.ReasonIntegrityMismatch, Detail: fmt.Sprintf("%s has %d bytes, but %d are expected: correct the expected size, or the address", m.URI, bytes, e.Bytes)}
+	case e.Bytes > 0 && bytes > e.Bytes:
+		return &fetchapi.Error{Reason: fetchapi.ReasonIntegrityMismatch, Detail: fmt.Sprintf("%s has %d bytes, and the declared size allows %d: raise the size, or correct the address", m.URI, bytes, e.Bytes)}
 	case e.Digest != "" && digest != "" && digest != e.Digest:
 		return &fetchapi.Error{Reason: fetchapi.ReasonIntegrityMismatch, Detail: fmt.Sprintf("%s has the digest %s, but %s is expected: correct the expected digest, or the address", m.URI, digest, e.Digest)}
 	}

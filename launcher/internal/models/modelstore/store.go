@@ -80,10 +80,13 @@ type Options struct {
 }
 
 // LockedError says that another process owns the folder.
-type LockedError struct{ Dir string }
+type LockedError struct {
+	Dir   string
+	Owner string // as "process 12 on node-1"; see [owner]
+}
 
 func (e *LockedError) Error() string {
-	return fmt.Sprintf("cannot change the model store %s: another process owns it; wait until that process has ended, or choose another folder", e.Dir)
+	return fmt.Sprintf("cannot change the model store %s: %s owns it; wait until that process has ended, or choose another folder", e.Dir, e.Owner)
 }
 
 // Read makes a reader of a store. A missing folder is an empty store.
@@ -134,11 +137,12 @@ func lockFolder(dir string) (*os.File, error) {
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, errors.Join(&LockedError{Dir: dir}, f.Close())
+		return nil, errors.Join(&LockedError{Dir: dir, Owner: owner(f)}, f.Close())
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot lock the model store: %w", err), f.Close())
 	}
+	noteOwner(f)
 	return f, nil
 }
 

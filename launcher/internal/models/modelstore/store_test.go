@@ -652,6 +652,15 @@ func TestOneProcessOwnsTheStoreAndOthersRead(t *testing.T) {
 	_, err := Open(Options{Dir: dir})
 	var locked *LockedError
 	require.ErrorAs(t, err, &locked)
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprintf("process %d on %s (or a child of it)", os.Getpid(), host), locked.Owner)
+	for _, note := range []string{"", "1 \x1b[2J\n", "1 a\n2 b\n", "no number\n"} { // of an earlier release, or damaged
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "lock"), []byte(note), 0o600))
+		_, err = Open(Options{Dir: dir})
+		require.ErrorAs(t, err, &locked)
+		assert.Equal(t, "another process", locked.Owner)
+	}
 	r, err := Read(dir)
 	require.NoError(t, err)
 	all, err := r.Versions()
