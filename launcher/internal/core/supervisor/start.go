@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -224,7 +226,7 @@ func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree 
 		return nil, nil, fmt.Errorf("cannot copy the --config file: %w", err)
 	}
 	argv := append(append([]string(nil), s.opts.Program...), plan.Argv("127.0.0.1", i.facts.EnginePort)...)
-	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: plan.Env(), Output: output, Scratch: plan.Scratch}
+	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: plan.Env(), Output: output, Scratch: plan.Scratch, Public: net.JoinHostPort(i.facts.PublicHost, strconv.Itoa(i.facts.PublicPort))}
 	switch {
 	case d.method == launcherapi.StartExec:
 	case s.ctx.Err() != nil:

@@ -23,6 +23,9 @@ type Command struct {
 	// Scratch is the name of a variable that gives the program the path of an empty
 	// folder of its own, which is removed when the tree is gone; empty: none.
 	Scratch string
+	// Public is the address at which clients reach the instance, "HOST:PORT", which the
+	// environment tells as HOTSEAT_PUBLIC; empty: there is none.
+	Public string
 }
 
 // names are those that trees may have: letters, digits, '.', '_' and '-', of which the
