@@ -33,6 +33,8 @@ func (h *Host) makeScratch(c Command) (dir string, err error) {
 	if c.Scratch == "" || dir == "" {
 		return "", nil
 	}
+	h.folders.Lock()
+	defer h.folders.Unlock()
 	if err = os.RemoveAll(dir); err == nil { // left by a tree that ended while no launcher ran
 		err = os.MkdirAll(dir, 0o700)
 	}
