@@ -57,7 +57,7 @@ func (s *Supervisor) startMethod(c launcher.CreateRequest, plan engine.Plan) (st
 // launch starts the process in the background. If the instance can be forked now, launch
 // notifies the watchers first, because the fork may take a while.
 func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error) {
-	output, name, err := s.opts.Logs.Create(d.ID)
+	output, name, err := s.createLog(d.ID)
 	if err != nil {
 		s.undoCreate(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot create the log of instance %s: %w", d.ID, err)
@@ -68,12 +68,15 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	forks := d.method != launcherapi.StartExec && s.opts.Forker.Look(d.plan.Env()) == nil
 	s.mu.Lock()
 	i.facts.LogName = name
-	if err := s.opts.Records.Put(d.ID, i.saved()); err != nil {
-		s.mu.Unlock()
+	i.record = s.records.Put(d.ID, s.saved(i))
+	record := i.record
+	s.mu.Unlock()
+	if err := record.Wait(); err != nil { // no process starts without a record
 		_ = output.Close() // no engine has written to the log
 		s.undoCreate(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot record instance %s: %w", d.ID, err)
 	}
+	s.mu.Lock()
 	if i.replaces != nil {
 		s.notifyWatchers(i.replaces, launcherapi.EventDeleted)
 		i.replaces = nil
@@ -97,12 +100,14 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	tree, notForked, err := s.startProcess(i, d, output)
 	crashpoint.At(crashpoint.StartSpawned)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	err = s.launched(i, d, tree, notForked, err, kind)
 	if err == nil && s.closing {
 		err = s.transition(i, launcher.EventStopAsked, nil)
 	}
-	return i.view(), err
+	view := i.view()
+	s.mu.Unlock()
+	s.settle()
+	return view, err
 }
 
 // launched handles the start of the process, or its failure err. kind is the event for the
