@@ -116,7 +116,7 @@ var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Def
 		"	wanted := i.state == launcher.Starting\n", "	wanted := true\n",
 	),
 	schedules.NewDefect("times in records are reckoned by the wall clock",
-		"if byBoot := now; known {", "if byBoot := now; known && n < 0 {",
+		"		if known {\n			byBoot := now", "		if known && n < 0 {\n			byBoot := now",
 		"	case !saved.Began.IsZero() && longest > 0 && until.Sub(now) > longest:\n", "	case longest < -1000*time.Hour:\n",
 		"		if t.After(now) {\n			*t = now\n", "		if now.IsZero() {\n			*t = now\n",
 	),

@@ -69,8 +69,8 @@ func (c Clock) Restore(stamp Stamp, times ...*time.Time) {
 			continue
 		}
 		at := now.Add(t.Sub(now))
-		if byBoot := now; known {
-			byBoot = now.Add(stamp.At[n] - since)
+		if known {
+			byBoot := now.Add(stamp.At[n] - since)
 			if at.Sub(byBoot).Abs() >= clockSlack {
 				at = byBoot
 			}

@@ -172,6 +172,7 @@ func (c *Coordinator) Recover(swaps []Saved) {
 			c.remember(&rememberedKey{saved: saved})
 		}
 	}
+	_ = c.writes.Settle() // what is forgotten now is not found again; a failure is logged elsewhere
 }
 
 func (c *Coordinator) takeUp(saved Saved) {
