@@ -18,6 +18,9 @@ type Service struct {
 // Health is the answer to GET /health.
 type Health struct {
 	Status string `json:"status" enum:"OK"`
+	// StateDisk says that the disk of the state folder does not answer: the launcher answers,
+	// and refuses to start, swap or put to sleep.
+	StateDisk string `json:"state_disk,omitempty"`
 }
 
 // Ready is the answer to GET /readyz.

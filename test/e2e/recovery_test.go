@@ -75,6 +75,20 @@ func TestADamagedFileCostsWhatItSaidAndUndoesNoOldSwapAndHarmsNoEngine(t *testin
 	}
 }
 
+func TestDamagedRecordKeepsThePublicPort(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	port := freePort(t)
+	a := n.Awake("a", On(0), "--port", port)
+	n.Kill9()
+	n.damage("a")
+	n.Start()
+	found := n.settled()["a"]
+	assert.Equal(t, a.PID, found.PID)
+	assert.Equal(t, port, fmt.Sprint(found.Port))
+	n.Ask(found, "hello")
+}
+
 func TestASleeperOfLevel2AnswersAsBeforeWhateverIsLost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(n *Node){

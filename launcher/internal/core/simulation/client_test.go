@@ -186,7 +186,7 @@ func (w *world) answered(r *request, l *life, a answer) {
 	case cut:
 	case left && !errors.Is(a.err, errWentAway) && errors.Is(a.err, context.Canceled):
 		w.m.wrong(everyCallIsAnswered, "%s of a client that went away ends with %v", r.step, a.err)
-	case took > r.within:
+	case took > r.within+w.diskTime():
 		w.m.wrong(everyCallIsAnswered, "it took %s to answer %s", took, r.step)
 	case !left:
 		w.answerIsTrue(r, l, a)

@@ -20,6 +20,7 @@ func (r runner) Start(c process.Command) (supervisor.Tree, error) {
 		return nil, err
 	}
 	defer r.l.effected()
+	r.l.w.checkInstanceWritten(c.Name)
 	running, err := engine.NewVLLM(engine.VLLMOptions{}).Running(c.Args, c.Env)
 	if err != nil {
 		panic(err)

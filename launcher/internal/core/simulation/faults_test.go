@@ -78,6 +78,7 @@ var acts = map[string]func(w *world, s step){
 	"pull the model":   func(w *world, _ step) { w.pullModel() },
 	"remove the model": func(w *world, _ step) { w.removeModel() },
 	"disk full":        func(w *world, s step) { w.fillDisk(true); w.later(s.limit, func() { w.fillDisk(false) }) },
+	"disk stalls":      func(w *world, s step) { w.stallDisk(s.limit) },
 	"port taken": func(w *world, s step) {
 		if _, err := w.m.listen(s.port, "a stranger"); err == nil {
 			w.m.remember("port taken")
@@ -102,6 +103,7 @@ var acts = map[string]func(w *world, s step){
 		}
 		w.life.killAtCall(s.n, s.after)
 	},
+	"clock is set":       func(w *world, s step) { w.setClock(time.Duration(s.n) * time.Minute) },
 	"copy of the folder": func(w *world, _ step) { w.copyFolder() },
 	"close":              func(w *world, s step) { w.down = s; w.closeLauncher() },
 }

@@ -37,6 +37,9 @@ const (
 	modelsStay           = "a model that an engine reads has a lease, and stays"
 	recoveryIsQuick      = "a recovery is quick"
 
+	startsHaveTheirTime = "a start has its time"
+	actsAreRecorded     = "nothing is acted on before its record is written"
+
 	launchersLeaveOthersAlone = "a launcher leaves the engines of another alone"
 )
 
@@ -58,7 +61,7 @@ func (w *world) checkAnswers() {
 	w.mu.Lock()
 	var overdue []*request
 	for _, r := range w.requests {
-		if r.open && time.Since(r.began) > r.within+leeway {
+		if r.open && time.Since(r.began) > r.within+leeway+diskTime {
 			r.open = false // told once
 			overdue = append(overdue, r)
 		}
@@ -113,6 +116,8 @@ func (w *world) checkListed(all []launcherapi.Instance) {
 		case p.troubled:
 		case state == launcher.Awake && p.level > 0, state == launcher.Sleeping && p.level == 0, state != launcher.Stopping && !state.Ended() && !p.alive() && !w.m.ever["no descriptors"]:
 			complain(listedIsTrue, "%s is %s, and its engine is not", i.InstanceID, i.State)
+		case state == launcher.Failed && i.Cause == "start_timeout" && i.StateSince.Sub(p.birth) < limits.Start/2-leeway: // the wait for its preloader may take the other half
+			w.m.violated(startsHaveTheirTime, "%s was ended %s after its start", i.InstanceID, i.StateSince.Sub(p.birth))
 		case w.gotThere(state, p):
 			complain(gotThereIsSaid, "%s is %s, and its engine is beyond that", i.InstanceID, i.State)
 		}
@@ -187,7 +192,7 @@ func (w *world) busy(all []launcherapi.Instance) bool {
 		if state.Moving() || i.SwapID != "" || state.Ended() && (i.Port != 0 || w.holds(i.PID)) {
 			return true
 		}
-		if state == launcher.Awake && time.Since(i.StateSince) < w.budget.MinResidency.D() {
+		if age := time.Since(i.StateSince); state == launcher.Awake && age > -leeway && age < w.budget.MinResidency.D() {
 			return true
 		}
 	}
@@ -266,7 +271,11 @@ func (w *world) checkEngines(all []launcherapi.Instance) {
 	defer w.m.mu.Unlock()
 	for _, i := range all {
 		p := w.m.procs[i.PID]
-		if p == nil || !p.alive() || p.liar || w.m.ever["disk full"] && w.deaths > 0 {
+		if p == nil || !p.alive() || p.liar {
+			continue
+		}
+		stale := w.m.ever["disk full"] || w.m.ever["disk stalls"] && p.troubled // what is written, and the engine may not have answered
+		if stale && w.deaths > 0 {
 			continue
 		}
 		if (i.State == string(launcher.Sleeping)) != (p.level > 0) {

@@ -89,20 +89,20 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 	}
 	saved := l.saved()
 	memory.UnderWay = swap.UnderWay(saved)
-	if !l.state.New {
-		memory.Revision = max(memory.Revision, uint64(time.Now().UnixMilli()))
-	}
+	memory.Revision, err = l.state.NextRevision(memory.Revision, w.wallClock(), w.bootClock())
+	must(err)
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	l.feed = eventlog.New(10_000, memory.Revision)
 	l.forker = newForker(l)
+	writes := &statedir.Queue{}
 	l.sup = supervisor.New(supervisor.Options{
 		Mark:    l.mark,
 		Engines: []engine.Engine{&simEngine{l, engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/vllm"}, SleepMode: engine.SleepModeAlways,
-		GPUs: gpu.Guard(gpus{l}, log), Processes: l.m, Runner: runner{l}, Forker: l.forker, Models: newModels(l), Gates: ports{l}, Logs: logs{}, Records: &records{l, "instance", instances},
+		GPUs: gpu.Guard(gpus{l}, log), Processes: l.m, Runner: runner{l}, Forker: l.forker, Models: newModels(l), Gates: ports{l}, Logs: logs{l}, Records: &records{l, "instance", instances}, Writes: writes, Clock: w.bootClock(),
 		Feed: l.feed, Turns: l.turns, ConfigDir: w.dir, Limits: limits, Budget: w.budget, Observer: supervisortest.Nobody{}, Logger: log,
 	})
 	l.swaps = swap.New(swap.Options{
-		Supervisor: l.sup, Turns: l.turns, Records: &records{l, "swap", l.written}, Limits: limits, Logger: log,
+		Supervisor: l.sup, Turns: l.turns, Records: &records{l, "swap", l.written}, Writes: writes, Clock: w.bootClock(), Limits: limits, Logger: log,
 		Finished: func(string, launcherapi.SwapResult) {},
 	})
 	l.recover(memory, saved)
@@ -277,6 +277,9 @@ func (r *records) do(what string, effect func() error) error {
 		return err
 	}
 	defer r.l.effected()
+	if err := r.l.awaitDisk(); err != nil {
+		return err
+	}
 	return effect()
 }
 
@@ -302,15 +305,18 @@ func (g gpus) Memory(uuid string) (gpu.Memory, error) {
 }
 
 // logs are files that nobody reads.
-type logs struct{}
+type logs struct{ l *life }
 
-func (logs) Create(id string) (*os.File, string, error) {
+func (o logs) Create(id string) (*os.File, string, error) {
+	if err := o.l.awaitDisk(); err != nil {
+		return nil, "", err
+	}
 	f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	return f, id + ".log", err
 }
 
-func (logs) Latest(string) (string, bool)                  { return "", false }
-func (logs) Note(string, string) error                     { return nil }
-func (logs) Tail(string, int, int) ([]string, error)       { return nil, nil }
-func (logs) Size(string) int64                             { return 0 }
-func (logs) Watch(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil }
+func (logs) Latest(string) (string, bool)                    { return "", false }
+func (logs) Note(string, string) error                       { return nil }
+func (o logs) Tail(string, int, int) ([]string, error)       { return nil, o.l.awaitDisk() }
+func (o logs) Size(string) int64                             { _ = o.l.awaitDisk(); return 0 }
+func (o logs) Watch(string) (<-chan struct{}, func(), error) { return nil, func() {}, o.l.awaitDisk() }

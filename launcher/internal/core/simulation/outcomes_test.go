@@ -64,7 +64,7 @@ func (w *world) swapIsTrue(r *request, l *life, a answer) {
 		w.failureIsTrue(r, a)
 		w.undoFailedIsTrue(r, a)
 	case launcherapi.OutcomeInterrupted:
-		if !l.isClosing() && !w.everWrong("disk full") {
+		if !l.isClosing() && !w.everWrong("disk full") && !w.everWrong("disk stalls") {
 			w.m.wrong(refusedIsTrue, "%s was interrupted, by nobody", r.step)
 		}
 	}
@@ -280,7 +280,7 @@ func (w *world) excused(r *request, a answer) bool {
 	if len(gpus) == 0 {
 		gpus = []string{"g0", "g1"}
 	}
-	return w.m.excused(gpus) || w.m.ever["no descriptors"] || w.m.ever["disk full"] || w.m.ever["loads take long"]
+	return w.m.excused(gpus) || w.m.ever["no descriptors"] || w.m.ever["disk full"] || w.m.ever["disk stalls"] || w.m.ever["loads take long"]
 }
 
 func (w *world) everWrong(what string) bool {

@@ -120,8 +120,9 @@ func (w *world) bury() {
 	w.deaths++
 	w.seen.hearLast(w)
 	w.life.bury()
-	w.life, w.back = nil, time.Now().Add(max(w.down.limit, time.Millisecond))
+	w.life, w.back = nil, time.Now().Add(max(w.down.limit, w.untilDiskAnswers(), time.Millisecond)) // the launcher starts when its disk answers
 	w.damageFile(w.down.damage)
+	w.shiftRecords()
 }
 
 // closeLauncher ends the launcher as a SIGTERM does that leaves the engines.
@@ -143,7 +144,7 @@ func (w *world) closeLauncher() {
 		w.m.wrong(nothingIsLeft, "the launcher cannot close: %v", err)
 	}
 	w.life.forker.close()
-	if took := time.Since(began); took > swapsTime+limits.Drain+leeway {
+	if took := time.Since(began); took > swapsTime+limits.Drain+leeway+w.diskTime() {
 		w.m.wrong(everyCallIsAnswered, "the launcher took %s to close", took)
 	}
 	w.life.kill()

@@ -35,6 +35,9 @@ type world struct {
 
 	mu       sync.Mutex
 	diskFull bool
+	stalled  time.Time     // until then the disk does not answer
+	ahead    time.Duration // of the wall clock, compared with the beginning
+	jump     time.Duration // of the wall clock since the records were written
 	requests []*request
 	trace    []string
 	starts   map[string]int // processes made, by model

@@ -121,6 +121,9 @@ func (m models) do(what string, effect func() error) error {
 		return err
 	}
 	defer m.l.effected()
+	if err := m.l.awaitDisk(); err != nil {
+		return err
+	}
 	return effect()
 }
 

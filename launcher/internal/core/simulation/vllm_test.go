@@ -128,6 +128,9 @@ func (e *simEngine) Sleep(ctx context.Context, base string, level int, check boo
 		if g.isOpen() && !e.l.isDead() {
 			e.l.m.wrong(gatesTellTheTruth, "%s is put to sleep, and its gate is open", g.id)
 		}
+		if !e.l.isDead() {
+			e.l.w.checkLevelWritten(g.id, level)
+		}
 	}
 	return e.ask(ctx, "sleep", base, 800*time.Millisecond, func(p *proc) error {
 		switch {

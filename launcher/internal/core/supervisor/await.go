@@ -35,6 +35,7 @@ func (s *Supervisor) await(ctx context.Context, i *instance, done func() bool) (
 		s.mu.Unlock()
 		switch {
 		case is:
+			s.settle()
 			return view, nil
 		case forgotten:
 			return view, launcher.NotFound(i.facts.ID)

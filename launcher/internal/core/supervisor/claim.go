@@ -323,6 +323,7 @@ func (c *Claim) end(leave func()) {
 	}
 	leave()
 	c.s.mu.Unlock()
+	c.s.settle()
 	c.s.closeUnusedPorts(c.plan.In, unused)
 }
 

@@ -290,6 +290,8 @@ func (s *Supervisor) undoCreate(i *instance) {
 		if i.deleting {
 			s.forget(before)
 		}
+	} else if i.record != nil {
+		s.write(i) // its record may be written yet, once the disk answers again
 	}
 	i.notify()
 	s.mu.Unlock()
@@ -324,7 +326,7 @@ func (s *Supervisor) tail(name string) []string { return lastOf(s.longTail(name)
 func lastOf(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
 
 func (s *Supervisor) longTail(name string) []string {
-	lines, err := s.opts.Logs.Tail(name, searchedLines, searchedBytes)
+	lines, err := bounded(s, "read the log "+name, func() ([]string, error) { return s.opts.Logs.Tail(name, searchedLines, searchedBytes) }, nil)
 	if err != nil {
 		return []string{fmt.Sprintf("hotseat: %v", err)}
 	}
@@ -338,11 +340,7 @@ func (s *Supervisor) longTail(name string) []string {
 func (s *Supervisor) awaitReady(i *instance, op *operation) {
 	ctx, stop := context.WithTimeout(op.ctx, op.limit)
 	defer stop()
-	grown, unwatch, err := s.opts.Logs.Watch(i.facts.LogName)
-	if err != nil {
-		s.log.Warn("cannot watch a log; readiness is found by polling alone", "instance", i.facts.ID, "error", err)
-		unwatch = func() {}
-	}
+	grown, unwatch := s.watchLog(i.facts.LogName)
 	defer unwatch()
 	var sleepErr error
 	wait := shortestPoll
@@ -375,8 +373,9 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 		case <-timer.C:
 			wait = min(wait*5/4, longestPoll)
 		case <-ctx.Done():
+			tail := s.tail(i.facts.LogName)
 			s.endOperation(i, op, launcher.EventTimedOut, func() {
-				i.cause, i.lastLog = causeStartTimeout, s.tail(i.facts.LogName)
+				i.cause, i.lastLog = causeStartTimeout, tail
 				i.reason = fmt.Sprintf("did not become healthy within %s (start_timeout)", op.limit)
 				if sleepErr != nil {
 					i.reason = fmt.Sprintf("is healthy, but did not say within %s whether it is asleep (start_timeout): %v", op.limit, sleepErr)

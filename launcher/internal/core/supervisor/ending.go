@@ -28,6 +28,7 @@ const stuckAfter = 10 * time.Second
 
 // stopTree ends the whole tree and waits for its device memory.
 func (s *Supervisor) stopTree(i *instance, grace time.Duration) {
+	s.awaitRecordIfWell(i)
 	s.endTree(i, grace, func(ctx context.Context) error {
 		if i.tree == nil { // no process was started: the instance still waited
 			return s.opts.Runner.Clear(ctx, i.facts.ID)

@@ -17,8 +17,15 @@ const causeStartTimeout = "start_timeout"
 // settleLimit bounds the rollback of an engine whose sleep or wake has failed.
 const settleLimit = 15 * time.Second
 
-// putToSleep drains an instance whose gate is shut, and puts its engine to sleep.
+// putToSleep drains an instance whose gate is shut, and puts its engine to sleep, once that
+// is recorded.
 func (s *Supervisor) putToSleep(i *instance, op *operation) {
+	if err := s.awaitRecord(i); err != nil { // only the record tells at which level the engine sleeps
+		s.endOperation(i, op, launcher.EventSleepRefused, func() {
+			op.err, i.reason, i.cause = err, "was not put to sleep: "+err.Error(), "sleep_failed"
+		})
+		return
+	}
 	began := time.Now()
 	cut := s.drain(i, op)
 	drained := time.Now()
@@ -195,8 +202,9 @@ func (s *Supervisor) rollBack(i *instance, op *operation, why error, limit time.
 		})
 	case isDying(ctx, i, err):
 	default:
+		tail := s.tail(i.facts.LogName)
 		s.endOperation(i, op, launcher.EventTimedOut, func() {
-			op.err, i.cause, i.lastLog = why, c.cause, s.tail(i.facts.LogName)
+			op.err, i.cause, i.lastLog = why, c.cause, tail
 			i.reason = fmt.Sprintf("%v; and %s: %v", why, c.lost, err)
 		})
 	}
@@ -204,6 +212,7 @@ func (s *Supervisor) rollBack(i *instance, op *operation, why error, limit time.
 
 // wakeUp wakes the engine.
 func (s *Supervisor) wakeUp(i *instance, op *operation) {
+	s.awaitRecordIfWell(i)
 	before, known := s.sampleAsleep(i, op)
 	began := time.Now()
 	ctx, stop := s.boundAnswer(op)

@@ -478,6 +478,11 @@ func (f *fallibleRecords) Put(id string, record any) error {
 
 func (f *fallibleRecords) failing(err error) { f.mu.Lock(); f.fail = err; f.mu.Unlock() }
 
+// bootClock goes on as simulated time does, whatever the wall clock says.
+var bootClock = statedir.Clock{Boot: "this boot", Since: func() time.Duration {
+	return time.Since(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
+}}
+
 // rig is a supervisor with fake dependencies.
 type rig struct {
 	*Supervisor
@@ -499,7 +504,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	opts := Options{
 		Engines: []engine.Engine{r.engine}, Program: []string{"/bin/engine"}, SleepMode: engine.SleepModeAuto,
 		GPUs: r.gpus, Runner: r.runner, Processes: procfs.Table{}, Gates: r.gates, Logs: fakeLogs{dir: t.TempDir()}, Records: r.records,
-		Feed: eventlog.New(100, 0), Turns: &gpuqueue.Queue{}, ConfigDir: t.TempDir(),
+		Feed: eventlog.New(100, 0), Turns: &gpuqueue.Queue{}, ConfigDir: t.TempDir(), Clock: bootClock,
 		Limits: Limits{Start: 10 * time.Minute, Sleep: time.Minute, Wake: time.Minute, Drain: 30 * time.Second,
 			StopGrace: 10 * time.Second, StartingGrace: 2 * time.Second, Memory: 30 * time.Second},
 		Observer: supervisortest.Nobody{}, Logger: slog.New(slog.DiscardHandler),

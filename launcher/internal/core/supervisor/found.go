@@ -90,8 +90,11 @@ func (s *Supervisor) unrecordedInstance(tree process.Found) SavedInstance {
 		running, err := s.readEngine(eng, root.PID)
 		if err == nil {
 			saved.Root, saved.State = root, launcher.Starting // until the engine is asked
-			saved.Reason = unwrittenReason + "its facts are read from its process, and it has a new port"
+			saved.Reason = unwrittenReason + "its facts are read from its process"
 			s.fillFromProcess(&saved.Facts, running)
+			if !s.fillPublicAddress(&saved.Facts, root.PID) {
+				saved.Reason += ", and it has a new port"
+			}
 			return saved
 		}
 		unread = errors.Join(unread, err)
@@ -157,6 +160,20 @@ func (s *Supervisor) fillFromProcess(f *facts, running engine.Running) {
 		f.Spec.GPUUUIDs = append(f.Spec.GPUUUIDs, devices[n].UUID)
 		f.Expected[devices[n].UUID] = uint64(running.GPUMemoryUtilization * float64(devices[n].MemoryTotalBytes))
 	}
+}
+
+// fillPublicAddress fills in the public address that a process was started with, and reports
+// whether it has one.
+func (s *Supervisor) fillPublicAddress(f *facts, pid int) bool {
+	env, err := s.opts.Processes.Environ(pid)
+	if err != nil {
+		return false
+	}
+	host, port, ok := process.PublicAddress(env, f.Mark, f.ID)
+	if ok {
+		f.PublicHost, f.PublicPort = host, port
+	}
+	return ok
 }
 
 // gpusHeldBy returns the GPUs whose memory the processes of a tree hold.

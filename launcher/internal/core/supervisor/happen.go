@@ -44,11 +44,13 @@ func (s *Supervisor) transition(i *instance, event launcher.Event, note func()) 
 	s.beginEffect(i, row)
 	switch {
 	case row.To != row.From:
-		if row.From == launcher.Starting {
-			s.removeConfig(i.facts.ID)
-		}
 		s.publish(i, eventTypeOf(row.To))
-		crashpoint.At(crashpoint.State(string(row.To)))
+		if row.From == launcher.Starting {
+			s.records.Then(func() { s.removeConfig(i.facts.ID) }) // before a later instance of that id is recorded, and makes its own
+		}
+		if point := crashpoint.State(string(row.To)); crashpoint.Armed(point) {
+			s.records.Then(func() { crashpoint.At(point) })
+		}
 	case i.reason != before:
 		s.publish(i, launcherapi.EventUpdated)
 	}
@@ -60,13 +62,11 @@ func (s *Supervisor) enter(i *instance) {
 	switch i.state {
 	case launcher.Awake:
 		i.lastWoken = i.since
-	case launcher.Sleeping:
-		i.asleepAt = s.opts.Logs.Size(i.facts.LogName)
 	case launcher.Stopping, launcher.Failed:
 		if i.op != nil {
 			i.op.cancel(errors.New(failText(i)))
 		}
-	case launcher.Starting, launcher.FallingAsleep, launcher.Waking, launcher.Stopped:
+	case launcher.Starting, launcher.FallingAsleep, launcher.Sleeping, launcher.Waking, launcher.Stopped:
 	}
 	s.setGate(i)
 }
@@ -87,7 +87,7 @@ func (s *Supervisor) publish(i *instance, kind launcherapi.EventType) {
 // notifyWatchers gives the instance its next revision, sends it to the watchers, and
 // wakes all goroutines that wait for its change. The lock is held.
 func (s *Supervisor) notifyWatchers(i *instance, kind launcherapi.EventType) {
-	i.revision = s.opts.Feed.Append(kind, i.view())
+	i.revision, i.announced = s.opts.Feed.Append(kind, i.view()), true
 	i.notify()
 }
 
@@ -129,13 +129,25 @@ func (s *Supervisor) beginOperation(i *instance, op *operation) {
 
 // endOperation ends an operation with an event, unless the operation is stale.
 func (s *Supervisor) endOperation(i *instance, op *operation, event launcher.Event, note func()) {
+	var logged int64
+	asleep := event == launcher.EventSlept || event == launcher.EventWakeRefused
+	if asleep {
+		logged = s.logSize(i.facts.LogName)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i.op != op || op.ctx.Err() != nil {
 		return
 	}
 	op.cancel(nil)
-	if err := s.transition(i, event, note); err != nil {
+	if err := s.transition(i, event, func() {
+		if note != nil {
+			note()
+		}
+		if asleep {
+			i.asleepAt = logged
+		}
+	}); err != nil {
 		s.log.Error("an event came in a state that does not allow it", "error", err)
 	}
 }

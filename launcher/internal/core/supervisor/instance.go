@@ -9,6 +9,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 	"hotseat.dev/hotseat/launcher/internal/core/secrets"
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -68,6 +69,7 @@ type instance struct {
 	level           int // of the current or the next sleep
 	timings         []launcherapi.PhaseTime
 	revision        uint64
+	announced       bool // watchers were told of the instance
 
 	awakeBytes map[string]uint64
 	residue    map[string]uint64
@@ -90,6 +92,8 @@ type instance struct {
 	replaces        *instance // an instance of the same id that is over; nil once the new one is recorded
 	foundUnrecorded bool      // the instance had no record when a launcher found its processes
 	sleepUnknown    bool      // the record was stale and the engine did not answer whether it sleeps: it may sleep, at level 2
+
+	record *statedir.Write // the latest; nil: none was written yet
 
 	op           *operation
 	changed      chan struct{} // closed and replaced when anything changes

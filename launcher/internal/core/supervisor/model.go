@@ -206,7 +206,10 @@ func (s *Supervisor) lease(d *Draft) error {
 	if d.local.ID == "" || d.local.Claim != "" {
 		return nil
 	}
-	err := s.opts.Models.Lease(d.local.ID, leaseHolder(d.ID))
+	holder := leaseHolder(d.ID)
+	_, err := bounded(s, "take the lease of "+holder, func() (struct{}, error) {
+		return struct{}{}, s.opts.Models.Lease(d.local.ID, holder)
+	}, func(struct{}, error) { s.unleaseUnused(d.ID) })
 	_, none := errors.AsType[*modelstore.NotFoundError](err)
 	_, broken := errors.AsType[*modelstore.NotWholeError](err)
 	switch {
@@ -218,12 +221,24 @@ func (s *Supervisor) lease(d *Draft) error {
 	return nil
 }
 
+// unleaseUnused releases a lease that was taken too late for its instance, unless the id was
+// given to another instance since.
+func (s *Supervisor) unleaseUnused(id string) {
+	s.mu.Lock()
+	_, taken := s.instances[id]
+	s.mu.Unlock()
+	if !taken {
+		s.unlease(id)
+	}
+}
+
 // unlease releases the lease of an instance, if it has one. The id is still taken.
 func (s *Supervisor) unlease(id string) {
 	if s.opts.Models == nil {
 		return
 	}
-	if err := s.opts.Models.Release(leaseHolder(id)); err != nil {
+	holder := leaseHolder(id)
+	if _, err := bounded(s, "end the lease of "+holder, func() (struct{}, error) { return struct{}{}, s.opts.Models.Release(holder) }, nil); err != nil {
 		s.log.Error("cannot release a model; it cannot be removed until the launcher is restarted", "instance", id, "error", err)
 	}
 }
@@ -240,7 +255,10 @@ func (s *Supervisor) releaseStaleLeases() {
 		hold[leaseHolder(id)] = !i.released
 	}
 	s.mu.Unlock()
-	if err := s.opts.Models.ReleaseOthers(func(holder string) bool { return hold[holder] }); err != nil {
+	release := func() (struct{}, error) {
+		return struct{}{}, s.opts.Models.ReleaseOthers(func(holder string) bool { return hold[holder] })
+	}
+	if _, err := bounded(s, "end the leases of earlier instances", release, nil); err != nil {
 		s.log.Error("some models may count as in use although they are not", "error", err)
 	}
 }

@@ -37,13 +37,21 @@ type SavedInstance struct {
 	Timings  []launcherapi.PhaseTime `json:"timings,omitempty"`
 	Revision uint64                  `json:"revision"`
 	// Fingerprint of the engine; nil: none was taken, or an earlier release wrote the record.
-	Fingerprint *fingerprint `json:"fingerprint,omitempty"`
+	Fingerprint *fingerprint   `json:"fingerprint,omitempty"`
+	Stamp       statedir.Stamp `json:"stamp,omitzero"` // of created, since and last used
 	// Found: the instance had no record when a launcher found its processes. What is
 	// known comes from these, and it is not known who created the instance.
 	Found bool `json:"found,omitempty"`
 
 	// Doubted: the record is stale, since a later one could not be written.
 	Doubted bool `json:"-"`
+}
+
+// saved returns the record of an instance. The lock is held.
+func (s *Supervisor) saved(i *instance) *SavedInstance {
+	v := i.saved()
+	v.Stamp = s.opts.Clock.Stamp(i.created, i.since, i.lastUsed())
+	return v
 }
 
 func (i *instance) saved() *SavedInstance {
@@ -60,59 +68,61 @@ func (i *instance) saved() *SavedInstance {
 	return v
 }
 
-// write updates the record of an instance, and then the records of others that could not
-// be written before. A failure, such as a full disk, is logged and counted; running
-// engines go on. The lock is held.
+// write has the record of an instance written, or removed if the instance is forgotten. It
+// does not wait for the disk. If the write fails, the earlier record is marked as stale, so
+// that the next launcher asks the engine, and the write is tried again later. The lock is
+// held.
 func (s *Supervisor) write(i *instance) {
 	id := i.facts.ID
-	err := s.writeOne(id)
-	if err == nil {
-		err = s.writePending()
-	}
-	if err != nil {
-		s.opts.Observer.WriteFailed()
-		s.log.Error("cannot write to the state folder; the launcher continues, and asks its engines for their state when it needs it", "instance", id, "error", err)
+	if now, there := s.instances[id]; there {
+		i.record = s.records.Keep(id, s.saved(now))
+	} else {
+		i.record = s.records.Remove(id)
 	}
 }
 
-// writeOne writes the record of an id, or removes the record of a forgotten instance. If
-// that fails, it marks the earlier record as stale, so that the next launcher asks the
-// engine. The lock is held.
-func (s *Supervisor) writeOne(id string) error {
-	var err error
-	if now, there := s.instances[id]; there {
-		err = s.opts.Records.Put(id, now.saved())
-	} else {
-		err = s.opts.Records.Remove(id)
-	}
-	if err == nil {
-		delete(s.unwritten, id)
+// noteWriteFailed counts and logs a failure, such as that of a full disk; running engines
+// go on.
+func (s *Supervisor) noteWriteFailed(id string, err error) {
+	s.opts.Observer.WriteFailed()
+	s.log.Error("cannot write to the state folder; the launcher continues, and asks its engines for their state when it needs it", "instance", id, "error", err)
+}
+
+// awaitRecord waits until the latest record of an instance is written, before the launcher
+// acts on the engine. An error says that the disk does not answer, and that the next
+// launcher would believe an earlier record.
+func (s *Supervisor) awaitRecord(i *instance) error {
+	s.mu.Lock()
+	record := i.record
+	s.mu.Unlock()
+	if record == nil {
 		return nil
 	}
-	s.unwritten[id] = true
-	if doubted := s.opts.Records.Doubt(id); doubted != nil {
-		s.log.Error("the record of an instance is out of date", "instance", id, "error", doubted)
-	}
-	return err
-}
-
-// writePending writes the records that could not be written before. The lock is held.
-func (s *Supervisor) writePending() error {
-	for id := range s.unwritten {
-		if err := s.writeOne(id); err != nil {
-			return err
-		}
+	if err := record.WaitTold(); err != nil {
+		return launcher.Storagef("cannot record instance %s: %w", i.facts.ID, err)
 	}
 	return nil
 }
 
-// WritePending writes the records that could not be written before. It returns the first
-// error.
-func (s *Supervisor) WritePending() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.writePending()
+// awaitRecordIfWell is awaitRecord before a wake or a stop, which go on without a record
+// where the disk does not answer: the next launcher asks the engine.
+func (s *Supervisor) awaitRecordIfWell(i *instance) {
+	if err := s.awaitRecord(i); err != nil {
+		s.log.Warn("continuing without a record", "instance", i.facts.ID, "error", err)
+	}
 }
+
+// settle waits until what a caller is told is written, for a bounded time. A failure is
+// logged elsewhere.
+func (s *Supervisor) settle() { _ = s.opts.Writes.Settle() }
+
+// WritePending waits until all records are written, also those that could not be written
+// before. It waits for a bounded time, and returns the first error.
+func (s *Supervisor) WritePending() error { return s.records.Flush() }
+
+// StalledSince returns since when the disk of the state folder does not answer; zero: it
+// answers.
+func (s *Supervisor) StalledSince() time.Time { return s.opts.Writes.StalledSince() }
 
 // SavedState is everything that an earlier launcher has saved.
 type SavedState struct {

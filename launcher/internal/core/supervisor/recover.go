@@ -237,6 +237,7 @@ func (s *Supervisor) fromRecord(saved SavedInstance) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.opts.Clock.RestorePast(saved.Stamp, &saved.Created, &saved.Since, &saved.LastUsed)
 	i := &instance{
 		facts: saved.Facts, engine: eng, root: saved.Root, state: saved.State, created: saved.Created, since: saved.Since,
 		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: sleepLevel(saved),

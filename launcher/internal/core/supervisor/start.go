@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -56,7 +58,7 @@ func (s *Supervisor) startMethod(c launcher.CreateRequest, plan engine.Plan) (st
 // launch starts the process in the background. If the instance can be forked now, launch
 // notifies the watchers first, because the fork may take a while.
 func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error) {
-	output, name, err := s.opts.Logs.Create(d.ID)
+	output, name, err := s.createLog(d.ID)
 	if err != nil {
 		s.undoCreate(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot create the log of instance %s: %w", d.ID, err)
@@ -67,12 +69,15 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	forks := d.method != launcherapi.StartExec && s.opts.Forker.Look(d.plan.Env()) == nil
 	s.mu.Lock()
 	i.facts.LogName = name
-	if err := s.opts.Records.Put(d.ID, i.saved()); err != nil {
-		s.mu.Unlock()
+	i.record = s.records.Put(d.ID, s.saved(i))
+	record := i.record
+	s.mu.Unlock()
+	if err := record.Wait(); err != nil { // no process starts without a record
 		_ = output.Close() // no engine has written to the log
 		s.undoCreate(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot record instance %s: %w", d.ID, err)
 	}
+	s.mu.Lock()
 	if i.replaces != nil {
 		s.notifyWatchers(i.replaces, launcherapi.EventDeleted)
 		i.replaces = nil
@@ -96,12 +101,14 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	tree, notForked, err := s.startProcess(i, d, output)
 	crashpoint.At(crashpoint.StartSpawned)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	err = s.launched(i, d, tree, notForked, err, kind)
 	if err == nil && s.closing {
 		err = s.transition(i, launcher.EventStopAsked, nil)
 	}
-	return i.view(), err
+	view := i.view()
+	s.mu.Unlock()
+	s.settle()
+	return view, err
 }
 
 // launched handles the start of the process, or its failure err. kind is the event for the
@@ -229,7 +236,7 @@ func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree 
 		args, env = plan.SocketArgv(i.facts.EngineSocket), plan.SocketEnv()
 	}
 	argv := slices.Concat(s.opts.Program, args)
-	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: env, Output: output, Scratch: plan.Scratch, Socket: i.facts.EngineSocket}
+	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: env, Output: output, Scratch: plan.Scratch, Socket: i.facts.EngineSocket, Public: net.JoinHostPort(i.facts.PublicHost, strconv.Itoa(i.facts.PublicPort))}
 	switch {
 	case d.method == launcherapi.StartExec:
 	case s.ctx.Err() != nil:

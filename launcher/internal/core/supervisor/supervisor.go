@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/core/gpuqueue"
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/machine/devmem"
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
@@ -64,6 +65,8 @@ type Options struct {
 	Sockets   Sockets // nil: every engine listens on a port
 	Logs      Logs
 	Records   Records
+	Clock     statedir.Clock  // by which records carry times
+	Writes    *statedir.Queue // that writes the records, with those of swaps; nil: a queue of its own
 	Feed      *eventlog.Log
 	Turns     *gpuqueue.Queue // turns of swaps on GPUs
 	// ConfigDir holds copies of --config files while their engines start.
@@ -90,16 +93,21 @@ type Supervisor struct {
 	mu        sync.Mutex
 	closing   bool
 	instances map[string]*instance
-	unwritten map[string]bool   // ids of instances whose record on disk is stale
 	claims    map[string]*Claim // by the id of the swap
 
-	meter *devmem.Meter
+	records *statedir.Writer
+	disk    diskCalls
+	meter   *devmem.Meter
 }
 
 // New returns a supervisor without instances; see [Supervisor.Recover].
 func New(opts Options) *Supervisor {
-	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}, claims: map[string]*Claim{}}
+	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, claims: map[string]*Claim{}}
 	s.meter = devmem.New(devmem.Options{GPUs: opts.GPUs, Processes: opts.Processes, Trees: opts.Runner, ReturnTime: opts.Limits.Memory, Logger: opts.Logger})
+	if s.opts.Writes == nil {
+		s.opts.Writes = &statedir.Queue{}
+	}
+	s.records = s.opts.Writes.Writer(opts.Records, s.noteWriteFailed)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, e := range opts.Engines {
 		s.engines[e.Name()] = e
@@ -121,6 +129,7 @@ func (s *Supervisor) Close(ctx context.Context, stopAll bool) error {
 	}
 	s.cancel()
 	s.tasks.Wait()
+	s.settle()
 	return errors.Join(err, s.closeAllPorts(ctx))
 }
 
@@ -187,14 +196,20 @@ func (s *Supervisor) Get(id string) (launcherapi.Instance, error) {
 	return i.view(), nil
 }
 
-// List returns every instance, oldest first, and the revision of that list.
+// List returns every instance that watchers were told of, oldest first, and the revision of
+// that list. The one that a new instance replaces stays listed until then.
 func (s *Supervisor) List() ([]launcherapi.Instance, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.sorted()
 	out := make([]launcherapi.Instance, 0, len(all))
 	for _, i := range all {
-		out = append(out, i.view())
+		if !i.announced {
+			i = i.replaces
+		}
+		if i != nil {
+			out = append(out, i.view())
+		}
 	}
 	return out, s.opts.Feed.Revision()
 }
@@ -228,12 +243,18 @@ func (s *Supervisor) LogName(id string) (name string, over <-chan struct{}, err 
 // LogsInUse returns the names of the logs of all instances. An instance that is about to
 // start may not have a log name yet; its log is then the latest with its id.
 func (s *Supervisor) LogsInUse() map[string]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	inUse := map[string]bool{}
-	for _, i := range s.instances {
+	var unnamed []string
+	s.mu.Lock()
+	for id, i := range s.instances {
 		inUse[i.facts.LogName] = true
-		if latest, ok := s.opts.Logs.Latest(i.facts.ID); ok && i.facts.LogName == "" {
+		if i.facts.LogName == "" {
+			unnamed = append(unnamed, id)
+		}
+	}
+	s.mu.Unlock()
+	for _, id := range unnamed { // without the lock: a log that is being created on a disk that stalls holds this up
+		if latest, ok := s.opts.Logs.Latest(id); ok {
 			inUse[latest] = true
 		}
 	}

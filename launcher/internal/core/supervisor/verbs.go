@@ -149,6 +149,9 @@ func (i *instance) stateError(want launcher.State) error {
 	if i.op != nil && errors.Is(i.op.err, context.DeadlineExceeded) || i.cause == causeStartTimeout {
 		e = launcher.EngineTimeoutf("instance %s is %s, not %s: %s", i.facts.ID, i.state, want, i.reason)
 	}
+	if i.op != nil && launcher.CodeOf(i.op.err) == launcherapi.CodeStorage {
+		e = launcher.Storagef("instance %s is %s, not %s: %s", i.facts.ID, i.state, want, i.reason)
+	}
 	e.InstanceID, e.FailureCause, e.LastLogLines = i.facts.ID, i.cause, i.lastLog
 	if i.exit != nil {
 		e.ExitCode = i.exit.Code
@@ -198,13 +201,15 @@ func (i *instance) isStartingProcess() bool {
 
 // DeleteAll stops and forgets all instances at once.
 func (s *Supervisor) DeleteAll(ctx context.Context) ([]launcherapi.Instance, error) {
-	all, _ := s.List()
+	s.mu.Lock()
+	all := s.sorted()
+	s.mu.Unlock()
 	stopped := make([]launcherapi.Instance, len(all))
 	errs := make([]error, len(all))
 	done := make(chan struct{})
 	for n, i := range all {
 		go func() {
-			stopped[n], errs[n] = s.Delete(ctx, i.InstanceID)
+			stopped[n], errs[n] = s.Delete(ctx, i.facts.ID)
 			done <- struct{}{}
 		}()
 	}

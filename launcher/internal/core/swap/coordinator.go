@@ -27,11 +27,13 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/gpuqueue"
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -41,6 +43,8 @@ type Options struct {
 	Supervisor *supervisor.Supervisor
 	Turns      *gpuqueue.Queue
 	Records    supervisor.Records
+	Writes     *statedir.Queue   // that writes the records, with those of instances; nil: a queue of its own
+	Clock      statedir.Clock    // by which records carry times
 	Limits     supervisor.Limits // Start is the default time of a whole swap; Sleep, Wake and Memory bound an undo
 	Finished   func(outcome string, result launcherapi.SwapResult)
 	Logger     *slog.Logger
@@ -54,6 +58,9 @@ type Coordinator struct {
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 
+	writes  *statedir.Queue
+	records *statedir.Writer
+
 	mu             sync.Mutex
 	closed         bool
 	closing        chan struct{} // closed when closed is set
@@ -64,7 +71,11 @@ type Coordinator struct {
 
 // New returns a coordinator without swaps.
 func New(opts Options) *Coordinator {
-	c := &Coordinator{opts: opts, log: opts.Logger, closing: make(chan struct{}), keys: map[string]*rememberedKey{}}
+	c := &Coordinator{opts: opts, log: opts.Logger, closing: make(chan struct{}), keys: map[string]*rememberedKey{}, writes: opts.Writes}
+	if c.writes == nil {
+		c.writes = &statedir.Queue{}
+	}
+	c.records = c.writes.Writer(opts.Records, c.noteWriteFailed)
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -140,7 +151,7 @@ func (c *Coordinator) begin(id string, req launcherapi.SwapRequest, key string) 
 	if key != "" {
 		r.saved.Key = newKey(key, digest)
 		forgotten := c.rememberLocked(&rememberedKey{saved: r.saved, run: r})
-		c.tasks.Go(func() { c.forgetSwap(forgotten) })
+		c.forgetSwap(forgotten)
 	}
 	c.tasks.Go(func() { r.run(c.ctx) })
 	return r, nil
@@ -161,6 +172,7 @@ func (c *Coordinator) Recover(swaps []Saved) {
 			c.remember(&rememberedKey{saved: saved})
 		}
 	}
+	_ = c.writes.Settle() // what is forgotten now is not found again; a failure is logged elsewhere
 }
 
 func (c *Coordinator) takeUp(saved Saved) {
@@ -182,11 +194,23 @@ func (c *Coordinator) takeUp(saved Saved) {
 // resumedRun returns the Run of a swap that an earlier launcher broke off.
 func (c *Coordinator) resumedRun(saved Saved, claim Claim) *Run {
 	r := c.newRun(saved.Plan.SwapID)
-	if saved.Plan.Until.IsZero() {
-		saved.Plan.Until = r.began.Add(c.opts.Limits.Start)
-	}
+	c.restoreTimes(&saved, r.began)
 	r.saved, r.written, r.limit, r.claim = saved, true, c.opts.Limits.Start, claim
 	r.begun = true // the swap may have moved instances, so nobody may cancel it
 	r.result.Deleted, r.result.Evicted, r.result.Cut = saved.Deleted, saved.Evicted, saved.Cut
 	return r
+}
+
+// restoreTimes turns the times of a record into times of this process. Its deadline is not
+// further away than when the swap began.
+func (c *Coordinator) restoreTimes(saved *Saved, now time.Time) {
+	until := &saved.Plan.Until
+	c.opts.Clock.Restore(saved.Stamp, &saved.Began, until)
+	longest := until.Sub(saved.Began)
+	switch {
+	case until.IsZero():
+		*until = now.Add(c.opts.Limits.Start)
+	case !saved.Began.IsZero() && longest > 0 && until.Sub(now) > longest:
+		*until = now.Add(longest)
+	}
 }

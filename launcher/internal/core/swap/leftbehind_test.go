@@ -58,7 +58,7 @@ func (stuck) Remove(string) error { return errors.New("the disk is read-only") }
 func TestSwapWithUnremovableRecordStaysOverAfterRestart(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		written := newPaper(t)
-		w.opts.Records = stuck{written}
+		w.records = w.writes.Writer(stuck{written}, w.noteWriteFailed)
 		r := w.begin(requestForNew("n", "g0"))
 		_, err := r.Wait(t.Context())
 		require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestSwapWithUnremovableRecordStaysOverAfterRestart(t *testing.T) {
 		require.Len(t, found, 1)
 		left, err := ReadSaved(found[0])
 		require.NoError(t, err)
-		w.opts.Records = written
+		w.records = w.writes.Writer(written, w.noteWriteFailed)
 		w.Recover([]Saved{left})
 		w.tasks.Wait()
 		synctest.Wait()

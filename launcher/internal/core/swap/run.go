@@ -22,12 +22,11 @@ type Run struct {
 	draft *supervisor.Draft // of a new instance; nil: none
 	limit time.Duration
 
-	claim          Claim      // nil until the swap is admitted
-	saved          Saved      // the record; once it is written, the coordinator's lock guards all of it but the plan
-	written        bool       // the record is on disk, so the end has to be written too
-	writing        sync.Mutex // held while the record is written; taken before the coordinator's lock
-	rowsBegun      int        // number of rows that were begun
-	answerDeadline time.Time  // for a recovered swap; zero: the plan decides
+	claim          Claim     // nil until the swap is admitted
+	saved          Saved     // the record; once it is written, the coordinator's lock guards all of it but the plan
+	written        bool      // the record is on disk, so the end has to be written too
+	rowsBegun      int       // number of rows that were begun
+	answerDeadline time.Time // for a recovered swap; zero: the plan decides
 
 	mu          sync.Mutex
 	progress    []launcherapi.SwapProgress

@@ -22,6 +22,8 @@ import (
 type Saved struct {
 	Plan  launcher.Plan `json:"plan"`
 	Began time.Time     `json:"began"`
+	// Stamp is that of Began and of the plan's deadline.
+	Stamp statedir.Stamp `json:"stamp,omitzero"`
 
 	Phase   string        `json:"phase,omitempty"`   // the running phase
 	Deleted []string      `json:"deleted,omitempty"` // ids of the instances that a client has deleted while they left
@@ -109,26 +111,28 @@ func UnderWay(all []Saved) []string {
 func (r *Run) save() error {
 	err := r.updateRecord(func(*Saved) {})
 	r.written = err == nil
+	if err != nil {
+		r.c.forgetSwap(r.ID()) // it may be written yet, once the disk answers again
+	}
 	return err
 }
 
-// updateRecord changes the record of the swap and writes it. Since phases of several
-// instances run side by side, each change is on disk before the next begins.
+// updateRecord changes the record of the swap and waits until it is written. Phases of
+// several instances run side by side: their changes are written in this order.
 func (r *Run) updateRecord(change func(*Saved)) error {
-	r.writing.Lock()
-	defer r.writing.Unlock()
 	r.c.mu.Lock()
 	change(&r.saved)
-	saved := r.saved
+	r.saved.Stamp = r.c.opts.Clock.Stamp(r.saved.Began, r.saved.Plan.Until)
+	record := r.c.records.Put(r.saved.Plan.SwapID, r.saved)
 	r.c.mu.Unlock()
-	if err := r.c.opts.Records.Put(saved.Plan.SwapID, saved); err != nil {
-		return launcher.Storagef("cannot record swap %s: %w", saved.Plan.SwapID, err)
+	if err := record.Wait(); err != nil {
+		return launcher.Storagef("cannot record swap %s: %w", r.saved.Plan.SwapID, err)
 	}
 	return nil
 }
 
 // saveEnd records that the swap is over. If the swap has a key, it writes the result;
-// otherwise it removes the record.
+// otherwise it removes the record. It waits for that for a bounded time.
 func (r *Run) saveEnd() {
 	r.mu.Lock()
 	result, err := r.result, r.err
@@ -140,29 +144,28 @@ func (r *Run) saveEnd() {
 		r.saved.Result, r.saved.Failure = &result, savedFailure(asFailed(err))
 		truncateResult(&r.saved)
 		forgotten = r.c.rememberLocked(&rememberedKey{saved: r.saved})
+		r.c.records.Keep(r.saved.Plan.SwapID, r.saved)
 	}
-	saved := r.saved
+	keyed := r.saved.Key != nil
 	r.c.mu.Unlock()
-	if saved.Key == nil {
-		if r.written {
-			r.c.forgetSwap(saved.Plan.SwapID)
-		}
-		return
-	}
-	if err := r.c.opts.Records.Put(saved.Plan.SwapID, saved); err != nil {
-		r.c.log.Error("cannot record how a swap ended", "swap", saved.Plan.SwapID, "error", errors.Join(err, r.c.opts.Records.Doubt(saved.Plan.SwapID)))
+	if !keyed && r.written {
+		r.c.forgetSwap(r.ID())
 	}
 	r.c.forgetSwap(forgotten)
+	_ = r.c.writes.Settle() // a failure is logged elsewhere
 }
 
-// forgetSwap removes the record of a swap; without an id it does nothing.
+// forgetSwap removes the record of a swap in the background; without an id it does nothing.
 func (c *Coordinator) forgetSwap(id string) {
 	if id == "" {
 		return
 	}
-	if err := c.opts.Records.Remove(id); err != nil { // a doubted record counts as that of a swap that is over
-		c.log.Error("cannot forget a swap", "swap", id, "error", errors.Join(err, c.opts.Records.Doubt(id)))
-	}
+	c.records.Remove(id) // a doubted record counts as that of a swap that is over
+}
+
+// noteWriteFailed logs that the end of a swap could not be recorded.
+func (c *Coordinator) noteWriteFailed(id string, err error) {
+	c.log.Error("cannot record how a swap ended", "swap", id, "error", err)
 }
 
 // phaseOf returns the phase in which the record shows the swap.

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -24,7 +25,11 @@ func (s *Server) index(context.Context, *none) (*body[launcherapi.Service], erro
 }
 
 func (s *Server) health(context.Context, *none) (*body[launcherapi.Health], error) {
-	return answer(launcherapi.Health{Status: "OK"}, nil)
+	health := launcherapi.Health{Status: "OK"}
+	if since := s.opts.StalledSince(); !since.IsZero() {
+		health.StateDisk = "does not answer since " + since.UTC().Format(time.RFC3339)
+	}
+	return answer(health, nil)
 }
 
 type readyOutput struct {

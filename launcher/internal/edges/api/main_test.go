@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
@@ -58,7 +59,8 @@ func newRig(t *testing.T, change ...func(*api.Options)) *rig {
 	t.Cleanup(func() { require.NoError(t, caches.Close()) })
 	opts := api.Options{
 		Instances: r.instances, Swaps: r.swaps, Events: r.feed, Logs: logs, Models: apitest.NewModels(), CompileCaches: caches, Version: "test",
-		Ready: func() launcherapi.Ready { return launcherapi.Ready{Status: launcherapi.ReadyStatus} },
+		Ready:        func() launcherapi.Ready { return launcherapi.Ready{Status: launcherapi.ReadyStatus} },
+		StalledSince: func() time.Time { return time.Time{} },
 		Preloaders: func() launcherapi.PreloaderList {
 			return launcherapi.PreloaderList{Preloaders: []launcherapi.Preloader{}}
 		},

@@ -46,6 +46,9 @@ type Options struct {
 	Preloaders func() launcherapi.PreloaderList
 	// Ready says whether the launcher takes calls, for GET /readyz.
 	Ready func() launcherapi.Ready
+	// StalledSince says since when the disk of the state folder does not answer, for GET
+	// /health; zero: it answers.
+	StalledSince func() time.Time
 	// Metrics answers GET /metrics in the Prometheus text format.
 	Metrics http.Handler
 	// Version of the program, for GET / and the Server header.

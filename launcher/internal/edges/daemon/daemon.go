@@ -81,7 +81,11 @@ const (
 	preFolder    = "preloaders"
 	sharedFolder = "shm" // records of shared memory
 	pruneEvery   = 10 * time.Minute
+	pruneEnd     = time.Second
 	shutdownTime = 5 * time.Second
+	// closeTime bounds what a disk or a driver that does not answer adds to the end of the
+	// launcher. Each part of it has a bound of its own, which is shorter.
+	closeTime = 15 * time.Second
 	// swapsTime is for swaps that run when the launcher is told to end: enough for
 	// a sleep and a wake, and not for a start, which may take minutes. It is
 	// shorter than shutdownTime, so that clients that wait for a swap which is
@@ -176,13 +180,25 @@ func (d *Daemon) open() error {
 
 func (d *Daemon) later(f func() error) { d.undo = append(d.undo, f) }
 
+// giveBack closes what New has opened. What the disk or a driver holds up for longer than
+// closeTime is left to the end of the process.
 func (d *Daemon) giveBack() error {
-	var errs []error
-	for n := len(d.undo) - 1; n >= 0; n-- {
-		errs = append(errs, d.undo[n]())
-	}
+	undo := d.undo
 	d.undo = nil
-	return errors.Join(errs...)
+	closed := make(chan error, 1)
+	go func() {
+		var errs []error
+		for n := len(undo) - 1; n >= 0; n-- {
+			errs = append(errs, undo[n]())
+		}
+		closed <- errors.Join(errs...)
+	}()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(closeTime):
+		return errors.New("cannot close everything: a disk or a driver does not answer; it is left to the end of the process")
+	}
 }
 
 func ignoreClosed(err error) error {
@@ -227,7 +243,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	vllm := engine.NewVLLM(engine.VLLMOptions{})
 	d.later(func() error { vllm.Close(); return nil })
 	d.feed = eventlog.New(d.opts.WatchBuffer, d.state.Revision)
-	queue := &gpuqueue.Queue{}
+	queue, writes := &gpuqueue.Queue{}, &statedir.Queue{}
 	m := d.metrics
 	g := &gates{
 		ports: gateway.NewPorts(), clients: gateway.NewClients(mostClients()), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
@@ -254,19 +270,19 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	d.sup = supervisor.New(supervisor.Options{
 		Mark:    d.mark,
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.EnableSleepMode, Environ: limitedTo(environ, gpus), Schemes: d.opts.ModelSchemes,
-		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Sockets: d.newSockets(host), Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Sockets: d.newSockets(host), Logs: d.logs, Records: state.instances, Writes: writes, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.limits(), Budget: d.opts.Budgets, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
 	})
-	m.Watch(d.sup, d.preloaders)
+	m.Watch(d.sup, d.preloaders, d.sup.StalledSince)
 	d.swaps = swap.New(swap.Options{
-		Supervisor: d.sup, Turns: queue, Records: state.swaps, Limits: d.opts.limits(), Logger: d.log,
+		Supervisor: d.sup, Turns: queue, Records: state.swaps, Writes: writes, Limits: d.opts.limits(), Logger: d.log,
 		Finished: func(outcome string, r launcherapi.SwapResult) {
 			m.Swap(outcome, time.Duration(r.TotalMS*float64(time.Millisecond)))
 		},
 	})
 	d.server = api.New(api.Options{
-		Instances: d.sup, Swaps: swapper{d.swaps}, Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, Preloaders: d.preloaders,
+		Instances: d.sup, Swaps: swapper{d.swaps}, Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, StalledSince: d.sup.StalledSince, Preloaders: d.preloaders,
 		Metrics: m.Handler(), Version: version.Version, Access: access, PublicMetrics: d.opts.PublicMetrics, Observe: m.API, Logger: d.log,
 	})
 }
@@ -325,24 +341,49 @@ func (d *Daemon) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- d.server.Serve(d.listener) }()
 	d.opts.Serving()
-	var bounding sync.WaitGroup
-	defer bounding.Wait()
-	bounding.Go(func() { d.logs.Bound(ctx, d.sup.LogsInUse) })
-	prune := time.NewTicker(pruneEvery)
-	defer prune.Stop()
-	d.prune()
-	for {
+	stopPruning := d.keepPruning()
+	select {
+	case err := <-failed:
+		stopPruning()
+		d.opts.OnExit = "leave" // nobody has told the launcher to end: the next one adopts the engines
+		return errors.Join(err, d.Close())
+	case <-ctx.Done():
+		stopPruning()
+		err := d.Close()
+		return errors.Join(err, <-failed)
+	}
+}
+
+// keepPruning prunes now and then, and keeps the logs of running engines within their limit,
+// until stop is called. A disk that stalls holds it up, and
+// nothing else; stop waits for it for at most pruneEnd.
+func (d *Daemon) keepPruning() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var both sync.WaitGroup
+	both.Go(func() { d.logs.Bound(ctx, d.sup.LogsInUse) })
+	both.Go(func() {
+		tick := time.NewTicker(pruneEvery)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			d.prune()
+			select {
+			case <-tick.C:
+			case <-d.logs.TooMany():
+			case <-ctx.Done():
+			}
+		}
+	})
+	ended := make(chan struct{})
+	go func() {
+		both.Wait()
+		close(ended)
+	}()
+	return func() {
+		cancel()
 		select {
-		case <-prune.C:
-			d.prune()
-		case <-d.logs.TooMany():
-			d.prune()
-		case err := <-failed:
-			d.opts.OnExit = "leave" // nobody has told the launcher to end: the next one adopts the engines
-			return errors.Join(err, d.Close())
-		case <-ctx.Done():
-			err := d.Close()
-			return errors.Join(err, <-failed)
+		case <-ended:
+		case <-time.After(pruneEnd):
+			d.log.Warn("old logs are still being looked for: the disk of the state folder does not answer")
 		}
 	}
 }

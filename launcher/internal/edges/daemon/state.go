@@ -34,8 +34,8 @@ func (d *Daemon) openState(state *statedir.Dir) (w written, err error) {
 	d.saved = readable(d, w.swaps, ofSwaps, swap.ReadSaved)
 	swap.InOrder(d.saved)
 	d.state.UnderWay = swap.UnderWay(d.saved)
-	if !state.New {
-		d.state.Revision = revisionAfter(d.state.Revision, time.Now())
+	if d.state.Revision, err = state.NextRevision(d.state.Revision, time.Now(), statedir.Clock{}); err != nil {
+		d.log.Warn("after a restart with another time of day, watchers may miss events", "error", err)
 	}
 	return w, nil
 }
@@ -61,11 +61,4 @@ func readable[T any](d *Daemon, records *statedir.Records, all []statedir.Found,
 		d.log.Error("a file in the state folder is damaged; its record is lost, but its engine is not", "file", f.Path, "kept", kept, "reason", damage)
 	}
 	return out
-}
-
-// revisionAfter is where the revisions of a launcher begin that follows an earlier
-// one: beyond all that were given out, of which some may not have been written
-// down. No launcher gives out more than one for each millisecond of its life.
-func revisionAfter(written uint64, now time.Time) uint64 {
-	return max(written, uint64(now.UnixMilli()))
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,8 +18,28 @@ import (
 // leastDisk is room for logs.
 const leastDisk = 1 << 30
 
+// diskTime is how long the disk of the state folder may take for a small file.
+const diskTime = 5 * time.Second
+
 // checkStateFolder tries to write where the state folder is or would be made.
-func checkStateFolder(_ context.Context, e *examination) []Result {
+func checkStateFolder(ctx context.Context, e *examination) []Result {
+	tried := make(chan []Result, 1)
+	go func() { tried <- tryStateFolder(e) }()
+	timer := time.NewTimer(diskTime)
+	defer timer.Stop()
+	select {
+	case results := <-tried:
+		return results
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return one(Result{
+		Name: "state folder", Status: Fail, Finding: fmt.Sprintf("the disk of %s does not answer", e.StateDir),
+		Remedy: "see the kernel log, and the mount or volume that it is on, or choose another by --state-dir",
+	})
+}
+
+func tryStateFolder(e *examination) []Result {
 	if wrong, ok := errors.AsType[*statedir.FolderError](statedir.Check(e.StateDir)); ok {
 		return one(Result{Name: "state folder", Status: Fail, Finding: wrong.Error()}) // it says what to do
 	}

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"hotseat.dev/hotseat/launcher"
@@ -16,6 +18,7 @@ type Live interface {
 type liveCollector struct {
 	live       Live
 	preloaders func() launcherapi.PreloaderList
+	stalled    func() time.Time
 }
 
 var (
@@ -26,11 +29,12 @@ var (
 	hostBytesDesc = prometheus.NewDesc("hotseat_host_sleeper_bytes", "Main memory in bytes that sleeping instances hold.", nil, nil)
 	queuedDesc    = prometheus.NewDesc("hotseat_swaps_queued", "Swaps that wait for their turn.", nil, nil)
 	preloadDesc   = prometheus.NewDesc("hotseat_preloaders", "Preloaders (processes with a loaded engine, to fork from), by state.", []string{"state"}, nil)
+	stalledDesc   = prometheus.NewDesc("hotseat_state_disk_stalled_seconds", "Seconds since the disk of the state folder stopped answering; 0: it answers.", nil, nil)
 	activeDesc    = prometheus.NewDesc("hotseat_swaps_active", "Swaps that are running.", nil, nil)
 )
 
 func (c liveCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{instancesDesc, inFlightDesc, heldDesc, gpuBytesDesc, hostBytesDesc, queuedDesc, activeDesc, preloadDesc} {
+	for _, d := range []*prometheus.Desc{instancesDesc, inFlightDesc, heldDesc, gpuBytesDesc, hostBytesDesc, queuedDesc, activeDesc, preloadDesc, stalledDesc} {
 		ch <- d
 	}
 }
@@ -49,6 +53,11 @@ func (c liveCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range launcher.States {
 		gauge(instancesDesc, float64(byState[string(s)]), string(s))
 	}
+	seconds := 0.0
+	if since := c.stalled(); !since.IsZero() {
+		seconds = time.Since(since).Seconds()
+	}
+	gauge(stalledDesc, seconds)
 	gpus := c.live.GPUs()
 	preloaders := map[string]int{"loading": 0, "ready": 0, "waiting": 0}
 	for _, l := range c.preloaders().Preloaders {

@@ -71,10 +71,11 @@ func New() *Metrics {
 	return m
 }
 
-// Watch adds the metrics of the present state: live and preloaders are asked for it
-// at each scrape. A second call panics.
-func (m *Metrics) Watch(live Live, preloaders func() launcherapi.PreloaderList) {
-	m.registry.MustRegister(liveCollector{live, preloaders})
+// Watch adds the metrics of the present state: live, preloaders and stalled, which says since
+// when the disk of the state folder does not answer, are asked for it at each scrape. A
+// second call panics.
+func (m *Metrics) Watch(live Live, preloaders func() launcherapi.PreloaderList, stalled func() time.Time) {
+	m.registry.MustRegister(liveCollector{live, preloaders, stalled})
 }
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {

@@ -33,7 +33,7 @@ func (world) GPUs() launcherapi.GPUList {
 func scrape(t *testing.T) string {
 	t.Helper()
 	m := New()
-	m.Watch(world{}, func() launcherapi.PreloaderList { return launcherapi.PreloaderList{} })
+	m.Watch(world{}, func() launcherapi.PreloaderList { return launcherapi.PreloaderList{} }, func() time.Time { return time.Time{} })
 	m.WatchModels(func() (launcherapi.ModelList, error) {
 		return launcherapi.ModelList{UsedBytes: 9, LimitBytes: 10, Models: []launcherapi.Model{{State: launcherapi.ModelReady}}}, nil
 	})

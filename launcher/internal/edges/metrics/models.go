@@ -1,6 +1,9 @@
 package metrics
 
 import (
+	"errors"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -9,11 +12,45 @@ import (
 // WatchModels adds the metrics of the model store: list is asked for it at each
 // scrape. A second call panics.
 func (m *Metrics) WatchModels(list func() (launcherapi.ModelList, error)) {
-	m.registry.MustRegister(modelCollector{list})
+	m.registry.MustRegister(modelCollector{list, make(chan struct{}, 1)})
 }
 
 type modelCollector struct {
-	list func() (launcherapi.ModelList, error)
+	list   func() (launcherapi.ModelList, error)
+	asking chan struct{} // full while the store is asked
+}
+
+// answerTime is how long a scrape waits for the disk of the store.
+const answerTime = 2 * time.Second
+
+var errStoreSilent = errors.New("the disk of the model store does not answer")
+
+// ask lists the models. While the disk does not answer, one call waits for it, and scrapes
+// go on without.
+func (c modelCollector) ask() (launcherapi.ModelList, error) {
+	type answer struct {
+		list launcherapi.ModelList
+		err  error
+	}
+	timer := time.NewTimer(answerTime)
+	defer timer.Stop()
+	select {
+	case c.asking <- struct{}{}:
+	case <-timer.C:
+		return launcherapi.ModelList{}, errStoreSilent
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		list, err := c.list()
+		answered <- answer{list, err}
+		<-c.asking
+	}()
+	select {
+	case a := <-answered:
+		return a.list, a.err
+	case <-timer.C:
+		return launcherapi.ModelList{}, errStoreSilent
+	}
 }
 
 var (
@@ -29,7 +66,7 @@ func (c modelCollector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c modelCollector) Collect(ch chan<- prometheus.Metric) {
-	list, err := c.list()
+	list, err := c.ask()
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(modelsDesc, err)
 		return

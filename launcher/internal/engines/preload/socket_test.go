@@ -20,8 +20,8 @@ func script(t *testing.T, lines string) string {
 	return path
 }
 
-// installation writes an installation of the stand-in, and returns its command.
-func installation(t *testing.T) (dir, command string) {
+// standIn writes an installation of the stand-in, and returns its command.
+func standIn(t *testing.T) (dir, command string) {
 	t.Helper()
 	dir = t.TempDir()
 	command, err := pyengine.Install(dir)
@@ -39,7 +39,7 @@ func forget(t *testing.T, dir string) {
 }
 
 func TestSocketsAreFoundInTheInstallation(t *testing.T) {
-	dir, command := installation(t)
+	dir, command := standIn(t)
 	link := filepath.Join(t.TempDir(), "vllm")
 	require.NoError(t, os.Symlink(command, link))
 	python, err := pyengine.Python()
@@ -57,7 +57,7 @@ func TestSocketsAreFoundInTheInstallation(t *testing.T) {
 }
 
 func TestSocketsAreNotTakenForGranted(t *testing.T) {
-	dir, command := installation(t)
+	dir, command := standIn(t)
 	s := &Sockets{Program: []string{command}}
 	require.NoError(t, s.Lacks(os.Environ()))
 	forget(t, dir)

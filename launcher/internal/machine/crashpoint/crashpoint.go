@@ -37,9 +37,12 @@ func Done(phase string) string { return "swap." + phase + ".done" }
 
 var armed = os.Getenv(Env)
 
+// Armed reports whether the variable Env names the point.
+func Armed(point string) bool { return armed != "" && armed == point }
+
 // At kills this process when the variable Env names the point.
 func At(point string) {
-	if armed == "" || armed != point {
+	if !Armed(point) {
 		return
 	}
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL) // cannot fail for oneself

@@ -35,7 +35,7 @@ func (h *Host) forkBy(c Command, spawn func([]*os.File, []string) (ID, error)) (
 	if err := p.takeOver(c, spawn); err != nil {
 		ctx, cancel := context.WithTimeout(h.open, lastWait)
 		defer cancel()
-		return nil, errors.Join(err, p.group.Kill(), p.group.Remove(ctx), h.removeScratch(c.Name))
+		return nil, errors.Join(err, p.group.Kill(), p.group.Remove(ctx), h.removeFolders(c.Name))
 	}
 	return p, nil
 }

@@ -75,7 +75,7 @@ type Host struct {
 	shut     context.CancelFunc
 	watchers sync.WaitGroup
 
-	scratchMu sync.Mutex // guards the folders of trees
+	folders sync.Mutex // held while folders of trees are made and removed
 
 	mu        sync.Mutex
 	processes map[string]*Process // by name; nil while one is being started
@@ -144,14 +144,26 @@ func (h *Host) reapOnSignal() {
 }
 
 func (h *Host) reapStrays() {
-	var errs []error
+	var reaped []func() error // not while no process can be started
 	err := children.reapStrays(func(stat procfs.Stat, status syscall.WaitStatus) {
 		if h.recorder != nil {
-			errs = append(errs, h.recorder.Record(stat.PID, stat.StartTime, status))
+			reaped = append(reaped, func() error { return h.recorder.Record(stat.PID, stat.StartTime, status) })
 		}
 	})
-	if err := errors.Join(append(errs, err)...); err != nil {
+	if err != nil {
 		h.opts.Logger.Error("cannot reap orphans", "error", err)
+	}
+	if len(reaped) == 0 {
+		return
+	}
+	if !inTime(diskTime, func() {
+		for _, record := range reaped {
+			if err := record(); err != nil {
+				h.opts.Logger.Error("cannot record the exit of an orphan", "error", err)
+			}
+		}
+	}) {
+		h.opts.Logger.Warn("exits are not recorded yet, since the disk does not answer", "count", len(reaped))
 	}
 }
 

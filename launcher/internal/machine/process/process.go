@@ -134,10 +134,14 @@ func (p *Process) reap() (code int, ok bool) {
 	if p.host.opts.ExitDir == "" {
 		return 0, false
 	}
+	return p.exitInTime()
+}
+
+// recordedExit waits for the record of the exit.
+func (p *Process) recordedExit() (exits.Entry, bool) {
 	ctx, cancel := context.WithTimeout(p.host.open, p.host.opts.RecordWait)
 	defer cancel()
-	entry, ok := exits.Await(ctx, p.host.opts.ExitDir, p.id.BootID, p.id.PID, p.id.StartTime)
-	return entry.Code, ok
+	return exits.Await(ctx, p.host.opts.ExitDir, p.id.BootID, p.id.PID, p.id.StartTime)
 }
 
 // oomKilled uses the group's own count of deaths for want of memory, if there is one.

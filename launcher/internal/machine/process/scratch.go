@@ -152,9 +152,9 @@ func (h *Host) makeScratch(c Command) (dir string, err error) {
 	if c.Scratch == "" && c.Socket == "" {
 		return "", nil
 	}
-	h.scratchMu.Lock()
-	defer h.scratchMu.Unlock()
-	if err := h.removeFolders(c.Name); err != nil { // left by a tree that ended while no launcher ran
+	h.folders.Lock()
+	defer h.folders.Unlock()
+	if err := h.removeScratch(c.Name); err != nil { // left by a tree that ended while no launcher ran
 		return "", fmt.Errorf("cannot make the scratch folder: %w", err)
 	}
 	base, err := h.scratchBase()
@@ -182,16 +182,10 @@ func (h *Host) makeScratch(c Command) (dir string, err error) {
 	return dir, nil
 }
 
-// removeScratch removes the folder of a tree that is gone, with all in it.
+// removeScratch removes the folders of a tree that is gone, with all in them. It then removes
+// the folders of the launcher's own that are empty and not in the state folder. The lock of
+// the folders is held.
 func (h *Host) removeScratch(name string) error {
-	h.scratchMu.Lock()
-	defer h.scratchMu.Unlock()
-	return h.removeFolders(name)
-}
-
-// removeFolders removes the folders of a tree. It then removes the folders of the launcher's
-// own that are empty and not in the state folder. The lock is held.
-func (h *Host) removeFolders(name string) error {
 	var errs []error
 	for _, base := range h.scratchBases() {
 		errs = append(errs, os.RemoveAll(folderOf(base, name)))

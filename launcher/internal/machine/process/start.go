@@ -26,6 +26,9 @@ type Command struct {
 	// Socket is the path of the Unix socket at which the program is told to listen, as
 	// Host.Socket returned it. It is in that folder. Empty: the program listens on none.
 	Socket string
+	// Public is the address at which clients reach the instance, "HOST:PORT", which the
+	// environment tells as HOTSEAT_PUBLIC; empty: there is none.
+	Public string
 }
 
 // names are those that trees may have: letters, digits, '.', '_' and '-', of which the
@@ -59,7 +62,7 @@ func (h *Host) start(c Command) (*Process, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.group.Remove(h.open), h.removeScratch(c.Name))
+		return nil, errors.Join(err, p.group.Remove(h.open), h.removeFolders(c.Name))
 	}
 	return p, nil
 }
@@ -73,11 +76,11 @@ func (h *Host) prepare(c Command) (*Process, Command, error) {
 	}
 	c.Env = h.environment(c, scratch)
 	if err := h.forgetSharedMemory(c.Name); err != nil { // of an earlier tree of that name, or of one of another launcher in a copied state folder
-		return nil, c, errors.Join(err, h.removeScratch(c.Name))
+		return nil, c, errors.Join(err, h.removeFolders(c.Name))
 	}
 	group, err := h.opts.Cgroups.Create(c.Name)
 	if err != nil {
-		return nil, c, errors.Join(err, h.removeScratch(c.Name))
+		return nil, c, errors.Join(err, h.removeFolders(c.Name))
 	}
 	p := &Process{host: h, name: c.Name, group: group, done: make(chan struct{})}
 	p.oom, _ = group.OOMKills()

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -145,7 +143,7 @@ func (h *Host) end(
 	defer cancel()
 	defer h.reapStrays()
 	first := h.census(since)
-	left := slices.AppendSeq(sharedMemory(first.of(name)), maps.Keys(h.recordedSharedMemory(name)))
+	left := append(sharedMemory(first.of(name)), h.recordedInTime(name)...)
 	killUsers(ctx, first.of(name))
 	for ; ; first = h.census(since) {
 		if err := h.killTree(ctx, name, group, since, first); err != nil {
@@ -164,7 +162,7 @@ func (h *Host) end(
 		if err != nil && (ctx.Err() != nil || !empty(group)) {
 			return err
 		}
-		if err := errors.Join(err, h.removeScratch(name), h.forgetSharedMemory(name)); err != nil {
+		if err := errors.Join(err, h.removeFolders(name)); err != nil {
 			h.opts.Logger.Warn("cannot remove the folders of a process tree that has ended", "name", name, "error", err)
 		}
 		return nil

@@ -91,6 +91,9 @@ func (k *Keeper) prove(v modelstore.Version, credentials fetchapi.Credentials, p
 // hash of the version and the credentials, and its time is when the source answered.
 const proofsDir = "proofs"
 
+// clockSkew is how far the clocks of machines with one store may differ.
+const clockSkew = 5 * time.Minute
+
 // proof stands for the source's permission to read a version with some credentials.
 type proof struct {
 	keeper *Keeper
@@ -119,7 +122,7 @@ func (p proof) when() (when time.Time, proved bool) {
 		return when, proved
 	}
 	info, err := os.Stat(p.path)
-	if err != nil {
+	if err != nil || time.Until(info.ModTime()) > clockSkew { // the clock was set back since: nobody knows how old the proof is
 		return time.Time{}, false
 	}
 	return info.ModTime(), true

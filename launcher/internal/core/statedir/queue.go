@@ -1,0 +1,278 @@
+package statedir
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Patience is how long an act waits for its record to be written. A disk that takes longer
+// for one write stalls: acts are refused at once then, until that write has ended.
+const Patience = 2 * time.Second
+
+// Store is what a [Queue] writes to; [*Records] implements it.
+type Store interface {
+	// Put replaces the record of a name. On error the earlier record stays.
+	Put(name string, record any) error
+	// Doubt marks the record of a name as stale. It needs no room on the disk.
+	Doubt(name string) error
+	// Remove removes the record of a name. It needs no room on the disk.
+	Remove(name string) error
+}
+
+// StallError says that the disk of the state folder does not answer.
+type StallError struct{ Since time.Time }
+
+func (e *StallError) Error() string {
+	return fmt.Sprintf("the disk of the state folder does not answer since %s: see the kernel log, and the mount or volume that it is on", e.Since.UTC().Format(time.RFC3339))
+}
+
+// Queue writes records in the background, in the order of the calls: a disk that stalls
+// holds up nobody but those that wait for their own record. A record that is replaced
+// before its turn is not written; the later one takes its turn anew, so that it is not
+// written before what came between the two. The zero value is ready for use.
+//
+// The goroutine that writes ends when there is nothing to write. [Queue.Settle] waits for
+// it.
+type Queue struct {
+	mu      sync.Mutex
+	waiting []*Write
+	writing *Write // nil: nothing is being written
+	began   time.Time
+	running bool
+}
+
+// Writer puts the records of one store into a queue.
+type Writer struct {
+	queue  *Queue
+	store  Store
+	failed func(name string, err error)
+
+	late map[string]*Write // that failed and are to be tried again; the queue's lock guards it
+}
+
+// Write is a record that is to be written or removed.
+type Write struct {
+	writer *Writer // nil: do is called
+	name   string
+	record any // nil: the record is removed
+	keep   bool
+	do     func()
+
+	done     chan struct{} // closed once it is written or has failed
+	err      error
+	misleads error // the earlier record is stale, and could not be marked so
+}
+
+// Writer returns a writer of a store. failed is told each failure of [Writer.Keep] and
+// [Writer.Remove], from the queue's goroutine.
+func (q *Queue) Writer(store Store, failed func(name string, err error)) *Writer {
+	return &Writer{queue: q, store: store, failed: failed, late: map[string]*Write{}}
+}
+
+// Put writes a record, which nobody may change afterwards. If that fails, the earlier
+// record stays.
+func (w *Writer) Put(name string, record any) *Write {
+	return w.enter(&Write{writer: w, name: name, record: record})
+}
+
+// Keep is Put for a record that tells what has happened already. If it fails, the earlier
+// record is marked as stale, and the write is tried again after the next one that succeeds.
+func (w *Writer) Keep(name string, record any) *Write {
+	return w.enter(&Write{writer: w, name: name, record: record, keep: true})
+}
+
+// Remove removes a record. If that fails, it goes on as Keep does.
+func (w *Writer) Remove(name string) *Write {
+	return w.enter(&Write{writer: w, name: name, keep: true})
+}
+
+// Then calls do once everything is written that came before.
+func (w *Writer) Then(do func()) { w.enter(&Write{do: do}) }
+
+// Flush writes what could not be written before, and waits until all records of the store
+// are written. It returns the first error.
+func (w *Writer) Flush() error {
+	q := w.queue
+	q.mu.Lock()
+	w.tryLateAgain()
+	all := slices.DeleteFunc(q.pending(), func(one *Write) bool { return one.writer != w })
+	q.mu.Unlock()
+	return await(q, all)
+}
+
+// Settle waits until everything that came before is written or has failed, for at most
+// [Patience]. It returns the first error.
+func (q *Queue) Settle() error {
+	q.mu.Lock()
+	all := q.pending()
+	q.mu.Unlock()
+	return await(q, all)
+}
+
+// Wait waits until the record is written, or a later one of the same name, for at most
+// [Patience]. It returns a [*StallError] at once if the disk stalls.
+func (o *Write) Wait() error { return await(o.writer.queue, []*Write{o}) }
+
+// WaitTold is Wait for an act after which a stale record would mislead the next launcher. A
+// record that is marked as stale does not.
+func (o *Write) WaitTold() error {
+	err := o.Wait()
+	if _, stalls := errors.AsType[*StallError](err); stalls {
+		return err
+	}
+	return o.misleads
+}
+
+// StalledSince returns when the write began that takes longer than [Patience]; zero: the
+// disk does not stall.
+func (q *Queue) StalledSince() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.writing == nil || time.Since(q.began) < Patience {
+		return time.Time{}
+	}
+	return q.began
+}
+
+// await waits for writes, for at most Patience, and not at all while the disk stalls.
+func await(q *Queue, all []*Write) error {
+	began := time.Now()
+	patience := Patience
+	if !q.StalledSince().IsZero() {
+		patience = 0
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for _, one := range all {
+		select {
+		case <-one.done:
+		case <-timer.C:
+			if !one.isDone() {
+				return &StallError{Since: q.since(began)}
+			}
+			timer.Reset(0)
+		}
+		if one.err != nil {
+			return one.err
+		}
+	}
+	return nil
+}
+
+// since returns when the disk began to stall; began: it does not, and many writes are slow.
+func (q *Queue) since(began time.Time) time.Time {
+	if since := q.StalledSince(); !since.IsZero() {
+		return since
+	}
+	return began
+}
+
+func (o *Write) isDone() bool {
+	select {
+	case <-o.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// pending returns what is not written yet. The lock is held.
+func (q *Queue) pending() []*Write {
+	if q.writing == nil {
+		return slices.Clone(q.waiting)
+	}
+	return append([]*Write{q.writing}, q.waiting...)
+}
+
+func (w *Writer) enter(o *Write) *Write {
+	w.queue.mu.Lock()
+	defer w.queue.mu.Unlock()
+	delete(w.late, o.name)
+	return w.queue.enter(w, o)
+}
+
+// enter gives a write its turn. It takes the place of an earlier one of the same name that
+// waits: who waits for that one waits for this one then. The lock is held.
+func (q *Queue) enter(w *Writer, o *Write) *Write {
+	o.done = make(chan struct{})
+	if n := slices.IndexFunc(q.waiting, func(e *Write) bool { return o.do == nil && e.writer == w && e.name == o.name }); n >= 0 {
+		earlier := q.waiting[n]
+		q.waiting = slices.Delete(q.waiting, n, n+1)
+		earlier.record, earlier.keep = o.record, o.keep
+		o = earlier
+	}
+	q.waiting = append(q.waiting, o)
+	if !q.running {
+		q.running = true
+		go q.run()
+	}
+	return o
+}
+
+// run writes until nothing waits.
+func (q *Queue) run() {
+	for {
+		q.mu.Lock()
+		q.writing = nil
+		if len(q.waiting) == 0 {
+			q.running = false
+			q.mu.Unlock()
+			return
+		}
+		one := q.waiting[0]
+		q.waiting = q.waiting[1:]
+		q.writing, q.began = one, time.Now()
+		q.mu.Unlock()
+		one.err = one.apply()
+		if one.writer != nil {
+			one.writer.wrote(one)
+		}
+		close(one.done)
+	}
+}
+
+func (o *Write) apply() error {
+	switch {
+	case o.do != nil:
+		o.do()
+		return nil
+	case o.record == nil:
+		return o.writer.store.Remove(o.name)
+	}
+	return o.writer.store.Put(o.name, o.record)
+}
+
+// wrote has a write that failed be tried again, or those that failed before.
+func (w *Writer) wrote(o *Write) {
+	if o.err != nil && o.keep {
+		if err := w.store.Doubt(o.name); err != nil {
+			o.err = fmt.Errorf("%w; and its earlier record cannot be marked as stale: %w", o.err, err)
+			o.misleads = o.err
+		}
+		w.failed(o.name, o.err)
+	}
+	w.queue.mu.Lock()
+	defer w.queue.mu.Unlock()
+	switch {
+	case o.err == nil:
+		w.tryLateAgain()
+	case o.keep && !w.waits(o.name):
+		w.late[o.name] = &Write{writer: w, name: o.name, record: o.record, keep: true}
+	}
+}
+
+// waits reports whether a later record of the name waits for its turn. The lock is held.
+func (w *Writer) waits(name string) bool {
+	return slices.ContainsFunc(w.queue.waiting, func(e *Write) bool { return e.writer == w && e.name == name })
+}
+
+// tryLateAgain gives those that failed another turn. The lock is held.
+func (w *Writer) tryLateAgain() {
+	for name, late := range w.late {
+		delete(w.late, name)
+		w.queue.enter(w, late)
+	}
+}

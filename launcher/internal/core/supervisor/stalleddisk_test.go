@@ -1,0 +1,157 @@
+package supervisor
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// stallingRecords is the Records of a disk that may stall.
+type stallingRecords struct {
+	Records
+	mu     sync.Mutex
+	stalls chan struct{} // nil: it does not stall
+}
+
+func (s *stallingRecords) wait() {
+	s.mu.Lock()
+	stalls := s.stalls
+	s.mu.Unlock()
+	if stalls != nil {
+		<-stalls
+	}
+}
+
+func (s *stallingRecords) Put(id string, record any) error {
+	s.wait()
+	return s.Records.Put(id, record)
+}
+func (s *stallingRecords) Doubt(id string) error  { s.wait(); return s.Records.Doubt(id) }
+func (s *stallingRecords) Remove(id string) error { s.wait(); return s.Records.Remove(id) }
+
+// stall has the disk stall until the function that it returns is called.
+func (s *stallingRecords) stall() (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stalls = make(chan struct{})
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		close(s.stalls)
+		s.stalls = nil
+	}
+}
+
+// onStallingDisk runs a test with an instance that is awake and one that sleeps.
+func onStallingDisk(t *testing.T, test func(t *testing.T, r *rig, disk *stallingRecords)) {
+	t.Helper()
+	disk := &stallingRecords{}
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("asleep", "0.3")
+		r.asleep("asleep")
+		r.awake("awake", "0.3")
+		test(t, r, disk)
+	}, func(o *Options) { disk.Records, o.Records = o.Records, disk })
+}
+
+func TestStalledDiskRefusesOnlyWhatNeedsARecord(t *testing.T) {
+	onStallingDisk(t, func(t *testing.T, r *rig, disk *stallingRecords) {
+		end := disk.stall()
+		began := time.Now()
+		_, err := r.Create(launcher.CreateRequest{ID: "new", Spec: spec("0.3")})
+		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(err), "%v", err)
+		assert.ErrorContains(t, err, "the disk of the state folder does not answer")
+		assert.Equal(t, statedir.Patience, time.Since(began))
+		assert.NotNil(t, r.runner.tree("awake"))
+		assert.Nil(t, r.runner.tree("new"), "no process without a record")
+		assert.True(t, r.StalledSince().Equal(began))
+
+		began = time.Now()
+		calls := len(r.engine.noted())
+		_, err = r.Sleep("awake", launcher.VerbRequest{})
+		require.NoError(t, err)
+		_, err = r.AwaitState(t.Context(), "awake", launcher.Sleeping)
+		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(err), "%v", err)
+		assert.Equal(t, "awake", r.state("awake"))
+		assert.Equal(t, "open", r.gates.gate("awake").get())
+		assert.Len(t, r.engine.noted(), calls, "only a record tells at which level an engine sleeps")
+
+		_, err = r.tryClaim(toDo(launcher.Plan{SwapID: "s", Out: []string{"awake"}}))
+		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(err), "%v", err)
+		view, err := r.Get("awake")
+		require.NoError(t, err)
+		assert.Empty(t, view.SwapID)
+
+		r.wakes("asleep")
+		_, err = r.Delete(t.Context(), "awake")
+		require.NoError(t, err)
+		all, _ := r.List()
+		assert.Len(t, all, 1)
+		assert.Less(t, time.Since(began), statedir.Patience, "it is known that the disk stalls")
+
+		end()
+		state := remembered(t, r)
+		require.Len(t, state.Instances, 1, "neither the one that was refused nor the one that was deleted")
+		assert.Equal(t, launcher.Awake, state.Instances[0].State)
+		assert.Zero(t, r.StalledSince())
+		r.asleep("asleep")
+	})
+}
+
+func TestNoLockIsHeldWhileTheDiskStalls(t *testing.T) {
+	onStallingDisk(t, func(t *testing.T, r *rig, disk *stallingRecords) {
+		end := disk.stall()
+		defer end()
+		_, err := r.Wake("asleep", launcher.VerbRequest{})
+		require.NoError(t, err)
+		synctest.Wait() // the engine's record is being written
+		require.True(t, r.mu.TryLock())
+		r.mu.Unlock()
+	})
+}
+
+func TestCloseIsBoundedWhileTheDiskStalls(t *testing.T) {
+	onStallingDisk(t, func(t *testing.T, r *rig, disk *stallingRecords) {
+		end := disk.stall()
+		defer end()
+		_, err := r.Wake("asleep", launcher.VerbRequest{})
+		require.NoError(t, err)
+		began := time.Now()
+		require.NoError(t, r.Close(context.Background(), false))
+		assert.LessOrEqual(t, time.Since(began), 2*statedir.Patience)
+	})
+}
+
+// silentLogs are on a disk that does not answer.
+type silentLogs struct {
+	fakeLogs
+	over chan struct{}
+}
+
+func (l silentLogs) Tail(string, int, int) ([]string, error) { <-l.over; return nil, nil }
+func (l silentLogs) Size(string) int64                       { <-l.over; return 0 }
+
+func TestEndAndSleepDoNotWaitForALogOnAStalledDisk(t *testing.T) {
+	over := make(chan struct{})
+	in(t, func(t *testing.T, r *rig) {
+		defer close(r.opts.Logs.(silentLogs).over)
+		r.awake("a", "0.3")
+		began := time.Now()
+		r.asleep("a")
+		_, err := r.Delete(t.Context(), "a")
+		require.NoError(t, err)
+		assert.LessOrEqual(t, time.Since(began), 3*statedir.Patience)
+	}, func(o *Options) {
+		over = make(chan struct{}) // of this bubble
+		o.Logs = silentLogs{o.Logs.(fakeLogs), over}
+	})
+}
