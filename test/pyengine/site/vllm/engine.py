@@ -2,6 +2,7 @@
 what its arguments say. With --port it answers there as vLLM does, as far as
 the launcher asks."""
 
+import functools
 import http.server
 import json
 import multiprocessing
@@ -11,6 +12,7 @@ import random
 import signal
 import socket
 import sys
+import threading
 
 import vllm
 import vllm.moments
@@ -62,6 +64,20 @@ def watch_core():
     print(json.dumps({"ended": process.pid}), flush=True)
 
 
+def inspect(how):
+    """Has a model inspected as vLLM does, and writes the answer."""
+    from vllm.inspected import look
+    from vllm.model_executor.models import registry
+
+    if how == "thread":
+        threading.Thread(target=threading.Event().wait, name="the-thread", daemon=True).start()
+    try:
+        answer = registry._run_in_subprocess(functools.partial(look, how))
+    except RuntimeError as error:
+        answer = {"error": str(error)}
+    print(json.dumps({"inspected": answer}), flush=True)
+
+
 class Server(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     sleeping = False
@@ -88,8 +104,8 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.answer()
 
 
-def argument(name):
-    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else None
+def argument(name, kind=int):
+    return kind(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else None
 
 
 def main():
@@ -104,6 +120,8 @@ def main():
         print(json.dumps({"child": process.pid, "port": listener.getsockname()[1], "kind": type(process).__name__}), flush=True)
     if "--core" in sys.argv:
         watch_core()
+    if "--inspect" in sys.argv:
+        inspect(argument("--inspect", str))
     if argument("--port"):
         http.server.ThreadingHTTPServer(("127.0.0.1", argument("--port")), Server).serve_forever()
     signal.pause()
