@@ -21,7 +21,7 @@ const loadMargin = 5 * time.Second
 func (p *Pool) Awaits(env []string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, err := p.pick(parse(env))
+	_, err := p.pick(p.parse(env))
 	reason, _ := waitOf(err)
 	return reason
 }
@@ -32,7 +32,7 @@ func (p *Pool) Awaits(env []string) string {
 // long. The first load may take Options.FirstLoad; a later one may not take clearly
 // longer than any load before.
 func (p *Pool) Await(ctx context.Context, env []string, onReason func(reason string)) error {
-	want, lastReason := parse(env), ""
+	want, lastReason := p.parse(env), ""
 	for {
 		p.mu.Lock()
 		_, err := p.pick(want)

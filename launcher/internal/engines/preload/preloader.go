@@ -72,6 +72,8 @@ type preloader struct {
 	env  variables
 	diff []string // names of the load-time variables that differ from the common environment
 
+	difference string // diff in words
+
 	state         State
 	reason        string // why the preloader is not ready
 	began         time.Time
