@@ -26,6 +26,7 @@ const patience = 5 * time.Minute
 type node struct {
 	b       *bench
 	url     string
+	state   string // folder
 	gpus    string // folder of the simulated GPUs
 	program *harness.Program
 	log     *os.File
@@ -43,11 +44,11 @@ func (b *bench) newNode(name string, flags ...string) (n *node, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("cannot make a folder: %w", err)
 	}
-	n = &node{b: b, url: "http://" + addr, gpus: filepath.Join(dir, "gpus")}
+	n = &node{b: b, url: "http://" + addr, state: filepath.Join(dir, "state"), gpus: filepath.Join(dir, "gpus")}
 	if n.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		return nil, fmt.Errorf("cannot make the log: %w", err)
 	}
-	args := []string{"serve", "--listen", addr, "--gpus", "simulated:2", "--state-dir", filepath.Join(dir, "state"), "--vllm", b.engine}
+	args := []string{"serve", "--listen", addr, "--gpus", "simulated:2", "--state-dir", n.state, "--vllm", b.engine}
 	cmd := exec.Command(b.launcher, append(args, flags...)...)
 	cmd.Env = append(os.Environ(), simgpu.EnvDir+"="+n.gpus)
 	if n.program, err = harness.Start(cmd, n.log); err != nil {

@@ -253,7 +253,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	environ := d.compiled.AddTo(os.Environ())
 	var forks supervisor.Forker
 	if d.opts.StartMethod != launcherapi.StartExec {
-		d.pool = d.newPool(vllm, host, environ)
+		d.pool = d.newPool(vllm, host, limitedTo(environ, gpus), gpus)
 		d.later(func() error { d.pool.Close(); return nil })
 		forks = forker{d.pool}
 	}
@@ -298,10 +298,14 @@ const (
 	forkTime         = 3 * time.Second
 )
 
-func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host, environ []string) *preload.Pool {
+func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host, environ []string, gpus gpu.Provider) *preload.Pool {
 	command := d.opts.Program[0]
+	var devices []gpu.Device
+	if gpus.Kind() == engine.AcceleratorNVML { // no engine asks simulated GPUs what they are
+		devices = gpus.AllDevices()
+	}
 	return preload.New(preload.Options{
-		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(environ),
+		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(environ), GPUs: devices,
 		Dir: filepath.Join(d.opts.StateDir, preFolder), Host: host,
 		MemoryLimit: d.opts.PreloadMemoryLimit, IdleTime: d.opts.PreloadIdleTimeout, LoadTime: preloadTime, FirstLoad: firstPreloadTime, AnswerTime: forkTime, Logger: d.log,
 	})

@@ -89,6 +89,8 @@ func TestVerdicts(t *testing.T) {
 
 		"a Python script can be forked, and its Python is named": {
 			judgePreloading(preloading{method: "auto", python: []string{"/v/python", "-s"}, limit: 8 << 30, host: 24 << 30}), OK, "by /v/python -s (preload_memory_limit: 8.0 GiB)", ""},
+		"several kinds of GPU have preloaders of their own": {
+			judgePreloading(preloading{method: "auto", python: []string{"/v/python"}, limit: 8 << 30, kinds: []string{"H100", "L4"}}), OK, "each kind of GPU has a preloader of its own: H100, L4", ""},
 		"start_method exec means no preloading, and that is well": {
 			judgePreloading(preloading{method: "exec", err: noDriver, limit: 1}), OK, "start_method is exec", ""},
 		"what cannot be forked is told with the reason": {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engines/preload"
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 )
 
@@ -29,6 +30,15 @@ type deviceFacts struct {
 
 // real says whether there are GPUs of the machine's own.
 func (f gpuFacts) real() bool { return !f.simulated() && len(f.devices) > 0 }
+
+// kinds are the kinds of GPU for which the launcher keeps preloaders.
+func (f gpuFacts) kinds() []string {
+	devices := make([]gpu.Device, len(f.devices))
+	for n, d := range f.devices {
+		devices[n] = d.Device
+	}
+	return preload.Kinds(devices)
+}
 
 // simulated says whether the configuration asks for GPUs that are not there.
 func (f gpuFacts) simulated() bool {

@@ -33,5 +33,6 @@ func TestGPUsAreAskedOfTheDriver(t *testing.T) {
 	require.Equal(t, Fail, results[1].Status)
 	require.Contains(t, results[1].Finding, "uncorrectable")
 	require.True(t, e.gpus.real())
+	require.Equal(t, []string{"H100"}, e.gpus.kinds())
 	require.Contains(t, checkHostMemory(t.Context(), e)[0].Finding, "the GPUs have 160.0 GiB")
 }

@@ -24,6 +24,7 @@ type preloading struct {
 	tried  string   // why the launcher that runs here has no preloader, after it tried
 	limit  uint64   // of memory, in bytes; 0: none
 	host   uint64   // main memory that engines may have, in bytes; 0: unknown
+	kinds  []string // of GPU, as preloaders tell them apart
 }
 
 // checkPreloading tells whether engines can be forked. Loading one is not tried:
@@ -32,7 +33,7 @@ func checkPreloading(ctx context.Context, e *examination) []Result {
 	if e.Program.Err != nil || e.Program.StandIn {
 		return nil
 	}
-	p := preloading{method: e.StartMethod, limit: e.PreloadMemory}
+	p := preloading{method: e.StartMethod, limit: e.PreloadMemory, kinds: e.gpus.kinds()}
 	p.python, p.err = preload.PythonOf(e.Program.Argv[0], e.Program.Argv[1:], e.PreloadPython)
 	p.host = e.usableMemory()
 	if p.method == launcherapi.StartExec || p.err != nil {
@@ -98,6 +99,9 @@ func judgePreloading(p preloading) Result {
 		r.Remedy = "lower --preload-memory-limit; a preloader takes about 0.9 GiB, and there is one for each set of variables that vLLM reads while it loads"
 	default:
 		r.Status, r.Finding = OK, fmt.Sprintf("the launcher can fork engines from a preloader run by %s (preload_memory_limit: %s)", strings.Join(p.python, " "), limitText(p.limit))
+		if len(p.kinds) > 1 {
+			r.Finding += "; each kind of GPU has a preloader of its own: " + strings.Join(p.kinds, ", ")
+		}
 	}
 	return r
 }

@@ -11,13 +11,16 @@ type Recipe struct {
 
 	// ForkChildren has the engine's own processes forked as well.
 	ForkChildren bool `json:"fork_children"`
+	// InspectSeconds bounds the process in which a forked engine inspects the class of a
+	// model. After that, the engine starts a new Python, as one that was executed does.
+	InspectSeconds float64 `json:"inspect_seconds"`
 }
 
 // Recipe of vLLM: the modules that `vllm serve` imports in its three processes. The
 // preloader skips those that a release or a platform lacks.
 func (v *VLLM) Recipe() Recipe {
 	return Recipe{
-		Distribution: "vllm", ForkChildren: true,
+		Distribution: "vllm", ForkChildren: true, InspectSeconds: 60,
 		Modules: []string{
 			"vllm.entrypoints.cli.main", "vllm.entrypoints.cli.serve", "vllm.entrypoints.openai.api_server",
 			"vllm.v1.engine.core", "vllm.v1.engine.async_llm", "vllm.v1.executor.multiproc_executor",

@@ -19,7 +19,7 @@ const loadMargin = 5 * time.Second
 // a preloader that loads. If no preloader fits, Awaits starts one. The result is empty
 // when the command can be forked at once, or should not wait.
 func (p *Pool) Awaits(env []string) string {
-	_, _, err := p.pick(parse(env))
+	_, _, err := p.pick(p.parse(env))
 	reason, _ := waitOf(err)
 	return reason
 }
@@ -30,7 +30,7 @@ func (p *Pool) Awaits(env []string) string {
 // long. The first load may take Options.FirstLoad; a later one may not take clearly
 // longer than any load before.
 func (p *Pool) Await(ctx context.Context, env []string, onReason func(reason string)) error {
-	want, lastReason := parse(env), ""
+	want, lastReason := p.parse(env), ""
 	for {
 		p.mu.Lock()
 		changed := p.changed // before pick, so that no change after it is missed

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -123,7 +122,7 @@ func (p *Pool) findOrBegin(env variables) (*preloader, error) {
 	}
 	reason := l.describe()
 	if len(l.diff) > 0 {
-		reason += "; it is a separate preloader for " + strings.Join(l.diff, ", ")
+		reason += "; it is " + l.title()
 	}
 	return nil, p.notReady(l, reason)
 }
@@ -211,7 +210,8 @@ func (p *Pool) add(diff []string, env variables) *preloader {
 	p.count++
 	now := time.Now()
 	l := &preloader{
-		name: fmt.Sprintf("%s%d", namePrefix, p.count), env: env, diff: diff, state: Loading, began: now, lastUsed: now,
+		name: fmt.Sprintf("%s%d", namePrefix, p.count), env: env, diff: diff, difference: p.differenceText(diff, env),
+		state: Loading, began: now, lastUsed: now,
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
 	l.cancel = cancel
@@ -227,7 +227,7 @@ const namePrefix = process.HelperPrefix + "preloader-"
 // title returns the words for a preloader in the reason of an instance that waits.
 func (l *preloader) title() string {
 	if len(l.diff) > 0 {
-		return "a separate preloader for " + strings.Join(l.diff, ", ")
+		return "a separate preloader for " + l.difference
 	}
 	return "the preloader"
 }

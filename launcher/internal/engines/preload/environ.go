@@ -58,19 +58,19 @@ var unobservable = []string{
 // runTimeNames are variables that an engine reads again whenever it needs them. So it
 // does not matter that an import reads them too.
 var runTimeNames = []string{
-	"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_API_KEY",
+	"NVIDIA_VISIBLE_DEVICES", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_API_KEY",
 }
 
 // loadTime holds the names of variables that the imports were seen to read or to
-// change. These and the unobservable variables are the load-time variables: their
-// values change what is loaded.
+// change. These, the unobservable variables and the variables of GPUs are the load-time
+// variables: their values change what is loaded.
 type loadTime map[string]bool
 
 func (l loadTime) has(name string) bool {
 	if slices.Contains(runTimeNames, name) {
 		return false
 	}
-	return l[name] || slices.ContainsFunc(unobservable, func(p string) bool { return strings.HasPrefix(name, p) })
+	return l[name] || slices.Contains(gpuVariables, name) || slices.ContainsFunc(unobservable, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // differing returns the names of the load-time variables that differ between a and b.

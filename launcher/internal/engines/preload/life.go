@@ -162,6 +162,9 @@ func (p *Pool) serve(l *preloader, r *run, h hello) error {
 	l.state, l.reason, l.lastUsed = Ready, "", time.Now()
 	p.wakeWaiters()
 	p.opts.Logger.Info("a preloader is ready", "preloader", l.name, "engine", h.Version, "seconds", h.Seconds, "bytes", bytes, "modules_left_out", len(h.Skipped))
+	if h.InspectsByExec != "" {
+		p.opts.Logger.Info("the first start of each architecture imports the engine once more", "preloader", l.name, "reason", h.InspectsByExec)
+	}
 	for name, why := range h.Skipped {
 		p.opts.Logger.Debug("a preloader left a module out", "preloader", l.name, "module", name, "reason", why)
 	}

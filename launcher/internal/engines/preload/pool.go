@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -35,12 +36,13 @@ type Recipe = engine.Recipe
 
 // Options of a Pool. All are required unless the comment says otherwise.
 type Options struct {
-	Command   string   // path of the engine's command, which is a Python script
-	Arguments []string // the command's arguments before an instance's own; with any, no engine is forked
-	Python    string   // the interpreter; empty: the one in the first line of Command
-	Recipe    Recipe   // what to load
-	Environ   []string // environment of a common instance
-	Dir       string   // folder for the preloaders' program and logs alone; New deletes what is in it
+	Command   string       // path of the engine's command, which is a Python script
+	Arguments []string     // the command's arguments before an instance's own; with any, no engine is forked
+	Python    string       // the interpreter; empty: the one in the first line of Command
+	Recipe    Recipe       // what to load
+	Environ   []string     // environment of a common instance
+	GPUs      []gpu.Device // GPUs of the machine, in the order of their indices; empty: instances do not differ by them
+	Dir       string       // folder for the preloaders' program and logs alone; New deletes what is in it
 	Host      *process.Host
 
 	MemoryLimit uint64        // how many bytes of memory all preloaders together may hold; 0: no limit
@@ -69,8 +71,9 @@ type Pool struct {
 	python      []string // the interpreter with its flags, when the pool was made
 	program     string   // path of the preloader
 	umask       int
-	neverReason string // why the pool will never fork; empty: it may
-	common      variables
+	neverReason string          // why the pool will never fork; empty: it may
+	own         variables       // Options.Environ
+	common      variables       // of the common preloader
 	ctx         context.Context //nolint:containedctx // the pool's own life, ended by Close
 	end         context.CancelFunc
 	wait        sync.WaitGroup
@@ -84,11 +87,14 @@ type Pool struct {
 
 // New makes the pool. It never fails: if the pool can fork nothing, Never returns why.
 func New(opts Options) *Pool {
-	p := &Pool{opts: opts, common: parse(opts.Environ), changed: make(chan struct{})}
+	p := &Pool{opts: opts, own: parse(opts.Environ), changed: make(chan struct{})}
+	p.common = p.parse(commonEnviron(opts))
 	p.ctx, p.end = context.WithCancel(context.Background())
 	if err := p.prepare(); err != nil {
 		p.neverReason = err.Error()
 		opts.Logger.Info("engines are started by exec alone", "reason", p.neverReason)
+	} else if kinds := Kinds(opts.GPUs); len(kinds) > 1 {
+		opts.Logger.Info("the machine has several kinds of GPU; each kind gets a preloader of its own", "kinds", kinds)
 	}
 	return p
 }
@@ -167,12 +173,12 @@ func (p *Pool) Close() {
 // Check returns a *NotForkedError when an instance with this environment would not be
 // forked now. If no preloader fits, Check starts one.
 func (p *Pool) Check(env []string) error {
-	_, _, err := p.pick(parse(env))
+	_, _, err := p.pick(p.parse(env))
 	return err
 }
 
 // Look returns what Check would return, without starting or ending a preloader.
-func (p *Pool) Look(env []string) error { return p.look(parse(env)) }
+func (p *Pool) Look(env []string) error { return p.look(p.parse(env)) }
 
 // Never returns why this pool will never fork an engine; empty: it may fork some.
 func (p *Pool) Never() string { return p.neverReason }
@@ -181,7 +187,7 @@ func (p *Pool) Never() string { return p.neverReason }
 // the caller may start the command by exec. Fork waits at most Options.AnswerTime for
 // its turn at the preloader, and then as long again for the preloader's answer.
 func (p *Pool) Fork(c process.Command) (*process.Process, error) {
-	l, r, err := p.pick(parse(c.Env))
+	l, r, err := p.pick(p.parse(c.Env))
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,9 @@ type hello struct {
 	Watch   []string `json:"watch"` // files and folders that change with the installation
 
 	Skipped map[string]string `json:"skipped"` // optional modules that could not be imported, and why
+	// InspectsByExec says why its engines start a new Python to inspect the class of a
+	// model; empty: they fork.
+	InspectsByExec string `json:"inspects_by_exec"`
 }
 
 // request asks a preloader for one fork. answer is its result.
@@ -68,6 +71,8 @@ type preloader struct {
 	name string
 	env  variables
 	diff []string // names of the load-time variables that differ from the common environment
+
+	difference string // diff in words
 
 	state         State
 	reason        string // why the preloader is not ready

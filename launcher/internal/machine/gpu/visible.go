@@ -60,7 +60,7 @@ func choose(devices []Device, words []string) (chosen []Device, unknown string) 
 	for _, word := range words {
 		found := false
 		for _, d := range devices {
-			if d.isNamed(strings.TrimSpace(word)) {
+			if d.IsNamed(strings.TrimSpace(word)) {
 				named[d.UUID], found = true, true
 			}
 		}
@@ -77,9 +77,9 @@ func choose(devices []Device, words []string) (chosen []Device, unknown string) 
 	return chosen, unknown
 }
 
-// isNamed reports whether a word names the device: its index, its UUID, or the beginning of
+// IsNamed reports whether a word names the device: its index, its UUID, or the beginning of
 // its UUID. The index of a GPU in MIG mode names all its MIG devices.
-func (d Device) isNamed(word string) bool {
+func (d Device) IsNamed(word string) bool {
 	if word == strconv.Itoa(d.Index) {
 		return true
 	}

@@ -2,6 +2,7 @@
 what its arguments say. With --port or --uds it answers there as vLLM does, as
 far as the launcher asks."""
 
+import functools
 import http.server
 import json
 import multiprocessing
@@ -12,6 +13,7 @@ import signal
 import socket
 import socketserver
 import sys
+import threading
 
 import vllm
 import vllm.moments
@@ -63,6 +65,20 @@ def watch_core():
     print(json.dumps({"ended": process.pid}), flush=True)
 
 
+def inspect(how):
+    """Has a model inspected as vLLM does, and writes the answer."""
+    from vllm.inspected import look
+    from vllm.model_executor.models import registry
+
+    if how == "thread":
+        threading.Thread(target=threading.Event().wait, name="the-thread", daemon=True).start()
+    try:
+        answer = registry._run_in_subprocess(functools.partial(look, how))
+    except RuntimeError as error:
+        answer = {"error": str(error)}
+    print(json.dumps({"inspected": answer}), flush=True)
+
+
 class Server(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     sleeping = False
@@ -94,12 +110,8 @@ class SocketServer(http.server.ThreadingHTTPServer):
     server_bind = socketserver.TCPServer.server_bind  # that of HTTP asks for the name of a host
 
 
-def text(name):
-    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
-
-
-def argument(name):
-    return int(text(name)) if name in sys.argv else None
+def argument(name, kind=int):
+    return kind(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else None
 
 
 def main():
@@ -114,8 +126,10 @@ def main():
         print(json.dumps({"child": process.pid, "port": listener.getsockname()[1], "kind": type(process).__name__}), flush=True)
     if "--core" in sys.argv:
         watch_core()
-    if text("--uds"):
-        SocketServer(text("--uds"), Server).serve_forever()
+    if "--inspect" in sys.argv:
+        inspect(argument("--inspect", str))
+    if "--uds" in sys.argv:
+        SocketServer(argument("--uds", str), Server).serve_forever()
     if argument("--port"):
         http.server.ThreadingHTTPServer(("127.0.0.1", argument("--port")), Server).serve_forever()
     signal.pause()

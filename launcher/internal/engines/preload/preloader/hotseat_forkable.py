@@ -40,9 +40,16 @@ def try_fork():
     return os.waitpid(child, 0)[1] == 0
 
 
+def lasting_threads():
+    """Returns the names of the other threads, without those that libraries end before a
+    fork."""
+    if threads():
+        try_fork()
+    return threads()
+
+
 def initialised_accelerator():
-    """Returns which accelerator this process has initialised; None if there is none.
-    The check for open files has shown already that no device is open."""
+    """Returns which accelerator this process has initialised; None if there is none."""
     torch = sys.modules.get("torch")
     for kind in ("cuda", "xpu"):
         device = getattr(torch, kind, None)
@@ -96,11 +103,9 @@ def check_forkable(files, *fds):
     open_file = unexpected_open_file({CONTROL, *fds})
     if open_file:
         raise Refusal(f"an import left {open_file} open")
-    if threads():
-        try_fork()
-    names = threads()
+    names = lasting_threads()
     if names:
         raise Refusal(f"{len(names)} more thread(s) run in the preloader, and a fork would lose them: {', '.join(sorted(names))}")
-    held = initialised_accelerator()
+    held = initialised_accelerator()  # and no device is open, or unexpected_open_file had found it
     if held:
         raise Refusal(f"the preloader has initialised an accelerator, and a forked process could not use it: {held}")

@@ -10,6 +10,7 @@ import time
 
 from hotseat_children import fork_children
 from hotseat_forkable import Files, Refusal, check_forkable
+from hotseat_inspect import fork_inspections
 from hotseat_proc import read_file
 
 
@@ -91,7 +92,9 @@ def preload(order):
     stop = watch_reads()
     skipped = import_all(order)
     version = importlib.metadata.version(order["distribution"])
-    variables = fork_children() if order["fork_children"] else {}
+    variables, unreplaced = {}, None
+    if order["fork_children"]:
+        variables, unreplaced = fork_children(), fork_inspections(order["inspect_seconds"])
     read = stop()
     if "setproctitle" in sys.modules:
         sys.modules["setproctitle"].getproctitle()  # setproctitle finds its space while the arguments are unchanged
@@ -109,7 +112,7 @@ def preload(order):
     import_changes.update(variables)
     return code, files, import_output, import_changes, {
         "version": version, "python": sys.version.split()[0], "modules": len(sys.modules),
-        "seconds": round(time.monotonic() - began, 3), "skipped": skipped,
+        "seconds": round(time.monotonic() - began, 3), "skipped": skipped, "inspects_by_exec": unreplaced,
         "load_time": sorted(read | import_changes.keys()), "watch": watched_files(),
     }
 

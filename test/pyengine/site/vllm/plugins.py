@@ -1,0 +1,6 @@
+loaded = False
+
+
+def load_general_plugins():
+    global loaded
+    loaded = True
