@@ -108,10 +108,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 			return modelclaim.CachesOfLauncher(life, mgr.GetClient(), config)
 		}, claims: &claims,
 	}
-	views := nodeview.New(nodeview.Options{
-		TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: heard.modelsChanged, Changed: heard.changed,
-		Logger: slog.New(logr.ToSlogHandler(opts.Log.WithName("nodeview"))),
-	})
+	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: heard.modelsChanged, Changed: heard.changed, Logger: slogOf(opts.Log.WithName("nodeview"))})
 	pool = launcherpool.New(launcherpool.Options{
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
 		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)}, Authority: keeper, Again: counts.addLater,
@@ -145,6 +142,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	return nil
 }
+
+func slogOf(log logr.Logger) *slog.Logger { return slog.New(logr.ToSlogHandler(log)) }
 
 // managerOptions say what the controllers watch, and how they elect a leader.
 func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {

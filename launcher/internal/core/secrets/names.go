@@ -11,6 +11,9 @@ import (
 // to hide a harmless value does less harm than to show a secret.
 func IsName(name string) bool {
 	words := wordsOf(name)
+	if slices.Equal(words, []string{"key"}) {
+		return false // mostly the key of a map
+	}
 	for n, word := range words {
 		if secretWord(word, words[:n], words[n+1:]) {
 			return true
@@ -37,8 +40,6 @@ func secretWord(word string, before, after []string) bool {
 		return slices.Contains(holders, previous)
 	case strings.HasSuffix(word, "token"):
 		return !slices.Contains(beforeToken, previous) && !slices.Contains(afterToken, next)
-	case word == "key" && len(before)+len(after) == 0: // of a map, mostly; other words of one kind alone are secrets in doubt
-		return false
 	case word == "key":
 		return !slices.Contains(beforeKey, previous) && !slices.Contains(afterKey, next)
 	case word == "pass":
