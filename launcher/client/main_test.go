@@ -72,9 +72,10 @@ func (h *host) up(t *testing.T) {
 	t.Helper()
 	opts := api.Options{
 		Instances: h.instances, Swaps: h.swaps, Events: h.feed, Logs: h.logs, Version: "test",
-		Ready:   func() launcherapi.Ready { return h.ready },
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "up 1") }),
-		Logger:  slog.New(slog.DiscardHandler),
+		Ready:        func() launcherapi.Ready { return h.ready },
+		StalledSince: func() time.Time { return time.Time{} },
+		Metrics:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "up 1") }),
+		Logger:       slog.New(slog.DiscardHandler),
 	}
 	if h.token != nil {
 		opts.Access = h.token

@@ -263,7 +263,7 @@ func TestDoctor(t *testing.T) {
 		r := call(t, append(good, "-o", "json")...)
 		var report doctor.Report
 		require.NoError(t, json.Unmarshal([]byte(r.out), &report))
-		require.Len(t, report.Checks, 12)
+		require.Len(t, report.Checks, 13)
 		require.Equal(t, r.code == exitFailed, report.Status == doctor.Fail)
 	})
 	t.Run("finds a launcher that runs", func(t *testing.T) {
