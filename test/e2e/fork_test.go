@@ -203,7 +203,7 @@ type process struct {
 
 func outside(t *testing.T, i launcherapi.Instance) (p process) {
 	t.Helper()
-	own := strings.NewReplacer(i.InstanceID, "ID", engineAddress(t, i), "ADDRESS")
+	own := strings.NewReplacer(i.InstanceID, "ID", engineAddress(t, i), "ADDRESS", fmt.Sprintf("HOTSEAT_PUBLIC=:%d", i.Port), "HOTSEAT_PUBLIC=:PORT")
 	read := func(name string) string {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", i.PID, name))
 		require.NoError(t, err)

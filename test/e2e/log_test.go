@@ -115,7 +115,7 @@ func TestARangeThatBeginsAtTheLogsEndOrBeyondIsA416(t *testing.T) {
 
 func TestAnEmptyLogIsA416(t *testing.T) {
 	t.Parallel()
-	n := NewNode(t, "--vllm", "sh -c 'exec sleep 1000'") // it never says a word
+	n := NewNode(t, "--vllm", "sh -c 'exec sleep 1000'", "--engine-socket", "always") // nobody says a word
 	n.Create("a", Spec("a", On(0)))
 	for _, ranged := range []string{"", "bytes=0-", "bytes=0-0"} {
 		got := n.log("a", ranged)
