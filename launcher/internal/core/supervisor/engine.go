@@ -20,7 +20,8 @@ const settleLimit = 15 * time.Second
 // putToSleep drains an instance whose gate is shut, and puts its engine to sleep, once that
 // is recorded.
 func (s *Supervisor) putToSleep(i *instance, op *operation) {
-	if err := s.awaitRecord(i); err != nil { // only the record tells at which level the engine sleeps
+	// Only the record tells at which level the engine sleeps. The record of a resumed sleep does so already.
+	if err := s.awaitRecord(i); err != nil && !op.resumed {
 		s.endOperation(i, op, launcher.EventSleepRefused, func() {
 			op.err, i.reason, i.cause = err, "was not put to sleep: "+err.Error(), "sleep_failed"
 		})
