@@ -87,7 +87,10 @@ func (s *Supervisor) noteNoFingerprint(i *instance, why error) {
 	text, name := i.secrets.Hide(why.Error()), i.facts.LogName
 	s.mu.Unlock()
 	s.log.Warn("an instance has no fingerprint: its answers are not checked after a wake", "instance", i.facts.ID, "error", text)
-	if err := s.opts.Logs.Note(name, "no fingerprint was taken, and the answers are not checked after a wake: "+text); err != nil {
+	note := func() (struct{}, error) {
+		return struct{}{}, s.opts.Logs.Note(name, "no fingerprint was taken, and the answers are not checked after a wake: "+text)
+	}
+	if _, err := bounded(s, "write to the log "+name, note, nil); err != nil {
 		s.log.Warn("cannot write to the log of an instance", "instance", i.facts.ID, "error", err)
 	}
 }
@@ -162,7 +165,8 @@ func (s *Supervisor) addCanaryTiming(i *instance, took time.Duration) {
 // compareWoken compares the answers of an engine that has just woken, and ends the wake if
 // they are wrong. Such an engine is ended: it is not put back to sleep, from where the next
 // wake would bring it. If ctx ends first, the engine goes back to sleep: whether its
-// answers are right is not known, and the next wake asks.
+// answers are right is not known, and the next wake asks. The same holds for an engine that
+// does not answer while the disk stalls.
 func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operation, before memorySample, known bool) bool {
 	s.mu.Lock()
 	compared := s.isCompared(i)
@@ -180,7 +184,7 @@ func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operatio
 		return true
 	case errors.Is(err, errWrongAnswer):
 		s.endUnusable(i, op, err)
-	case ctx.Err() != nil:
+	case ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) && !s.StalledSince().IsZero(): // an engine may wait for the disk, to write its log
 		s.wakeFailed(i, op, before, known, err)
 	case errors.Is(err, context.DeadlineExceeded) || !s.diesSoon(op, i, err):
 		s.endUnusable(i, op, err)
@@ -200,11 +204,12 @@ func (s *Supervisor) diesSoon(op *operation, i *instance, err error) bool {
 
 // endUnusable ends an engine that is awake by its own report and cannot be used.
 func (s *Supervisor) endUnusable(i *instance, op *operation, why error) {
+	tail := s.tail(i.facts.LogName)
 	s.endOperation(i, op, launcher.EventTimedOut, func() {
-		op.err, i.cause, i.lastLog = why, "wrong_answers", s.tail(i.facts.LogName)
+		op.err, i.cause, i.lastLog = why, "no_answers", tail
 		i.reason = fmt.Sprintf("woke, but cannot be used: %v; the launcher has ended it, and a swap to it starts it again", why)
-		if errors.Is(why, context.DeadlineExceeded) {
-			i.cause = "no_answers"
+		if errors.Is(why, errWrongAnswer) {
+			i.cause = "wrong_answers"
 		}
 	})
 }

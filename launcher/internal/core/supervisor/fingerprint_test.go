@@ -45,6 +45,7 @@ func (r *rig) wakesInVain() launcherapi.Instance {
 	require.NoError(r.t, err)
 	_, err = r.AwaitState(r.t.Context(), "a", launcher.Awake)
 	require.Error(r.t, err)
+	synctest.Wait() // its tree is being killed
 	view, err := r.Get("a")
 	require.NoError(r.t, err)
 	assert.NotEqual(r.t, "open", r.gates.gate("a").get())
@@ -310,5 +311,13 @@ func TestWakeOfAnEngineWithAForgottenKeyIsBelieved(t *testing.T) {
 			return engine.Answer{}, &engine.StatusError{Call: "POST /v1/completions", Status: 401}
 		})
 		r.wakes("a")
+	}, withFingerprints)
+}
+
+func TestWokenEngineThatRefusesGivesNoAnswers(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.asleepAndKnown()
+		r.engine.answers(func(context.Context) (engine.Answer, error) { return engine.Answer{}, errBroken })
+		assert.Equal(t, "no_answers", r.wakesInVain().Cause)
 	}, withFingerprints)
 }
