@@ -359,7 +359,7 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 				s.endOperation(i, op, launcher.EventSlept, func() { i.residue = measured })
 				return
 			default:
-				taken, took := s.takeFingerprint(i, op)
+				taken, took := s.takeFingerprint(ctx, i, op)
 				s.endOperation(i, op, launcher.EventReady, func() {
 					i.awakeBytes, i.fingerprint = measured, taken
 					s.addCanaryTiming(i, took)

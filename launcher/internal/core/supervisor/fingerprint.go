@@ -39,13 +39,20 @@ func (s *Supervisor) ask(ctx context.Context, i *instance, kind string) (engine.
 }
 
 // takeFingerprint asks a new engine the same question twice. An engine that does not answer
-// in time has no fingerprint, and is started all the same.
-func (s *Supervisor) takeFingerprint(i *instance, op *operation) (taken *fingerprint, took time.Duration) {
-	limit := s.fingerprintLimit(i)
+// in time has no fingerprint, and is started all the same. ctx bounds the start.
+func (s *Supervisor) takeFingerprint(ctx context.Context, i *instance, op *operation) (taken *fingerprint, took time.Duration) {
+	limit := s.fingerprintLimit(i, op)
 	if limit <= 0 {
 		return nil, 0
 	}
-	ctx, stop := context.WithTimeout(op.ctx, limit)
+	if i.staleRecord {
+		s.noteNoFingerprint(i, errors.New("its record is stale, and it may have slept before"))
+		return nil, 0
+	}
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end))
+	}
+	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	began := time.Now()
 	first, err := s.ask(ctx, i, "")
@@ -66,18 +73,26 @@ func (s *Supervisor) takeFingerprint(i *instance, op *operation) (taken *fingerp
 	return taken, took
 }
 
+const (
+	// shortestFingerprint is what an engine gets for its fingerprint if its swap has no time left.
+	shortestFingerprint = time.Second
+	// resumedFingerprint bounds the fingerprint of a resumed start. A recovered swap waits for
+	// at least 5 s for its instances to settle.
+	resumedFingerprint = 2500 * time.Millisecond
+)
+
 // fingerprintLimit returns how long the engine of a new instance may take for its
 // fingerprint: at most half of the time that is left to the swap that makes the instance.
-// 0: no fingerprint is taken.
-func (s *Supervisor) fingerprintLimit(i *instance) time.Duration {
+// 0: the launcher takes no fingerprints.
+func (s *Supervisor) fingerprintLimit(i *instance, op *operation) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limit := s.opts.Limits.Fingerprint
-	if i.staleRecord { // it may have slept before
-		return 0
+	if op.resumed {
+		limit = min(limit, resumedFingerprint)
 	}
 	if c := s.claims[i.swapID]; limit > 0 && c != nil && !c.plan.Until.IsZero() {
-		limit = min(limit, time.Until(c.plan.Until)/2)
+		limit = min(limit, max(time.Until(c.plan.Until)/2, shortestFingerprint))
 	}
 	return limit
 }
