@@ -231,8 +231,9 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
 		swapID: want.SwapID, publishedSwapID: want.SwapID, gateHeldShut: c != nil,
-		replaces: s.instances[d.ID],
-		changed:  make(chan struct{}), whenReleased: make(chan struct{}),
+		levelOnDisk: 1, // for want of another
+		replaces:    s.instances[d.ID],
+		changed:     make(chan struct{}), whenReleased: make(chan struct{}),
 	}
 	s.instances[d.ID] = i
 	if c != nil {

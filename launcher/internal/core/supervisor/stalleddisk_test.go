@@ -231,3 +231,64 @@ func TestStartDoesNotWaitForItsLogToSayThatThereIsNoFingerprint(t *testing.T) {
 		assert.LessOrEqual(t, time.Since(began), fingerprintTime+2*statedir.Patience)
 	}, withFingerprints)
 }
+
+func TestSwapIsUndoneWhileTheDiskStalls(t *testing.T) {
+	for name, level := range map[string]int{"at level 1": 1, "at level 2": 2} {
+		t.Run(name, func(t *testing.T) {
+			onStallingDisk(t, func(t *testing.T, r *rig, disk *stallingRecords) {
+				r.wakes("asleep")
+				_, err := r.Sleep("asleep", launcher.VerbRequest{Level: level})
+				require.NoError(t, err)
+				_, err = r.AwaitState(t.Context(), "asleep", launcher.Sleeping)
+				require.NoError(t, err)
+				c := r.claims(toDo(launcher.Plan{SwapID: "s", In: "asleep", Room: &launcher.Room{ID: "asleep"}}))
+				defer c.Release()
+				end := disk.stall()
+				defer end()
+				require.NoError(t, c.Wake(t.Context()))
+				require.NoError(t, c.SendBack(t.Context()), "the record names the level")
+				assert.Equal(t, "sleeping", r.state("asleep"))
+			})
+		})
+	}
+}
+
+func TestUndoWaitsForTheRecordOfAnotherLevel(t *testing.T) {
+	onStallingDisk(t, func(t *testing.T, r *rig, disk *stallingRecords) {
+		c := r.claims(toDo(launcher.Plan{SwapID: "s", In: "asleep", Room: &launcher.Room{ID: "asleep"}}))
+		defer c.Release()
+		end := disk.stall()
+		defer end()
+		require.NoError(t, c.Wake(t.Context()))
+		r.under(func() { r.instances["asleep"].level = 2 })
+		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(c.SendBack(t.Context())))
+	})
+}
+
+// releases is a store that records which leases end.
+type releases struct {
+	Models
+	of []string
+}
+
+func (m *releases) Release(holder string) error { m.of = append(m.of, holder); return nil }
+
+func TestLateLeaseOfAReservedIDIsKept(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		ask := r.toMake("s", "x")
+		c := r.claims(ask)
+		late := &Draft{ID: "x"}
+		models := &releases{}
+		r.opts.Models = models
+		r.unleaseUnused(late)
+		assert.Empty(t, models.of, "swap s is to create x")
+		r.unleaseUnused(ask.Draft)
+		assert.Equal(t, []string{"instance x"}, models.of, "its own lease came too late")
+		r.opts.Models = nil
+		c.Release()
+		r.opts.Models = models
+		r.unleaseUnused(late)
+		assert.Len(t, models.of, 2)
+		r.opts.Models = nil
+	})
+}
