@@ -127,7 +127,7 @@ var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Def
 		"		i.record = s.records.Keep(id, s.saved(now))\n", "		i.record = s.records.Keep(id, s.saved(now))\n		_ = i.record.Wait()\n",
 	),
 	schedules.NewDefect("an engine is put to sleep before its level is recorded",
-		"	if err := s.awaitRecord(i); err != nil { // only", "	if err := error(nil); err != nil { // only",
+		"	if err := s.awaitLevel(i, op); err != nil && !op.resumed {", "	if err := error(nil); err != nil && !op.resumed {",
 	),
 	schedules.NewDefect("a process starts before its instance is recorded",
 		"	if err := record.Wait(); err != nil { // no process", "	if err := record.Wait(); s == nil { // no process",

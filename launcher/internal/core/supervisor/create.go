@@ -231,8 +231,9 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
 		swapID: want.SwapID, publishedSwapID: want.SwapID, gateHeldShut: c != nil,
-		replaces: s.instances[d.ID],
-		changed:  make(chan struct{}), whenReleased: make(chan struct{}),
+		levelOnDisk: 1, // for want of another
+		replaces:    s.instances[d.ID],
+		changed:     make(chan struct{}), whenReleased: make(chan struct{}),
 	}
 	s.instances[d.ID] = i
 	if c != nil {
@@ -359,7 +360,7 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 				s.endOperation(i, op, launcher.EventSlept, func() { i.residue = measured })
 				return
 			default:
-				taken, took := s.takeFingerprint(i, op)
+				taken, took := s.takeFingerprint(ctx, i, op)
 				s.endOperation(i, op, launcher.EventReady, func() {
 					i.awakeBytes, i.fingerprint = measured, taken
 					s.addCanaryTiming(i, took)

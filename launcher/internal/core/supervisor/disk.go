@@ -29,6 +29,15 @@ const briefPatience = 50 * time.Millisecond
 // [statedir.Patience]. The call goes on afterwards, and ends with the answer of the disk:
 // late is told then, if it is not nil. The supervisor does not wait for it when it closes.
 func bounded[T any](s *Supervisor, what string, call func() (T, error), late func(T, error)) (T, error) {
+	patience := statedir.Patience
+	if !s.StalledSince().IsZero() {
+		patience = briefPatience
+	}
+	return boundedBy(s, patience, what, call, late)
+}
+
+// boundedBy is [bounded] with a limit of its own.
+func boundedBy[T any](s *Supervisor, patience time.Duration, what string, call func() (T, error), late func(T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -50,10 +59,6 @@ func bounded[T any](s *Supervisor, what string, call func() (T, error), late fun
 		}
 		answers <- answer{value, err}
 	}()
-	patience := statedir.Patience
-	if !s.StalledSince().IsZero() {
-		patience = briefPatience
-	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {

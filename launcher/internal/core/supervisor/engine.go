@@ -20,7 +20,8 @@ const settleLimit = 15 * time.Second
 // putToSleep drains an instance whose gate is shut, and puts its engine to sleep, once that
 // is recorded.
 func (s *Supervisor) putToSleep(i *instance, op *operation) {
-	if err := s.awaitRecord(i); err != nil { // only the record tells at which level the engine sleeps
+	// Only the record tells at which level the engine sleeps. That of a resumed sleep does so already.
+	if err := s.awaitLevel(i, op); err != nil && !op.resumed {
 		s.endOperation(i, op, launcher.EventSleepRefused, func() {
 			op.err, i.reason, i.cause = err, "was not put to sleep: "+err.Error(), "sleep_failed"
 		})
@@ -51,6 +52,21 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 			s.spawn(func() { s.measureHostBytes(i, op) })
 		}
 	})
+}
+
+// awaitLevel waits until the record names the level at which an engine is to sleep.
+func (s *Supervisor) awaitLevel(i *instance, op *operation) error {
+	if op.levelOnDisk {
+		return nil
+	}
+	err := s.awaitRecord(i)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.levelOnDisk = op.level
+	if err != nil {
+		i.levelOnDisk = 0
+	}
+	return err
 }
 
 // drain waits until the answers in flight have ended. It cuts and counts those that have

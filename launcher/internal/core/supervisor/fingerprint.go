@@ -39,13 +39,20 @@ func (s *Supervisor) ask(ctx context.Context, i *instance, kind string) (engine.
 }
 
 // takeFingerprint asks a new engine the same question twice. An engine that does not answer
-// in time has no fingerprint, and is started all the same.
-func (s *Supervisor) takeFingerprint(i *instance, op *operation) (taken *fingerprint, took time.Duration) {
-	limit := s.fingerprintLimit(i)
+// in time has no fingerprint, and is started all the same. ctx bounds the start.
+func (s *Supervisor) takeFingerprint(ctx context.Context, i *instance, op *operation) (taken *fingerprint, took time.Duration) {
+	limit := s.fingerprintLimit(i, op)
 	if limit <= 0 {
 		return nil, 0
 	}
-	ctx, stop := context.WithTimeout(op.ctx, limit)
+	if i.staleRecord {
+		s.noteNoFingerprint(i, errors.New("its record is stale, and it may have slept before"))
+		return nil, 0
+	}
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end))
+	}
+	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	began := time.Now()
 	first, err := s.ask(ctx, i, "")
@@ -66,18 +73,26 @@ func (s *Supervisor) takeFingerprint(i *instance, op *operation) (taken *fingerp
 	return taken, took
 }
 
+const (
+	// shortestFingerprint is what an engine gets for its fingerprint if its swap has no time left.
+	shortestFingerprint = time.Second
+	// resumedFingerprint bounds the fingerprint of a resumed start. A recovered swap waits for
+	// at least 5 s for its instances to settle.
+	resumedFingerprint = 2500 * time.Millisecond
+)
+
 // fingerprintLimit returns how long the engine of a new instance may take for its
 // fingerprint: at most half of the time that is left to the swap that makes the instance.
-// 0: no fingerprint is taken.
-func (s *Supervisor) fingerprintLimit(i *instance) time.Duration {
+// 0: the launcher takes no fingerprints.
+func (s *Supervisor) fingerprintLimit(i *instance, op *operation) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limit := s.opts.Limits.Fingerprint
-	if i.staleRecord { // it may have slept before
-		return 0
+	if op.resumed {
+		limit = min(limit, resumedFingerprint)
 	}
 	if c := s.claims[i.swapID]; limit > 0 && c != nil && !c.plan.Until.IsZero() {
-		limit = min(limit, time.Until(c.plan.Until)/2)
+		limit = min(limit, max(time.Until(c.plan.Until)/2, shortestFingerprint))
 	}
 	return limit
 }
@@ -87,7 +102,10 @@ func (s *Supervisor) noteNoFingerprint(i *instance, why error) {
 	text, name := i.secrets.Hide(why.Error()), i.facts.LogName
 	s.mu.Unlock()
 	s.log.Warn("an instance has no fingerprint: its answers are not checked after a wake", "instance", i.facts.ID, "error", text)
-	if err := s.opts.Logs.Note(name, "no fingerprint was taken, and the answers are not checked after a wake: "+text); err != nil {
+	note := func() (struct{}, error) {
+		return struct{}{}, s.opts.Logs.Note(name, "no fingerprint was taken, and the answers are not checked after a wake: "+text)
+	}
+	if _, err := bounded(s, "write to the log "+name, note, nil); err != nil {
 		s.log.Warn("cannot write to the log of an instance", "instance", i.facts.ID, "error", err)
 	}
 }
@@ -162,7 +180,8 @@ func (s *Supervisor) addCanaryTiming(i *instance, took time.Duration) {
 // compareWoken compares the answers of an engine that has just woken, and ends the wake if
 // they are wrong. Such an engine is ended: it is not put back to sleep, from where the next
 // wake would bring it. If ctx ends first, the engine goes back to sleep: whether its
-// answers are right is not known, and the next wake asks.
+// answers are right is not known, and the next wake asks. The same holds for an engine that
+// does not answer while the disk stalls.
 func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operation, before memorySample, known bool) bool {
 	s.mu.Lock()
 	compared := s.isCompared(i)
@@ -180,7 +199,7 @@ func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operatio
 		return true
 	case errors.Is(err, errWrongAnswer):
 		s.endUnusable(i, op, err)
-	case ctx.Err() != nil:
+	case ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) && !s.StalledSince().IsZero(): // an engine may wait for the disk, to write its log
 		s.wakeFailed(i, op, before, known, err)
 	case errors.Is(err, context.DeadlineExceeded) || !s.diesSoon(op, i, err):
 		s.endUnusable(i, op, err)
@@ -200,11 +219,12 @@ func (s *Supervisor) diesSoon(op *operation, i *instance, err error) bool {
 
 // endUnusable ends an engine that is awake by its own report and cannot be used.
 func (s *Supervisor) endUnusable(i *instance, op *operation, why error) {
+	tail := s.tail(i.facts.LogName)
 	s.endOperation(i, op, launcher.EventTimedOut, func() {
-		op.err, i.cause, i.lastLog = why, "wrong_answers", s.tail(i.facts.LogName)
+		op.err, i.cause, i.lastLog = why, "no_answers", tail
 		i.reason = fmt.Sprintf("woke, but cannot be used: %v; the launcher has ended it, and a swap to it starts it again", why)
-		if errors.Is(why, context.DeadlineExceeded) {
-			i.cause = "no_answers"
+		if errors.Is(why, errWrongAnswer) {
+			i.cause = "wrong_answers"
 		}
 	})
 }

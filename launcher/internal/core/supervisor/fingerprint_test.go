@@ -45,6 +45,7 @@ func (r *rig) wakesInVain() launcherapi.Instance {
 	require.NoError(r.t, err)
 	_, err = r.AwaitState(r.t.Context(), "a", launcher.Awake)
 	require.Error(r.t, err)
+	synctest.Wait() // its tree is being killed
 	view, err := r.Get("a")
 	require.NoError(r.t, err)
 	assert.NotEqual(r.t, "open", r.gates.gate("a").get())
@@ -311,4 +312,66 @@ func TestWakeOfAnEngineWithAForgottenKeyIsBelieved(t *testing.T) {
 		})
 		r.wakes("a")
 	}, withFingerprints)
+}
+
+func TestWokenEngineThatRefusesGivesNoAnswers(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.asleepAndKnown()
+		r.engine.answers(func(context.Context) (engine.Answer, error) { return engine.Answer{}, errBroken })
+		assert.Equal(t, "no_answers", r.wakesInVain().Cause)
+	}, withFingerprints)
+}
+
+func TestLateSwapStillTakesAFingerprint(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		ask := r.toMake("s", "a")
+		ask.Plan.Until = time.Now().Add(-time.Minute)
+		c := r.claims(ask)
+		defer c.Release()
+		require.NoError(t, c.Start(t.Context()))
+		require.NoError(t, c.Healthy(t.Context()))
+		assert.Equal(t, []string{"", "completion"}, r.engine.answers(nil))
+	}, withFingerprints)
+}
+
+func TestResumedStartIsNotDelayedMuchByItsFingerprint(t *testing.T) {
+	for name, c := range map[string]struct {
+		doubted bool
+		took    time.Duration
+		says    string
+	}{
+		"the record is right": {false, resumedFingerprint, "did not answer two requests within 2.5s"},
+		"the record is stale": {true, 0, "may have slept before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.engine.ready = broken
+				r.create("a", "0.9")
+				memory := remembered(t, r)
+				memory.Instances[0].Doubted = c.doubted
+				r.engine.ready = nil
+				fresh, _ := nextLife(t, r, withFingerprints, func(o *Options) { o.Logs = r.opts.Logs })
+				defer fresh.Close(context.Background(), false)
+				fresh.engine.answers(noAnswer)
+				fresh.engine.sleeps = broken
+				require.NoError(t, fresh.Recover(t.Context(), memory))
+				fresh.engine.sleeps = nil
+				began := time.Now()
+				_, err := fresh.AwaitState(t.Context(), "a", launcher.Awake)
+				require.NoError(t, err)
+				assert.Equal(t, c.took, time.Since(began).Round(time.Second/2))
+				assert.Contains(t, fresh.logged("a"), c.says)
+			}, withFingerprints)
+		})
+	}
+}
+
+func TestFingerprintEndsWithTheTimeOfTheStart(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.engine.answers(noAnswer)
+		began := time.Now()
+		r.awake("a", "0.9")
+		assert.Equal(t, 3*time.Second, time.Since(began).Round(time.Second/2))
+		assert.Contains(t, r.logged("a"), "no fingerprint was taken")
+	}, withFingerprints, func(o *Options) { o.Limits.Start = 3 * time.Second })
 }

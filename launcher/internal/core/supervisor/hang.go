@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 )
 
 // This file ends engines that hang while they are awake: they answer /health and nothing
@@ -33,8 +34,22 @@ func (s *Supervisor) CheckQuiet(id string) {
 	since := i.since
 	s.spawn(func() {
 		limit := min(s.opts.Limits.Hang, hangAnswerLimit)
-		s.endHung(i, since, limit, s.hangs(i, kind, limit))
+		s.endHung(i, since, limit, s.hangs(i, kind, limit) && s.diskAnswers(i))
 	})
+}
+
+// diskAnswers reports whether the disk of the state folder writes the record of an instance.
+// An engine may wait for that disk, to write its log, and go on once the disk answers.
+func (s *Supervisor) diskAnswers(i *instance) bool {
+	s.mu.Lock()
+	s.write(i)
+	s.mu.Unlock()
+	err := s.awaitRecord(i)
+	if _, stalls := errors.AsType[*statedir.StallError](err); stalls {
+		s.log.Warn("an engine answers nothing while the disk stalls; it is left alone", "instance", i.facts.ID, "error", err)
+		return false
+	}
+	return true
 }
 
 // hangs reports whether an engine answers no short request within the limit, and has done
@@ -67,6 +82,10 @@ func (s *Supervisor) progress(i *instance) string {
 // endHung ends the engine of an instance that hangs, unless something has come back from it
 // since, or the instance has slept.
 func (s *Supervisor) endHung(i *instance, since time.Time, limit time.Duration, hangs bool) {
+	var tail []string
+	if hangs {
+		tail = s.tail(i.facts.LogName)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i.hangChecked = false
@@ -78,7 +97,7 @@ func (s *Supervisor) endHung(i *instance, since time.Time, limit time.Duration, 
 		return
 	}
 	err := s.transition(i, launcher.EventTimedOut, func() {
-		i.cause, i.lastLog = "no_answers", s.tail(i.facts.LogName)
+		i.cause, i.lastLog = "no_answers", tail
 		i.reason = fmt.Sprintf("answers /health and no request: %d requests in flight have got nothing for %s, and a short request got no answer within %s; the launcher has ended it, and a swap to it starts it again",
 			inFlight, quiet.Round(time.Second), limit)
 	})

@@ -101,23 +101,26 @@ type instance struct {
 
 	endFailureSince time.Time
 
+	levelOnDisk int // sleep level that the record on the disk names; 0: it is not known
+
 	sleepChecked, wakeChecked atomic.Bool // the engine has once obeyed a sleep or wake, by its own answer
 }
 
 // operation is a start, a sleep or a wake of an engine. Events of an operation that is no
 // longer the instance's current one are stale and change nothing.
 type operation struct {
-	ctx     context.Context //nolint:containedctx // ends with the operation, which outlives the call that began it
-	cancel  context.CancelCauseFunc
-	gate    Gate
-	level   int
-	drain   time.Duration
-	limit   time.Duration
-	err     error // why the operation failed
-	cut     int   // requests cut by the drain
-	drained bool  // the drain of a sleep is over
-	resumed bool  // an earlier launcher began the operation: how far the engine got is not known
-	woken   bool  // the engine of a wake has woken; its answers are not compared yet
+	ctx         context.Context //nolint:containedctx // ends with the operation, which outlives the call that began it
+	cancel      context.CancelCauseFunc
+	gate        Gate
+	level       int
+	drain       time.Duration
+	limit       time.Duration
+	err         error // why the operation failed
+	cut         int   // requests cut by the drain
+	drained     bool  // the drain of a sleep is over
+	resumed     bool  // an earlier launcher began the operation: how far the engine got is not known
+	levelOnDisk bool  // the record names the level of the sleep already
+	woken       bool  // the engine of a wake has woken; its answers are not compared yet
 
 	compared time.Duration // how long the comparison of the answers took
 

@@ -209,7 +209,7 @@ func (s *Supervisor) lease(d *Draft) error {
 	holder := leaseHolder(d.ID)
 	_, err := bounded(s, "take the lease of "+holder, func() (struct{}, error) {
 		return struct{}{}, s.opts.Models.Lease(d.local.ID, holder)
-	}, func(struct{}, error) { s.unleaseUnused(d.ID) })
+	}, func(struct{}, error) { s.unleaseUnused(d) })
 	_, none := errors.AsType[*modelstore.NotFoundError](err)
 	_, broken := errors.AsType[*modelstore.NotWholeError](err)
 	switch {
@@ -221,14 +221,17 @@ func (s *Supervisor) lease(d *Draft) error {
 	return nil
 }
 
-// unleaseUnused releases a lease that was taken too late for its instance, unless the id was
-// given to another instance since.
-func (s *Supervisor) unleaseUnused(id string) {
+// unleaseUnused releases a lease that was taken too late for its draft, unless the id was
+// given to another instance, or reserved by another swap, since.
+func (s *Supervisor) unleaseUnused(d *Draft) {
 	s.mu.Lock()
-	_, taken := s.instances[id]
+	_, taken := s.instances[d.ID]
+	for _, c := range s.claims {
+		taken = taken || c.draft != d && c.plan.CreatesIn() && c.plan.In == d.ID
+	}
 	s.mu.Unlock()
 	if !taken {
-		s.unlease(id)
+		s.unlease(d.ID)
 	}
 }
 

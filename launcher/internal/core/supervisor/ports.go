@@ -79,13 +79,20 @@ func (s *Supervisor) openPorts(d *Draft) (ports, error) {
 	return opened, nil
 }
 
+// socketLimit bounds the look at the engine's installation, which may run a Python and may be
+// on a disk that hangs. The launcher remembers an answer that comes later.
+const socketLimit = 10 * time.Second
+
 // planSocket returns the socket at which the engine of a draft is to listen. If there can be
 // none, it notes the reason for the instance's log.
 func (s *Supervisor) planSocket(d *Draft) string {
 	if s.opts.Sockets == nil {
 		return ""
 	}
-	path, err := s.opts.Sockets.Plan(d.ID, d.plan.Env())
+	env := d.plan.Env()
+	path, err := boundedBy(s, socketLimit, "find out whether the engine can listen on a socket", func() (string, error) {
+		return s.opts.Sockets.Plan(d.ID, env)
+	}, nil)
 	if err != nil {
 		d.plan.Notes = append(slices.Clip(d.plan.Notes), fmt.Sprintf("the engine listens on a port of loopback, where every local user reaches its developer endpoints (/sleep, /collective_rpc): %v", err))
 		return ""

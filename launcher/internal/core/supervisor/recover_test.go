@@ -63,10 +63,10 @@ func nextLife(t *testing.T, old *rig, change ...func(*Options)) (*rig, *hardRunn
 	t.Helper()
 	require.NoError(t, old.Close(context.Background(), false))
 	hard := &hardRunner{fakeRunner: old.runner, ending: make(chan struct{})}
-	change = append(change, func(o *Options) {
+	kept := func(o *Options) {
 		o.Records, o.ConfigDir, o.Runner, o.GPUs = old.records, old.opts.ConfigDir, hard, old.gpus
-	})
-	fresh := newRig(t, change...)
+	}
+	fresh := newRig(t, append([]func(*Options){kept}, change...)...)
 	fresh.records, fresh.gpus = old.records, old.gpus
 	fresh.runner, fresh.engine.ready, fresh.engine.asleep = old.runner, old.engine.ready, old.engine.asleep
 	return fresh, hard

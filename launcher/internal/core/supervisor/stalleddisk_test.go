@@ -155,3 +155,140 @@ func TestEndAndSleepDoNotWaitForALogOnAStalledDisk(t *testing.T) {
 		o.Logs = silentLogs{o.Logs.(fakeLogs), over}
 	})
 }
+
+// An engine may wait for the disk, to write its log.
+func TestWokenEngineIsNotEndedForItsSilenceWhileTheDiskStalls(t *testing.T) {
+	disk := &stallingRecords{}
+	in(t, func(t *testing.T, r *rig) {
+		r.asleepAndKnown()
+		end := disk.stall()
+		defer end()
+		r.engine.answers(noAnswer)
+		_, err := r.Wake("a", launcher.VerbRequest{})
+		require.NoError(t, err)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
+		require.Error(t, err)
+		assert.Equal(t, "sleeping", r.state("a"))
+		assert.Zero(t, r.runner.tree("a").killed)
+	}, withFingerprints, func(o *Options) { disk.Records, o.Records = o.Records, disk })
+}
+
+func TestQuietEngineIsLeftAloneWhileTheDiskStalls(t *testing.T) {
+	disk := &stallingRecords{}
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		r.engine.answers(noAnswer)
+		end := disk.stall()
+		r.quiet()
+		time.Sleep(time.Hour)
+		assert.Equal(t, "awake", r.state("a"))
+		end()
+		r.quiet()
+		time.Sleep(time.Hour)
+		assert.Equal(t, "failed", r.state("a"), "the next check ends it")
+	}, withHangs, func(o *Options) { disk.Records, o.Records = o.Records, disk })
+}
+
+func (l silentLogs) Note(string, string) error { <-l.over; return nil }
+
+// onSilentLogs runs a test whose logs are on a disk that does not answer.
+func onSilentLogs(t *testing.T, test func(t *testing.T, r *rig), change ...func(*Options)) {
+	t.Helper()
+	in(t, func(t *testing.T, r *rig) {
+		defer close(r.opts.Logs.(silentLogs).over)
+		test(t, r)
+	}, append(change, func(o *Options) { o.Logs = silentLogs{o.Logs.(fakeLogs), make(chan struct{})} })...)
+}
+
+func TestNoLockIsHeldWhileTheLogOfAnUnusableEngineIsRead(t *testing.T) {
+	onSilentLogs(t, func(t *testing.T, r *rig) {
+		r.asleepAndKnown()
+		r.engine.answers(garbage)
+		_, err := r.Wake("a", launcher.VerbRequest{})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.True(t, r.mu.TryLock())
+		r.mu.Unlock()
+	}, withFingerprints)
+}
+
+func TestNoLockIsHeldWhileTheLogOfAHangingEngineIsRead(t *testing.T) {
+	onSilentLogs(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		r.engine.answers(noAnswer)
+		r.quiet()
+		time.Sleep(hangAnswerLimit + time.Second)
+		require.True(t, r.mu.TryLock())
+		r.mu.Unlock()
+	}, withHangs)
+}
+
+func TestStartDoesNotWaitForItsLogToSayThatThereIsNoFingerprint(t *testing.T) {
+	onSilentLogs(t, func(t *testing.T, r *rig) {
+		r.engine.answers(noAnswer)
+		began := time.Now()
+		r.awake("a", "0.9")
+		assert.LessOrEqual(t, time.Since(began), fingerprintTime+2*statedir.Patience)
+	}, withFingerprints)
+}
+
+func TestSwapIsUndoneWhileTheDiskStalls(t *testing.T) {
+	for name, level := range map[string]int{"at level 1": 1, "at level 2": 2} {
+		t.Run(name, func(t *testing.T) {
+			onStallingDisk(t, func(t *testing.T, r *rig, disk *stallingRecords) {
+				r.wakes("asleep")
+				_, err := r.Sleep("asleep", launcher.VerbRequest{Level: level})
+				require.NoError(t, err)
+				_, err = r.AwaitState(t.Context(), "asleep", launcher.Sleeping)
+				require.NoError(t, err)
+				c := r.claims(toDo(launcher.Plan{SwapID: "s", In: "asleep", Room: &launcher.Room{ID: "asleep"}}))
+				defer c.Release()
+				end := disk.stall()
+				defer end()
+				require.NoError(t, c.Wake(t.Context()))
+				require.NoError(t, c.SendBack(t.Context()), "the record names the level")
+				assert.Equal(t, "sleeping", r.state("asleep"))
+			})
+		})
+	}
+}
+
+func TestUndoWaitsForTheRecordOfAnotherLevel(t *testing.T) {
+	onStallingDisk(t, func(t *testing.T, r *rig, disk *stallingRecords) {
+		c := r.claims(toDo(launcher.Plan{SwapID: "s", In: "asleep", Room: &launcher.Room{ID: "asleep"}}))
+		defer c.Release()
+		end := disk.stall()
+		defer end()
+		require.NoError(t, c.Wake(t.Context()))
+		r.under(func() { r.instances["asleep"].level = 2 })
+		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(c.SendBack(t.Context())))
+	})
+}
+
+// releases is a store that records which leases end.
+type releases struct {
+	Models
+	of []string
+}
+
+func (m *releases) Release(holder string) error { m.of = append(m.of, holder); return nil }
+
+func TestLateLeaseOfAReservedIDIsKept(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		ask := r.toMake("s", "x")
+		c := r.claims(ask)
+		late := &Draft{ID: "x"}
+		models := &releases{}
+		r.opts.Models = models
+		r.unleaseUnused(late)
+		assert.Empty(t, models.of, "swap s is to create x")
+		r.unleaseUnused(ask.Draft)
+		assert.Equal(t, []string{"instance x"}, models.of, "its own lease came too late")
+		r.opts.Models = nil
+		c.Release()
+		r.opts.Models = models
+		r.unleaseUnused(late)
+		assert.Len(t, models.of, 2)
+		r.opts.Models = nil
+	})
+}

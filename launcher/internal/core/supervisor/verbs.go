@@ -136,7 +136,7 @@ func (s *Supervisor) verb(i *instance, swapID string, ask launcher.VerbRequest, 
 	}
 	i.reason, i.cause = "", ""
 	i.removeTiming("drain")
-	s.beginOperation(i, &operation{drain: ask.Drain, limit: limit})
+	s.beginOperation(i, &operation{drain: ask.Drain, limit: limit, levelOnDisk: ask.Level == sameLevel && i.level == i.levelOnDisk})
 	return s.transition(i, event, nil)
 }
 

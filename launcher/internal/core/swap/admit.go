@@ -88,6 +88,10 @@ func (r *Run) claimOnceSettled(ctx context.Context, turn *gpuqueue.Turn, keys []
 			return errLauncherCloses
 		}
 		claim, err := r.c.opts.Supervisor.Claim(ask)
+		if err == nil && ctx.Err() != nil { // the claim took long
+			claim.Release()
+			return context.Cause(ctx)
+		}
 		if err == nil {
 			r.claim, r.saved.Plan = claim, claim.Plan()
 			return nil

@@ -173,3 +173,15 @@ func TestBrokenOffSwapKeepsItsMarks(t *testing.T) {
 		close(w.gates.busy)
 	})
 }
+
+func TestClaimOfASwapWhoseTimeIsOverIsReleased(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		r, err := w.newRunFor("s", requestForNew("c", "g0"))
+		require.NoError(t, err)
+		turn, err := w.opts.Turns.Take(t.Context(), "s", r.gpus)
+		require.NoError(t, err)
+		require.ErrorIs(t, r.claimOnceSettled(expired(t), turn, r.gpus), context.Canceled)
+		turn.Release()
+		w.awake("c", "g0")
+	})
+}

@@ -176,7 +176,8 @@ func (c *Coordinator) Recover(swaps []Saved) {
 }
 
 func (c *Coordinator) takeUp(saved Saved) {
-	r := c.resumedRun(saved, c.opts.Supervisor.Reclaim(saved.Plan))
+	r := c.resumedRun(saved)
+	r.claim = c.opts.Supervisor.Reclaim(r.saved.Plan) // with the times of this process
 	if saved.Key != nil {
 		c.remember(&rememberedKey{saved: saved, run: r})
 	}
@@ -192,10 +193,10 @@ func (c *Coordinator) takeUp(saved Saved) {
 }
 
 // resumedRun returns the Run of a swap that an earlier launcher broke off.
-func (c *Coordinator) resumedRun(saved Saved, claim Claim) *Run {
+func (c *Coordinator) resumedRun(saved Saved) *Run {
 	r := c.newRun(saved.Plan.SwapID)
 	c.restoreTimes(&saved, r.began)
-	r.saved, r.written, r.limit, r.claim = saved, true, c.opts.Limits.Start, claim
+	r.saved, r.written, r.limit = saved, true, c.opts.Limits.Start
 	r.begun = true // the swap may have moved instances, so nobody may cancel it
 	r.result.Deleted, r.result.Evicted, r.result.Cut = saved.Deleted, saved.Evicted, saved.Cut
 	return r

@@ -106,7 +106,8 @@ func TestRecoveredSwapAsksItsCanaryAndReportsEarlierPhases(t *testing.T) {
 // takenUp takes up a swap of an earlier launcher.
 func (s *stage) takenUp(t *testing.T, saved Saved, claim Claim) (launcherapi.SwapResult, error) {
 	t.Helper()
-	r := s.resumedRun(saved, claim)
+	r := s.resumedRun(saved)
+	r.claim = claim
 	r.takeUp(s.ctx)
 	r.finish()
 	s.tasks.Wait()
