@@ -166,7 +166,7 @@ func (c *Client) followOnce(ctx context.Context, retry *retries, id string, out 
 	defer resp.Body.Close()
 	silence.Stop() // a log may be quiet
 	retry.connected()
-	if first, _, err := parseContentRange(resp.Header.Get("Content-Range")); err == nil && first > out.at {
+	if first, ok := followedFrom(resp.Header.Get("Content-Range")); ok && first > out.at {
 		if out.err = dropped(out.to, out.at, first); out.err != nil {
 			return out.err
 		}
@@ -174,6 +174,16 @@ func (c *Client) followOnce(ctx context.Context, retry *retries, id string, out 
 	}
 	_, err = io.Copy(out, resp.Body)
 	return err
+}
+
+// followedFrom reads the offset at which a log is followed. If the log has lost all its bytes,
+// that is its length.
+func followedFrom(contentRange string) (first int64, ok bool) {
+	first, _, err := parseContentRange(contentRange)
+	if err != nil {
+		_, err = fmt.Sscanf(contentRange, "bytes */%d", &first)
+	}
+	return first, err == nil
 }
 
 // counter is a writer that knows its offset in the log, and whether the writer

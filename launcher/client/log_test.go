@@ -96,6 +96,23 @@ func (n *noter) Dropped(from, to int64) error {
 	return err
 }
 
+func TestFollowedLogThatLostAllItsBytesKeepsItsOffsets(t *testing.T) {
+	h := newHost(t)
+	c, ctx := h.client(t), within(t)
+	_, err := c.Create(ctx, "a", spec("m"))
+	require.NoError(t, err)
+	h.writeLog(t, "a", "one\ntwo\n")
+	h.dropLog(t, "a", 8)
+	followed, ended := &noter{}, make(chan error, 1)
+	go func() { ended <- c.FollowLog(ctx, "a", 2, followed) }()
+	followed.says(t, "<2-8>")
+	h.writeLog(t, "a", "three\n")
+	followed.says(t, "<2-8>three\n")
+	_, err = c.Delete(ctx, "a")
+	require.NoError(t, err)
+	require.NoError(t, <-ended)
+}
+
 func TestDroppedBytesOfALogAreTold(t *testing.T) {
 	h := newHost(t)
 	c, ctx := h.client(t), within(t)

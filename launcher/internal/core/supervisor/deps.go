@@ -71,7 +71,8 @@ type Tree interface {
 // Sockets decides where engines listen.
 type Sockets interface {
 	// Plan returns the path of the Unix socket at which an engine with that environment is
-	// to listen. The error says why it has to listen on a port.
+	// to listen. The error says why it has to listen on a port. If it is a
+	// *[launcher.Error], the instance is refused.
 	Plan(id string, env []string) (path string, err error)
 	// Now returns where the socket of an engine is that was told to listen at told: the
 	// state folder may have been renamed since.

@@ -60,12 +60,15 @@ func (i *instance) takePorts() ports {
 // openPorts opens the public port of a draft, and decides where the engine listens. It
 // reserves a port for an engine that cannot listen on a socket.
 func (s *Supervisor) openPorts(d *Draft) (ports, error) {
-	opened := ports{socket: s.planSocket(d)}
+	socket, err := s.planSocket(d)
+	if err != nil {
+		return ports{}, err
+	}
+	opened := ports{socket: socket}
 	opts := GateOptions{
 		InstanceID: d.ID, Supervisor: s, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetSocket: opened.socket, KeepAlive: d.plan.KeepAlive,
 		Quiet: s.opts.Limits.Hang,
 	}
-	var err error
 	if opened.socket == "" {
 		if opened.private, err = s.opts.Gates.Reserve(); err != nil {
 			return ports{}, fmt.Errorf("cannot reserve a port for the engine: %w", err)
@@ -84,20 +87,24 @@ func (s *Supervisor) openPorts(d *Draft) (ports, error) {
 const socketLimit = 10 * time.Second
 
 // planSocket returns the socket at which the engine of a draft is to listen. If there can be
-// none, it notes the reason for the instance's log.
-func (s *Supervisor) planSocket(d *Draft) string {
+// none, it notes the reason for the instance's log. The error says why the engine may listen
+// nowhere else.
+func (s *Supervisor) planSocket(d *Draft) (string, error) {
 	if s.opts.Sockets == nil {
-		return ""
+		return "", nil
 	}
 	env := d.plan.Env()
 	path, err := boundedBy(s, socketLimit, "find out whether the engine can listen on a socket", func() (string, error) {
 		return s.opts.Sockets.Plan(d.ID, env)
 	}, nil)
+	if _, refused := errors.AsType[*launcher.Error](err); refused {
+		return "", err
+	}
 	if err != nil {
 		d.plan.Notes = append(slices.Clip(d.plan.Notes), fmt.Sprintf("the engine listens on a port of loopback, where every local user reaches its developer endpoints (/sleep, /collective_rpc): %v", err))
-		return ""
+		return "", nil
 	}
-	return path
+	return path, nil
 }
 
 // checkIDFree refuses an id that an instance has, or that a claim other than own has

@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // fakeSockets puts every socket into a folder; "": there can be no sockets.
@@ -72,6 +74,22 @@ func TestEngineWithoutASocketSaysSoInItsLog(t *testing.T) {
 		assert.Empty(t, r.runner.started[0].Socket)
 		assert.NotZero(t, r.gates.asked["a"].TargetPort)
 	}, onSockets(""))
+}
+
+// noSockets refuses every engine.
+type noSockets struct{ fakeSockets }
+
+func (noSockets) Plan(string, []string) (string, error) {
+	return "", launcher.Storagef("the engine has no place for its Unix socket")
+}
+
+func TestEngineThatMayHaveNoPortIsRefused(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		_, err := r.Create(launcher.CreateRequest{ID: "a", Spec: spec("0.4")})
+		require.ErrorContains(t, err, "has no place for its Unix socket")
+		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(err))
+		assert.Empty(t, r.runner.started)
+	}, func(o *Options) { o.Sockets = noSockets{} })
 }
 
 func TestRestartFindsEnginesWhereverTheyListen(t *testing.T) {

@@ -93,11 +93,15 @@ func (s *Server) followLog(ctx huma.Context, name string, from int64, over <-cha
 }
 
 // keptFrom returns where a log can be followed from an offset on: bytes there may have been
-// dropped. The text says it in a Content-Range; it is empty if the log has no byte there.
+// dropped. The text says it in a Content-Range. It names only the length if the log has lost
+// all its bytes, and is empty if there is no byte at the offset yet.
 func (s *Server) keptFrom(name string, from int64) (first int64, contentRange string) {
 	read, err := s.opts.Logs.Read(name, launcher.LogRange{First: from})
 	if none, ok := errors.AsType[*launcher.LogRangeError](err); ok {
-		return max(from, none.Begin), ""
+		if none.Begin <= from {
+			return from, ""
+		}
+		return none.Begin, fmt.Sprintf("bytes */%d", none.Begin) // there is no byte yet after those that were dropped
 	}
 	if err != nil {
 		return from, "" // Follow fails, too
@@ -128,7 +132,7 @@ func docLog(op *huma.Operation, _ huma.Registry) {
 		"Accept-Ranges": {Schema: &huma.Schema{Type: huma.TypeString}},
 	}
 	op.Description = "An empty log, a range that begins at or beyond its end, or one of which all bytes were dropped (log_max_bytes), is a 416 with the length in Content-Range. " +
-		"Offsets count what was dropped. Content-Range says where the answer begins, also of a log that is followed; if bytes are dropped before they are sent, the connection breaks, and a client goes on at its offset."
+		"Offsets count what was dropped. Content-Range says where the answer begins, also of a log that is followed (as in \"bytes */14\" if all its 14 bytes were dropped); if bytes are dropped before they are sent, the connection breaks, and a client goes on at its offset."
 	op.Responses["200"] = &huma.Response{Description: "From the start, or followed", Content: bytes, Headers: ranged}
 	op.Responses["206"] = &huma.Response{Description: "The range that was asked for", Content: bytes, Headers: ranged}
 }

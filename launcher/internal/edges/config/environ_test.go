@@ -21,7 +21,7 @@ func TestAMisspeltVariableIsToldWithTheNearestSetting(t *testing.T) {
 
 func TestAVariableThatSomebodyReadsIsNotTold(t *testing.T) {
 	environ := []string{
-		"PATH=/bin", "HOTSEAT=1", "hotseat_listn=x", "HOTSEAT_CONFIG=/c",
+		"PATH=/bin", "HOTSEAT=1", "HOTSEAT_PUBLIC=127.0.0.1:8101", "hotseat_listn=x", "HOTSEAT_CONFIG=/c",
 		"HOTSEAT_SERVICE_HOST=10.0.0.1", "HOTSEAT_SERVICE_PORT=80", "HOTSEAT_SERVICE_PORT_HTTP=80", "HOTSEAT_PORT=tcp://10.0.0.1:80",
 		"HOTSEAT_LAUNCHER_PORT_8001_TCP_ADDR=10.0.0.1", "HOTSEAT_LAUNCHER_SERVICE_HOST=10.0.0.1", "HOTSEAT_LAUNCHER_PORT_8001_TCP=tcp://10.0.0.1:8001",
 	}

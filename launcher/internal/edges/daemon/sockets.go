@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engines/preload"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 )
@@ -12,7 +13,7 @@ import (
 // sockets decides where engines listen. The answers of engine_socket:
 //
 //	auto     on a Unix socket, if the installation of the engine is found to have --uds
-//	always   on a Unix socket
+//	always   on a Unix socket; without a folder for it, the instance is refused
 //	never    on a port of loopback
 type sockets struct {
 	mode         string
@@ -25,9 +26,12 @@ type sockets struct {
 }
 
 // Plan returns the path of the socket of an engine that is to be started. The error says why
-// it has to listen on a port.
+// it has to listen on a port; a *[launcher.Error] says that it must not.
 func (s *sockets) Plan(id string, env []string) (string, error) {
 	path, err := s.plan(id, env)
+	if err != nil && s.mode == "always" {
+		return "", launcher.Storagef("the engine has no place for its Unix socket, and the launcher's engine_socket is always: %w", err)
+	}
 	if err != nil {
 		s.warn(err.Error())
 	}

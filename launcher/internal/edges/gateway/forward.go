@@ -50,6 +50,8 @@ func newTransport(target string, keepAlive time.Duration) *http.Transport {
 	keepAlive = cmp.Or(keepAlive, defaultKeepAlive)
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			ctx, stop := untilRequestEnds(ctx)
+			defer stop()
 			return engine.Dial(ctx, target)
 		},
 		DisableCompression:     true,
@@ -59,6 +61,22 @@ func newTransport(target string, keepAlive time.Duration) *http.Transport {
 		IdleConnTimeout:        keepAlive - min(mostEarly, keepAlive/2),
 		MaxResponseHeaderBytes: maxAnswerHeaderBytes,
 	}
+}
+
+// requestKey is the key of the context of a forwarded request in that context's own values.
+type requestKey struct{}
+
+// untilRequestEnds returns the context of a dial that ends with the request for which the
+// transport dials. The transport by itself continues to dial for a client that is gone, and
+// the queue of the engine's socket may be full for as long as the engine hangs.
+func untilRequestEnds(dial context.Context) (ctx context.Context, stop func()) {
+	request, ok := dial.Value(requestKey{}).(context.Context)
+	if !ok {
+		return dial, func() {}
+	}
+	ctx, cancel := context.WithCancel(dial)
+	release := context.AfterFunc(request, cancel)
+	return ctx, func() { release(); cancel() }
 }
 
 func (p *Proxy) newReverseProxy(errorLog *log.Logger) *httputil.ReverseProxy {
@@ -201,7 +219,7 @@ func (p *Proxy) serveInference(x *exchange, r *http.Request) {
 // forward sends the request to the engine and records the outcome. The reverse proxy
 // panics when it breaks off an answer; forward lets the panic reach the server.
 func (p *Proxy) forward(ctx context.Context, x *exchange, r *http.Request) {
-	r = r.WithContext(ctx) // a copy: the server needs its own body unchanged
+	r = r.WithContext(context.WithValue(ctx, requestKey{}, ctx)) // a copy: the server needs its own body unchanged
 	if r.ContentLength != 0 {
 		r.Body = &upload{ReadCloser: r.Body, done: ctx.Done(), failed: &x.uploadFailed}
 	}

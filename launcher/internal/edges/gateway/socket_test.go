@@ -1,15 +1,19 @@
 package gateway
 
 import (
+	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/test/patience"
 )
@@ -91,5 +95,54 @@ func TestManyClientsAtOnceReachAnEngineOnASocket(t *testing.T) {
 		got := receive(t, a)
 		require.NoError(t, got.err)
 		require.Equal(t, strconv.Itoa(n), got.body)
+	}
+}
+
+// fillQueue makes a socket whose listener accepts nothing, and fills its queue.
+func fillQueue(t *testing.T, socket string) {
+	t.Helper()
+	listener, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Close(listener) })
+	require.NoError(t, unix.Bind(listener, &unix.SockaddrUnix{Name: socket}))
+	require.NoError(t, unix.Listen(listener, 0))
+	for {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(t.Context(), "unix", socket)
+		if err != nil {
+			require.ErrorIs(t, err, unix.EAGAIN)
+			return
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+}
+
+// dialing reports whether a goroutine dials an engine.
+func dialing() bool {
+	stacks := make([]byte, 1<<20)
+	return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("engine.Dial("))
+}
+
+func TestDialEndsWithItsRequest(t *testing.T) {
+	for _, path := range []string{"/v1/completions", "/metrics"} {
+		socket := newSocket(t)
+		fillQueue(t, socket)
+		p := openProxy(t, socket)
+		ctx, leave := context.WithCancel(t.Context())
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url(path), http.NoBody)
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		client := newClient(t)
+		go func() {
+			response, err := client.Do(request)
+			if err == nil {
+				_ = response.Body.Close()
+			}
+			ended <- err
+		}()
+		eventually(t, dialing)
+		leave()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		eventually(t, func() bool { return !dialing() })
 	}
 }

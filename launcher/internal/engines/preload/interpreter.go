@@ -17,6 +17,8 @@ import (
 // and Python reads it as a string. pip and uv write such scripts.
 var shPython = regexp.MustCompile(`^'''exec' "?([^"]+?)"? "\$0" "\$@"`)
 
+var errNoPython = errors.New("not a Python script")
+
 // PythonOf returns the Python, with its flags, that loads a command's engine. It is
 // the chosen one, or, when chosen is empty, the command's own. The error says why the
 // engine cannot be forked.
@@ -40,7 +42,7 @@ func Interpreter(command string) ([]string, error) {
 	run := strings.Join(argv, " ")
 	switch {
 	case len(argv) == 0:
-		return nil, fmt.Errorf("%s is not a Python script: its first line names no interpreter", command)
+		return nil, fmt.Errorf("%s is %w: its first line names no interpreter", command, errNoPython)
 	case isEnv(argv):
 		argv = argv[1:]
 		if split, ok := strings.CutPrefix(argv[0], "-S"); ok {
@@ -52,7 +54,7 @@ func Interpreter(command string) ([]string, error) {
 		}
 	}
 	if len(argv) == 0 || !strings.HasPrefix(filepath.Base(argv[0]), "python") {
-		return nil, fmt.Errorf("%s is not a Python script: its first line names %s", command, run)
+		return nil, fmt.Errorf("%s is %w: its first line names %s", command, errNoPython, run)
 	}
 	return find(argv)
 }

@@ -1,6 +1,7 @@
 package preload
 
 import (
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -109,6 +110,44 @@ func TestForkedEngineProcessesDoNotHoldItsPort(t *testing.T) {
 	require.NoError(t, tree.Kill(t.Context()))
 	_, err = procfs.Read(child.Child)
 	assert.ErrorIs(t, err, os.ErrNotExist, "the whole tree is gone")
+}
+
+func TestForkedEngineProcessesDoNotHoldItsSocket(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	dir, err := os.MkdirTemp("", "hs")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "http")
+	tree, log := f.fork("a", []string{"--child", "--uds", socket}, nil)
+	var child struct{ Child int }
+	f.line(log, 1, &child)
+	require.NoError(t, syscall.Kill(tree.ID().PID, syscall.SIGKILL))
+	<-tree.Done()
+	f.eventually("the socket refuses, though the child lives", func() bool {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
+	stat, err := procfs.Read(child.Child)
+	require.NoError(t, err)
+	assert.True(t, stat.Alive())
+}
+
+func TestForkedEngineShowsItsMarksBesideALongEnvironment(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	c, log := f.instance("a", nil, []string{"TOKEN=" + strings.Repeat("x", 200<<10)})
+	c.Public = "127.0.0.1:8101"
+	tree, err := f.pool.Fork(c)
+	require.NoError(t, err)
+	f.killLater(tree)
+	var got facts
+	f.line(log, 0, &got)
+	assert.Equal(t, c.Public, got.Env["HOTSEAT_PUBLIC"])
+	assert.True(t, got.Shown)
 }
 
 func TestEndOfEngineCoreIsSeenWhileWorkerLives(t *testing.T) {

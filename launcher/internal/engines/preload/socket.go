@@ -33,7 +33,19 @@ type Sockets struct {
 type finding struct {
 	err   error // why engines cannot listen on a socket
 	files []string
-	stamp string
+	stamp string // of the files, from before they were read
+}
+
+// readsNext notes the files that the look reads next.
+func (f *finding) readsNext(files ...string) {
+	f.files = append(f.files, files...)
+	f.stamp += stamp(files)
+}
+
+// isDefinite reports whether the finding holds until a file changes. A look that failed may
+// succeed the next time, for example after an upgrade or when there are processes again.
+func (f *finding) isDefinite() bool {
+	return f.err == nil || errors.Is(f.err, errHasNone) || errors.Is(f.err, errNoPython)
 }
 
 // lookTime bounds how long a Python may take to say where its modules are.
@@ -51,14 +63,14 @@ func (s *Sockets) Lacks(env []string) error {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), lookTime)
 	defer stop()
-	files, err := lacksSocket(ctx, s.Program, env)
+	found := lacksSocket(ctx, s.Program, env)
 	if s.known == nil {
 		s.known = map[string]finding{}
 	}
-	if ctx.Err() == nil {
-		s.known[key] = finding{err: err, files: files, stamp: stamp(files)}
+	if found.isDefinite() {
+		s.known[key] = found
 	}
-	return err
+	return found.err
 }
 
 // choosesPython returns the variables of an environment that choose the Python of a script
@@ -80,21 +92,26 @@ func choosesPython(env []string) []string {
 //
 // A vllm from a source checkout has no number of its release, and a script that runs another
 // program has none either.
-func lacksSocket(ctx context.Context, program, env []string) (files []string, err error) {
-	files = []string{program[0]}
+func lacksSocket(ctx context.Context, program, env []string) (f finding) {
+	f.readsNext(program[0])
 	python, err := pythonOfProgram(program[0], env)
 	if err == nil {
-		files = append(files, python[0])
+		f.readsNext(python[0])
 		var folder string
 		if folder, err = packageOf(ctx, python, program[0], env); err == nil {
-			files = append(files, folder, filepath.Dir(folder))
-			return files, mentionsSocket(folder)
+			f.readsNext(folder, filepath.Dir(folder))
+			f.err = mentionsSocket(folder)
+			return f
 		}
 	}
-	if names, readErr := contains(program[0], "--uds"); readErr == nil && names {
-		return files, nil
+	names, readErr := contains(program[0], "--uds")
+	if readErr != nil {
+		err = readErr
 	}
-	return files, fmt.Errorf("the launcher cannot tell whether %s has --uds: %w", program[0], err)
+	if !names {
+		f.err = fmt.Errorf("the launcher cannot tell whether %s has --uds: %w", program[0], err)
+	}
+	return f
 }
 
 // pythonOfProgram returns the Python, with its flags, that runs a program.
@@ -142,7 +159,10 @@ func packageOf(ctx context.Context, python []string, script string, env []string
 	return folder, nil
 }
 
-var errFound = errors.New("found")
+var (
+	errFound   = errors.New("found")
+	errHasNone = errors.New("has no --uds")
+)
 
 // mentionsSocket returns an error if no file of vllm's entry points reads the flag --uds.
 func mentionsSocket(folder string) error {
@@ -161,7 +181,7 @@ func mentionsSocket(folder string) error {
 	case err != nil:
 		return fmt.Errorf("the launcher cannot tell whether the vllm in %s has --uds: %w", folder, err)
 	}
-	return fmt.Errorf("the vllm in %s has no --uds; install a newer release", folder)
+	return fmt.Errorf("the vllm in %s %w; install a newer release", folder, errHasNone)
 }
 
 // contains reports whether a file contains a text.

@@ -78,6 +78,31 @@ func TestSocketsAreNotTakenForGranted(t *testing.T) {
 	}
 }
 
+func TestSocketsAreLookedForAgainAfterAFailedLook(t *testing.T) {
+	dir, _ := standIn(t)
+	python, err := pyengine.Python()
+	require.NoError(t, err)
+	own := t.TempDir()
+	program := filepath.Join(own, "python3")
+	require.NoError(t, os.WriteFile(program, []byte(`#!/bin/sh
+cd `+own+`
+echo >> runs
+[ -e works ] || exit 1
+[ -e touched ] || touch -d '1 hour ago' touched python3
+exec `+python+` "$@"
+`), 0o700))
+	s := &Sockets{Program: []string{program, "-m", "vllm.entrypoints.cli.main"}}
+	env := append(os.Environ(), "PYTHONPATH="+dir)
+	require.ErrorContains(t, s.Lacks(env), "cannot ask "+program)
+	require.NoError(t, os.WriteFile(filepath.Join(own, "works"), nil, 0o600))
+	for range 3 {
+		require.NoError(t, s.Lacks(env))
+	}
+	runs, err := os.ReadFile(filepath.Join(own, "runs"))
+	require.NoError(t, err)
+	require.Len(t, runs, 3, "one failed, one had its Python changed meanwhile, and one is kept")
+}
+
 func TestTextIsFoundAcrossTheEndsOfReads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	for _, before := range []int{0, 1<<20 - 3, 1 << 20, 3<<20 + 1} {

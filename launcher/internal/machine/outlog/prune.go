@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 )
 
@@ -102,13 +101,9 @@ func (s *Store) list() ([]logFile, error) {
 	return files, nil
 }
 
-// held is how many bytes a log has. Only a file with fewer blocks than its size needs can
-// have lost its beginning.
+// held is how many bytes a log has. The number of its blocks does not tell whether it has
+// lost its beginning: a filesystem may have given it blocks beyond its end (XFS does).
 func (s *Store) held(name string, info fs.FileInfo) int64 {
-	const blockUnit = 512 // of stat(2)
-	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Blocks*blockUnit >= info.Size() {
-		return info.Size()
-	}
 	f, err := s.open(name)
 	if err != nil {
 		return info.Size() // it is removed meanwhile, or no regular file

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 )
@@ -149,4 +150,18 @@ func TestAnIDWhoseLogsWereAllPrunedIsForgottenAndCanBeUsedAgain(t *testing.T) {
 	assert.Equal(t, kept, latest)
 	name, _ := create(t, store, "a", "")
 	assert.Equal(t, "a.1.log", name)
+}
+
+func TestBlocksBeyondTheEndOfALogDoNotCount(t *testing.T) {
+	now, dir := time.Now(), t.TempDir()
+	store := open(t, outlog.Options{Dir: dir, MaxTotalBytes: 100 << 10, Now: func() time.Time { return now }})
+	aged(t, store, dir, "other", 50<<10, now, time.Hour)
+	name, f := create(t, store, "long", numbered(0, 200<<10/lineBytes))
+	require.NoError(t, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 180<<10))
+	require.NoError(t, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 200<<10, 200<<10), "as XFS does by itself")
+	blocks, size := onDisk(t, filepath.Join(dir, name))
+	require.GreaterOrEqual(t, blocks, size)
+	removed, err := store.Prune(used(name))
+	require.NoError(t, err)
+	require.Empty(t, removed, "both have 70 KiB")
 }

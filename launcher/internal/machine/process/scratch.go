@@ -16,7 +16,7 @@ import (
 // If the path of that is too long for sockets, they are in a folder of the launcher's own in
 // the temporary folder. The name of that folder follows from the launcher's mark: nobody can
 // guess it, a later Host finds it again, and a Host on a copy of the state folder has
-// another one.
+// another one. Once made, the folder stays, so that no other user can take its name.
 
 // longestScratch bounds the path of a scratch folder, in bytes. A socket in the folder
 // may have a UUID as its name, and its path must fit into a socket address (108 bytes
@@ -182,16 +182,13 @@ func (h *Host) makeScratch(c Command) (dir string, err error) {
 	return dir, nil
 }
 
-// removeScratch removes the folders of a tree that is gone, with all in them. It then removes
-// the folders of the launcher's own that are empty and not in the state folder. The lock of
-// the folders is held.
+// removeScratch removes the folders of a tree that is gone, with all in them. The folder
+// elsewhere stays, although it may be empty: other users have seen its name, and one of them
+// could take it. The lock of the folders is held.
 func (h *Host) removeScratch(name string) error {
 	var errs []error
 	for _, base := range h.scratchBases() {
 		errs = append(errs, os.RemoveAll(folderOf(base, name)))
-		if base != h.opts.ScratchDir {
-			_ = os.Remove(base) // it stays while it holds the folder of another tree
-		}
 	}
 	return errors.Join(errs...)
 }

@@ -26,6 +26,12 @@ def status(field):
             return line.split()[1]
 
 
+def marks():
+    """Returns the variables that the launcher must find in /proc."""
+    names = {"HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER", "HOTSEAT_PUBLIC"} & set(os.environ)
+    return {f"{name}={os.environ[name]}" for name in names}
+
+
 def facts():
     fds = {}
     for fd in os.listdir("/proc/self/fd"):
@@ -40,7 +46,7 @@ def facts():
         "comm": open("/proc/self/comm").read(), "cmdline": open("/proc/self/cmdline", errors="surrogateescape").read().rstrip("\0"),
         "random": random.random(), "key": multiprocessing.current_process().authkey.hex(), "read": vllm.read, "main": sys.modules["__main__"].__file__,
         "cgroup": [line for line in open("/proc/self/cgroup") if "i-" in line],
-        "shown": "HOTSEAT_INSTANCE=" + os.environ["HOTSEAT_INSTANCE"] in open("/proc/self/environ", errors="surrogateescape").read().split("\0"),
+        "shown": marks() <= set(open("/proc/self/environ", errors="surrogateescape").read().split("\0")),
     }
 
 
@@ -119,6 +125,7 @@ def main():
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # as the platform of CPUs does
     if argument("--exit") is not None:
         sys.exit(argument("--exit"))
+    server = SocketServer(argument("--uds", str), Server) if "--uds" in sys.argv else None
     if "--child" in sys.argv:
         listener = socket.create_server(("127.0.0.1", 0))
         process = get_mp_context().Process(target=child, args=(0,))
@@ -128,8 +135,8 @@ def main():
         watch_core()
     if "--inspect" in sys.argv:
         inspect(argument("--inspect", str))
-    if "--uds" in sys.argv:
-        SocketServer(argument("--uds", str), Server).serve_forever()
+    if server:
+        server.serve_forever()
     if argument("--port"):
         http.server.ThreadingHTTPServer(("127.0.0.1", argument("--port")), Server).serve_forever()
     signal.pause()

@@ -45,7 +45,7 @@ def show_in_proc(argv, env):
     """Writes arguments and environment where the kernel shows them (proc(5)), as far
     as there is space. Tools that read them there see those of the instance."""
     write_strings(stat_field("self", 48), stat_field("self", 49), argv)
-    marks_first = sorted(env.items(), key=lambda variable: variable[0] not in ("HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER"))
+    marks_first = sorted(env.items(), key=lambda variable: variable[0] not in ("HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER", "HOTSEAT_PUBLIC"))
     write_strings(stat_field("self", 50), stat_field("self", 51), [f"{name}={value}" for name, value in marks_first])
     ctypes.CDLL(None).prctl(15, os.fsencode(os.path.basename(sys.argv[0]))[:15], 0, 0, 0)  # PR_SET_NAME, as exec does
 
@@ -70,8 +70,8 @@ def reseed():
 
 
 def close_listeners():
-    """Closes the API server's port in the children that vLLM forks. A spawned child
-    would not have it."""
+    """Closes the API server's port or socket in the children that vLLM forks. A spawned
+    child would not have it."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
@@ -95,13 +95,25 @@ def close_sentinels():
 
 def is_listener(fd):
     with socket.socket(fileno=os.dup(fd)) as sock:
-        if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
+        if sock.type != socket.SOCK_STREAM:
+            return False
+        if sock.family == socket.AF_UNIX:
+            if sock.getsockname() not in own_sockets():
+                return False  # one of vLLM's between its processes
+        elif sock.family not in (socket.AF_INET, socket.AF_INET6):
             return False
         try:
             sock.getpeername()
         except OSError:
             return True
         return False
+
+
+def own_sockets():
+    """Returns the paths at which the API server was told to listen."""
+    line = sys.orig_argv
+    following = [value for option, value in zip(line, line[1:]) if option == "--uds"]
+    return following + [word.removeprefix("--uds=") for word in line if word.startswith("--uds=")]
 
 
 def run(order, code):
