@@ -77,6 +77,12 @@ func (l *Launchers) Is(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return is, err
 }
 
+// ConfigExists reports whether the LauncherConfig exists that the labels of a Pod name.
+func (l *Launchers) ConfigExists(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	of, err := l.ownersOf(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Labels[podmeta.LabelLauncherConfig]})
+	return of.config != nil, err
+}
+
 func (l *Launchers) ownersOf(ctx context.Context, key client.ObjectKey) (of launcherOwners, err error) {
 	if of, known := l.owners[key]; known {
 		return of, nil

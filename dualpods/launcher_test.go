@@ -92,6 +92,10 @@ func TestLauncherIsAPodThatItsLauncherConfigOwns(t *testing.T) {
 				} else if assert.NotNil(t, config) {
 					assert.Equal(t, c.config, config.Name)
 				}
+				exists, err := launchers.ConfigExists(t.Context(), c.pod)
+				require.NoError(t, err)
+				named := c.pod.Labels[podmeta.LabelLauncherConfig]
+				assert.Equal(t, c.pod.Namespace == "ns" && (named == "vllm" || named == "bare"), exists)
 			}
 		})
 	}

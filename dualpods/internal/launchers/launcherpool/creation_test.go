@@ -51,6 +51,38 @@ func TestLauncherConfigWhoseLaunchersAreRefusedIsNotAvailable(t *testing.T) {
 	})
 }
 
+func TestRefusalsOnSeveralNodesDoNotAlternateInTheStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		again := 0
+		pool := New(Options{Again: func(client.ObjectKey) { again++ }})
+		key, other := client.ObjectKey{Namespace: "default", Name: "x"}, client.ObjectKey{Namespace: "default", Name: "y"}
+		quota := errors.New("exceeded quota: pods")
+		why := func(config client.ObjectKey) string { why, _ := pool.refused(config); return why }
+		for range 3 {
+			pool.recordCreation(key, "node-1", quota)
+			pool.recordCreation(key, "node-2", quota)
+		}
+		pool.recordCreation(other, "node-0", quota)
+		assert.Equal(t, 2, again, "once for each LauncherConfig")
+		assert.Equal(t, "cannot create a launcher on node node-1: exceeded quota: pods", why(key))
+
+		pool.recordCreation(key, "node-3", nil)
+		assert.Equal(t, 2, again, "the status is the same")
+		pool.recordCreation(key, "node-1", nil)
+		assert.Equal(t, 3, again)
+		assert.Equal(t, "cannot create a launcher on node node-2: exceeded quota: pods", why(key))
+
+		<-time.After(refusalCounts / 2)
+		pool.recordCreation(key, "node-3", quota)
+		assert.Equal(t, 3, again, "node-2 comes first")
+		<-time.After(refusalCounts / 2)
+		assert.Equal(t, "cannot create a launcher on node node-3: exceeded quota: pods", why(key), "node-2 does not count any more")
+		assert.Empty(t, why(other))
+		pool.forgetDaemonSet(key)
+		assert.Empty(t, pool.refusals)
+	})
+}
+
 func TestMalformedLauncherConfigIsNotShortOfNodes(t *testing.T) {
 	for _, mode := range []v1alpha1.PopulationMode{v1alpha1.PerNode, v1alpha1.OnDemand} {
 		f := &observation{config: configOf(t, plain), problems: []podmeta.Problem{{Field: "spec.podTemplate", Message: "is wrong"}}}

@@ -74,7 +74,7 @@ type Pool struct {
 	// noWaiterSince is the time since which no requester waits for a launcher, by the UID of
 	// the launcher's Pod; zero while one waits. Launchers without a waiter are absent.
 	noWaiterSince map[string]time.Time
-	refusals      map[client.ObjectKey]refusal // launchers that could not be created last, by LauncherConfig
+	refusals      map[place]refusal // launchers that could not be created last
 }
 
 // specVersion identifies one specification of an object: the API server increases the
@@ -88,7 +88,7 @@ func specVersionOf(o client.Object) specVersion { return specVersion{o.GetUID(),
 
 // New makes a Pool.
 func New(opts Options) *Pool {
-	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, unconfirmed: map[string]bool{}, written: map[client.ObjectKey]specVersion{}, noWaiterSince: map[string]time.Time{}, refusals: map[client.ObjectKey]refusal{}}
+	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, unconfirmed: map[string]bool{}, written: map[client.ObjectKey]specVersion{}, noWaiterSince: map[string]time.Time{}, refusals: map[place]refusal{}}
 }
 
 // ConfigOf returns the LauncherConfig of a launcher Pod, by the Pod's UID, which is
@@ -307,7 +307,7 @@ func (p *Pool) forgetDaemonSet(config client.ObjectKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.written, config)
-	delete(p.refusals, config)
+	maps.DeleteFunc(p.refusals, func(at place, _ refusal) bool { return at.config == config })
 }
 
 // isUnchanged reports whether the specification is the one that this Pool wrote last.

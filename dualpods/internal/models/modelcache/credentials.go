@@ -14,7 +14,10 @@ import (
 
 // credentials are what launchers show to the source of a cache's model. The zero value means
 // that the cache names none. Launchers then show those of their own environment.
-type credentials struct{ sourcesecret.Shown }
+type credentials struct {
+	sourcesecret.Shown
+	groups []string // groups of the cache
+}
 
 // namedBy returns the Secret and the ServiceAccount that a cache names.
 func namedBy(c *v1alpha1.ClusterModelCache, namespace string) sourcesecret.Named {
@@ -30,7 +33,7 @@ func namedBy(c *v1alpha1.ClusterModelCache, namespace string) sourcesecret.Named
 
 // credentialsOf returns the credentials of a cache.
 func (w *World) credentialsOf(c *v1alpha1.ClusterModelCache) credentials {
-	return credentials{w.Found[c.Name].Shown(c.Spec.Source.URI)}
+	return credentials{w.Found[c.Name].Shown(c.Spec.Source.URI), c.Spec.Groups()}
 }
 
 // requestHash returns a hash of the credentials and of the expected size and digest. Another
@@ -56,7 +59,35 @@ func (c credentials) whyNot(l *Launcher) string {
 	if c.Values != nil && l.Untrusted != "" {
 		return "launcher " + l.Name + " gets no credentials: " + l.Untrusted
 	}
+	if c.Values != nil && !slices.Contains(c.groups, l.Group) {
+		return "launcher " + l.Name + " gets no credentials: the cache does not name its ModelCacheNodeGroup " + l.Group
+	}
 	return c.Problem
+}
+
+// called returns the store with the launcher to call with the credentials. Of several launchers
+// it prefers one that may get them, and then one of a group of the cache.
+func (c credentials) called(s *storeView) *storeView {
+	if c.Values == nil {
+		return s
+	}
+	rank := func(l *Launcher) int {
+		switch {
+		case c.whyNot(l) == "":
+			return 2
+		case slices.Contains(c.groups, l.Group):
+			return 1
+		default:
+			return 0
+		}
+	}
+	is := *s
+	for _, l := range s.launchers {
+		if answers := l.Models != nil; answers && (rank(l) > rank(is.Launcher) || rank(l) == rank(is.Launcher) && l.preferredTo(is.Launcher)) {
+			is.Launcher = l
+		}
+	}
+	return &is
 }
 
 // untrusted returns why a launcher gets no credentials of the caches of a group; empty: it
@@ -68,7 +99,9 @@ func untrusted(config *v1alpha1.LauncherConfig, group *v1alpha1.ModelCacheNodeGr
 		return "its LauncherConfig is gone"
 	case config.Spec.ModelCache == nil || config.Spec.ModelCache.NodeGroup != name:
 		return fmt.Sprintf("LauncherConfig %s/%s does not name ModelCacheNodeGroup %s", config.Namespace, config.Name, name)
-	case group != nil && !group.Trusts(config.Namespace):
+	case group == nil:
+		return "there is no ModelCacheNodeGroup " + name
+	case !group.Trusts(config.Namespace):
 		return fmt.Sprintf("spec.namespaces of ModelCacheNodeGroup %s does not list namespace %s: add it if the launchers there may have credentials", name, config.Namespace)
 	}
 	return ""

@@ -48,6 +48,7 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, report *Report, at store,
 		n.Why = "launcher " + s.Name + " does not answer: " + s.Why
 		return n
 	}
+	s = report.Credentials.called(s)
 	m := s.modelFor(holder)
 	n.InUseBy = d.users(c.Name, at.node, m.InUseBy)
 	answer := d.pulls[holder][s.UID]

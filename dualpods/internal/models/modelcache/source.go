@@ -118,7 +118,10 @@ func (d *decision) nextToAsk(holder string, report *Report, where map[store]stri
 	var since time.Time
 	for _, at := range d.places {
 		s := d.stores[at]
-		if _, here := where[at]; !here || s == nil || s.Models == nil || report.Credentials.whyNot(s.Launcher) != "" {
+		if _, here := where[at]; !here || s == nil || s.Models == nil {
+			continue
+		}
+		if s = report.Credentials.called(s); report.Credentials.whyNot(s.Launcher) != "" {
 			continue
 		}
 		answer := d.pulls[holder][s.UID]

@@ -2,6 +2,7 @@ package modelcache
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -76,6 +79,12 @@ func TestCredentialsGoToLaunchersWhoseLauncherConfigNamesTheGroup(t *testing.T) 
 			s.editPod(func(p *corev1.Pod) { p.Finalizers = []string{podmeta.FinalizerProvider} })
 			require.NoError(s.t, s.api.Delete(s.t.Context(), &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}}))
 		}, 0, "its LauncherConfig is gone"},
+		"the group is gone": {func(s *gatedSite) {
+			second := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "second"}, Spec: v1alpha1.ModelCacheNodeGroupSpec{Path: "/models", NodeSelector: map[string]string{"gpu": "yes"}}}
+			require.NoError(s.t, s.api.Create(s.t.Context(), second))
+			edit(s, client.ObjectKey{Name: "llama"}, &v1alpha1.ClusterModelCache{}, func(c *v1alpha1.ClusterModelCache) { c.Spec.NodeGroups = []string{"gpu", "second"} })
+			require.NoError(s.t, s.api.Delete(s.t.Context(), &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}))
+		}, 0, "there is no ModelCacheNodeGroup gpu"},
 		"the Pod has a label, and no folder": {func(s *gatedSite) {
 			s.editPod(func(p *corev1.Pod) { p.Spec.Volumes = nil })
 		}, 0, ""},
@@ -103,4 +112,51 @@ func TestModelsWithoutCredentialsAreFetchedForAllNamespaces(t *testing.T) {
 	require.NoError(t, err)
 	s.c.calls.Wait()
 	assert.Len(t, s.calls(), 1)
+}
+
+func TestLaunchersOfOtherGroupsWithTheFolderGetNoCredentials(t *testing.T) {
+	other := Launcher{UID: "l0", Name: "launcher-0", Node: "n1", Group: "other", Path: "/models", Models: map[string]nodeview.Model{}, Created: now.Add(-time.Hour)}
+	for name, c := range map[string]struct {
+		change func(w *World)
+		asked  []Call
+		why    string
+	}{
+		"alone": {func(w *World) { w.Launchers[0] = other }, nil, "launcher launcher-0 gets no credentials: the cache does not name its ModelCacheNodeGroup other"},
+		"beside one of the cache's group": {func(w *World) {
+			w.Launchers = append(w.Launchers, other)
+		}, []Call{fetch1}, "launcher launcher-1 is asking the source"},
+		"beside one of the cache's group, for a new version": {func(w *World) {
+			w.Launchers = append(w.Launchers, other)
+			w.Caches[0].Status.Revision = ""
+		}, []Call{fetch1}, "launcher launcher-1 is asking the source"},
+		"beside one that may not have them": {func(w *World) {
+			w.Launchers[0].Untrusted = "its namespace is not listed"
+			w.Launchers = append(w.Launchers, other)
+		}, nil, "launcher launcher-1 gets no credentials: its namespace is not listed"},
+		"beside one that is silent": {func(w *World) {
+			w.Launchers[0].Models = nil
+			w.Launchers = append(w.Launchers, other)
+		}, nil, "launcher launcher-0 gets no credentials"},
+		"that holds the copy": {func(w *World) {
+			w.Launchers = append(w.Launchers, other)
+			w.Launchers[1].Models = map[string]nodeview.Model{"id": nodeview.NewModel(launcherapi.Model{ID: "id", State: launcherapi.ModelReady, WantedBy: []string{holder}})}
+		}, []Call{fetch1}, ""},
+		"and no Secret is named": {func(w *World) {
+			w.Launchers = append(w.Launchers, other)
+			w.Caches[0].Spec.Credentials, w.Found = nil, nil
+		}, []Call{{Launcher: "l0", Holder: holder}}, "launcher launcher-0 is asking the source"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := world()
+			delete(w.Nodes, "n2")
+			w.Launchers = w.Launchers[:1]
+			w.Launchers[0].Created = now
+			w.gated("HF_TOKEN", "token")
+			w.Groups["other"] = &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: v1alpha1.ModelCacheNodeGroupSpec{Path: "/models"}}
+			c.change(w)
+			plan := Decide(w)
+			assert.Equal(t, c.asked, plan.Calls)
+			assert.Contains(t, plan.Reports["llama"].Nodes[0].Why, c.why)
+		})
+	}
 }

@@ -30,9 +30,11 @@ type view struct {
 	requestHashes map[string]string            // hashes of the current requests, by holder: answers to others are void
 }
 
-// storeView is a store with the launcher that is called for it.
+// storeView is a store with the launcher that is called for it. For a cache with credentials,
+// another launcher of the store may be called; see [credentials.called].
 type storeView struct {
 	*Launcher
+	launchers      []*Launcher               // all launchers of the store
 	holds          map[string]nodeview.Model // models by holder
 	busyWhy        string                    // why the store must not fetch now; empty: it may
 	busyEnd        time.Time                 // end of busyWhy; zero: an event of the launcher ends it
@@ -97,6 +99,7 @@ func (v *view) readStores() {
 		} else if l.preferredTo(s.Launcher) {
 			s.Launcher = l
 		}
+		s.launchers = append(s.launchers, l)
 		s.launcherGroups[l.Group], v.byUID[l.UID] = true, s
 	}
 	for _, s := range v.stores {

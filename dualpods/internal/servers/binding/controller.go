@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -328,12 +329,14 @@ func (c *Controller) watchLaunchers(w *world) {
 	}
 }
 
-// access is how a launcher and the program beside it are called. One that nothing owns any
-// more has to show the certificate of its LauncherConfig.
+// access returns how to call a launcher and the program beside it. A launcher without an
+// owner shows the certificate of its LauncherConfig, or gets the token that its Pod mounts.
+// Without either, its requesters are released once its Pod is deleted.
 func (c *Controller) access(l *launcherPod) nodeview.Access {
 	access := c.opts.Access(l.pod)
-	if l.orphan && access.Name == "" {
-		return nodeview.Access{Refused: "its LauncherConfig is gone, and it has no certificate by which it could be known"}
+	if l.orphan && access.Name == "" && access.Token == "" {
+		why := cmp.Or(access.Refused, "it has neither a certificate nor a token")
+		return nodeview.Access{Refused: "no LauncherConfig owns it, and " + why + ". If that stays so, an administrator must delete the launcher's Pod"}
 	}
 	return access
 }

@@ -40,13 +40,20 @@ func (c *Controller) beside(w *world, l *launcherPod) (others []*launcherPod) {
 	for _, other := range w.launchers {
 		switch {
 		case other == l || podmeta.Finished(other.pod) || podmeta.ServerEnded(other.pod):
-		case other.pod.Namespace != l.pod.Namespace && other.orphan: // nobody vouches for it
+		case other.pod.Namespace != l.pod.Namespace && other.orphan && !(other.replaced && c.hasShownCertificate(other)): // nobody vouches for it
 		case !c.opts.Views.View(other.key()).Connected && !running(other.pod): // it has not begun
 		default:
 			others = append(others, other)
 		}
 	}
 	return others
+}
+
+// hasShownCertificate reports whether a launcher has answered this process by TLS, with the
+// certificate of its LauncherConfig.
+func (c *Controller) hasShownCertificate(l *launcherPod) bool {
+	view := c.opts.Views.View(l.key())
+	return view.Certified && view.Instances != nil
 }
 
 // unheard is one of them that this process has not heard of since it began to ask,

@@ -206,20 +206,24 @@ func TestAnOrphanedLauncherOfAnotherNamespaceHoldsNobodyUp(t *testing.T) {
 	for name, caseOf := range map[string]struct {
 		namespace string
 		orphan    bool
+		replaced  bool // its LauncherConfig exists
+		certified bool
 		held      bool
 	}{
-		"one of the same namespace":        {"ours", true, true},
-		"one of another namespace":         {"theirs", true, false},
-		"one that its LauncherConfig owns": {"theirs", false, true},
+		"one of the same namespace":                                                    {"ours", true, false, false, true},
+		"one of another namespace":                                                     {"theirs", true, false, true, false},
+		"one that its LauncherConfig owns":                                             {"theirs", false, false, false, true},
+		"one of another namespace whose DaemonSet was replaced":                        {"theirs", true, true, true, true},
+		"one of another namespace whose DaemonSet was replaced, without a certificate": {"theirs", true, true, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := &nodeViews{views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Connected: true, Instances: map[string]launcherapi.Instance{"other-0": beside("awake", gib)[0].Instance}}}}
+			v := &nodeViews{views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Connected: true, Certified: caseOf.certified, Instances: map[string]launcherapi.Instance{"other-0": beside("awake", gib)[0].Instance}}}}
 			c := New(t.Context(), Options{Views: v, Again: func(string) {}}, logr.Discard())
 			pod := func(key, namespace string) *launcherPod {
 				return &launcherPod{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, UID: types.UID(key), Namespace: namespace}}}
 			}
 			w := &world{launchers: []*launcherPod{pod("mine", "ours"), pod("theirs", caseOf.namespace)}}
-			w.launchers[1].orphan = caseOf.orphan
+			w.launchers[1].orphan, w.launchers[1].replaced = caseOf.orphan, caseOf.replaced
 			o := recorded()
 			o.Neighbours = c.neighbours(c.work("node-0"), w, c.beside(w, w.launchers[0]), o.Record)
 			assert.Equal(t, caseOf.held, Decide(o).Rule == "awake elsewhere")

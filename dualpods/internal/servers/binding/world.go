@@ -45,6 +45,7 @@ type requester struct {
 type launcherPod struct {
 	pod      *corev1.Pod
 	orphan   bool // bound, and its LauncherConfig or its DaemonSet is gone
+	replaced bool // an orphan whose LauncherConfig exists, as when its DaemonSet was replaced
 	bindings []podmeta.Binding
 	damaged  []podmeta.Problem // of records that cannot be read
 	view     nodeview.View
@@ -97,6 +98,11 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 			return nil, err
 		case is:
 			l := &launcherPod{view: c.opts.Views.View(string(pod.UID)), orphan: config == nil}
+			if l.orphan {
+				if l.replaced, err = launchers.ConfigExists(ctx, pod); err != nil {
+					return nil, err
+				}
+			}
 			l.began = l.view.Revision
 			l.read(pod)
 			w.launchers = append(w.launchers, l)
