@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -88,7 +89,7 @@ func (w *world) checkNoted(c *v1alpha1.ClusterModelCache, node string) {
 	for at := range w.wanted(c, node) {
 		plain := of != nil
 		for _, l := range w.alive() {
-			plain = plain && (l.disk.node != node || l.disk.path != at.path || l.plain)
+			plain = plain && (l.disk.node != node || l.disk.path != at.path || !l.mayHaveCredentials(c))
 		}
 		v := w.held(at, modelcache.Holder(c))
 		source := w.source(v.uri)
@@ -97,6 +98,11 @@ func (w *world) checkNoted(c *v1alpha1.ClusterModelCache, node string) {
 			w.violated("not noted", "%s%s has noted %+v for %s, which says %+v", node, at.path, noted, c.Name, says)
 		}
 	}
+}
+
+// mayHaveCredentials reports whether a launcher may get the credentials of a cache.
+func (l *launcher) mayHaveCredentials(c *v1alpha1.ClusterModelCache) bool {
+	return !l.plain && slices.Contains(c.Spec.Groups(), l.group)
 }
 
 // leased says that instances keep what a cache wants on a node, or on any.
@@ -125,7 +131,7 @@ func (w *world) checkLack(c *v1alpha1.ClusterModelCache, node string, state v1al
 		}
 		spoken := false
 		for _, l := range w.alive() {
-			spoken = spoken || l.disk.node == at.node && l.disk.path == at.path && (!l.plain || c.Spec.Credentials == nil)
+			spoken = spoken || l.disk.node == at.node && l.disk.path == at.path && (c.Spec.Credentials == nil || l.mayHaveCredentials(c))
 		}
 		silent = silent || !spoken
 		could = could && spoken && w.fits(c, at)
