@@ -40,7 +40,7 @@ func (c *Controller) beside(w *world, l *launcherPod) (others []*launcherPod) {
 	for _, other := range w.launchers {
 		switch {
 		case other == l || podmeta.Finished(other.pod) || podmeta.ServerEnded(other.pod):
-		case other.pod.Namespace != l.pod.Namespace && other.orphan && !(other.replaced && c.hasShownCertificate(other)): // nobody vouches for it
+		case other.pod.Namespace != l.pod.Namespace && other.orphan && (!other.replaced || !c.hasShownCertificate(other)): // nobody vouches for it
 		case !c.opts.Views.View(other.key()).Connected && !running(other.pod): // it has not begun
 		default:
 			others = append(others, other)
