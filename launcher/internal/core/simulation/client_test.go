@@ -74,7 +74,9 @@ var errWentAway = errors.New("the client went away")
 func (w *world) ask(r *request) {
 	l := w.life
 	if l == nil || l.isDead() {
+		w.mu.Lock()
 		r.cut = true // nobody listens; who asks again does so when the launcher is back
+		w.mu.Unlock()
 		return
 	}
 	ctx, stop := context.WithCancelCause(l.ctx)
@@ -249,7 +251,10 @@ func (w *world) callOff(r *request) {
 // askAgain has those ask again who were cut off by the end of a life.
 func (w *world) askAgain() {
 	for _, r := range slices.Clone(w.requests) {
-		if r.cut && r.persist {
+		w.mu.Lock()
+		again := r.cut && r.persist
+		w.mu.Unlock()
+		if again {
 			w.ask(r)
 		}
 	}

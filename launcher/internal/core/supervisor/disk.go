@@ -33,11 +33,6 @@ func bounded[T any](s *Supervisor, what string, call func() (T, error), late fun
 	if !s.StalledSince().IsZero() {
 		patience = briefPatience
 	}
-	return boundedBy(s, patience, what, call, late)
-}
-
-// boundedBy is [bounded] with a limit of its own.
-func boundedBy[T any](s *Supervisor, patience time.Duration, what string, call func() (T, error), late func(T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error

@@ -142,9 +142,9 @@ func (s *Supervisor) compare(ctx context.Context, i *instance) (err error) {
 	limit := s.opts.Limits.Fingerprint
 	limited, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	for range 2 {
+	for _, kind := range []string{recorded.Kind, doubtedKind(recorded.Kind)} {
 		var now engine.Answer
-		now, err = s.ask(limited, i, recorded.Kind)
+		now, err = s.ask(limited, i, kind)
 		switch {
 		case err == nil && (recorded.Varies || now.Like(recorded.Answer)):
 			return nil
@@ -158,8 +158,24 @@ func (s *Supervisor) compare(ctx context.Context, i *instance) (err error) {
 		case limited.Err() != nil:
 			return noAnswerError(limit)
 		}
+		limit *= dearer
+		stop()
+		limited, stop = context.WithTimeout(ctx, limit)
+		defer stop()
 	}
 	return err
+}
+
+// dearer is how many times as long an engine may take for the second question: for its first
+// likeliest answers vLLM compiles a function.
+const dearer = 3
+
+// doubtedKind returns the kind of question by which an unlike answer is checked.
+func doubtedKind(kind string) string {
+	if kind == "completion" {
+		return engine.KindLikeliest
+	}
+	return kind
 }
 
 // isUnauthorized reports whether an engine refuses the API key.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,7 +80,7 @@ func TestWokenEngineThatAnswersGarbageIsEnded(t *testing.T) {
 		assert.Equal(t, "wrong_answers", view.Cause)
 		assert.Equal(t, `woke, but cannot be used: its answers are wrong: it answers "!", and answered "a" when it was started; the launcher has ended it, and a swap to it starts it again`, view.Reason)
 		assert.Equal(t, 1, r.runner.tree("a").killed)
-		assert.Equal(t, []string{"completion", "completion"}, r.engine.answers(nil), "it is asked twice")
+		assert.Equal(t, []string{"completion", "likeliest"}, r.engine.answers(nil), "it is asked twice")
 		assert.Equal(t, []string{"sleep 1", "wake 1"}, r.engine.noted(), "it is not put back to sleep")
 	}, withFingerprints)
 }
@@ -110,7 +111,7 @@ func TestOneUnlikeAnswerAfterAWakeIsAskedAgain(t *testing.T) {
 					return first(ctx)
 				})
 				r.wakes("a")
-				assert.Equal(t, []string{"completion"}, r.engine.answers(nil))
+				assert.Equal(t, []string{"likeliest"}, r.engine.answers(nil))
 			}, withFingerprints)
 		})
 	}
@@ -353,9 +354,15 @@ func TestResumedStartIsNotDelayedMuchByItsFingerprint(t *testing.T) {
 				fresh, _ := nextLife(t, r, withFingerprints, func(o *Options) { o.Logs = r.opts.Logs })
 				defer fresh.Close(context.Background(), false)
 				fresh.engine.answers(noAnswer)
-				fresh.engine.sleeps = broken
+				var answers atomic.Bool
+				fresh.engine.sleeps = func(ctx context.Context) error {
+					if answers.Load() {
+						return nil
+					}
+					return broken(ctx)
+				}
 				require.NoError(t, fresh.Recover(t.Context(), memory))
-				fresh.engine.sleeps = nil
+				answers.Store(true)
 				began := time.Now()
 				_, err := fresh.AwaitState(t.Context(), "a", launcher.Awake)
 				require.NoError(t, err)

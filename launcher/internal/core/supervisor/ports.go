@@ -82,10 +82,6 @@ func (s *Supervisor) openPorts(d *Draft) (ports, error) {
 	return opened, nil
 }
 
-// socketLimit bounds the look at the engine's installation, which may run a Python and may be
-// on a disk that hangs. The launcher remembers an answer that comes later.
-const socketLimit = 10 * time.Second
-
 // planSocket returns the socket at which the engine of a draft is to listen. If there can be
 // none, it notes the reason for the instance's log. The error says why the engine may listen
 // nowhere else.
@@ -93,10 +89,7 @@ func (s *Supervisor) planSocket(d *Draft) (string, error) {
 	if s.opts.Sockets == nil {
 		return "", nil
 	}
-	env := d.plan.Env()
-	path, err := boundedBy(s, socketLimit, "find out whether the engine can listen on a socket", func() (string, error) {
-		return s.opts.Sockets.Plan(d.ID, env)
-	}, nil)
+	path, err := s.opts.Sockets.Plan(d.ID, d.plan.Env())
 	if _, refused := errors.AsType[*launcher.Error](err); refused {
 		return "", err
 	}

@@ -129,22 +129,3 @@ func TestSwapReservesNoPortForAnEngineOnASocket(t *testing.T) {
 		c.Release()
 	}, onSockets("/run"))
 }
-
-// silentSockets look at an installation on a disk that hangs.
-type silentSockets struct {
-	fakeSockets
-	over chan struct{}
-}
-
-func (s silentSockets) Plan(string, []string) (string, error) { <-s.over; return "/run/a/http", nil }
-
-func TestEngineListensOnAPortWhenItsInstallationHangs(t *testing.T) {
-	in(t, func(t *testing.T, r *rig) {
-		defer close(r.opts.Sockets.(silentSockets).over)
-		began := time.Now()
-		r.awake("a", "0.4")
-		assert.Equal(t, socketLimit, time.Since(began).Truncate(time.Second))
-		assert.Contains(t, r.logged("a"), "cannot find out whether the engine can listen on a socket")
-		assert.NotZero(t, r.gates.asked["a"].TargetPort)
-	}, func(o *Options) { o.Sockets = silentSockets{over: make(chan struct{})} })
-}

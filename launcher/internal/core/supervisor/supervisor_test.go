@@ -28,6 +28,7 @@ func in(t *testing.T, test func(t *testing.T, r *rig), change ...func(*Options))
 		r := newRig(t, change...)
 		test(t, r)
 		require.NoError(t, r.Close(context.Background(), false))
+		synctest.Wait() // for writes that a disk has held up: the folder is removed next
 	})
 }
 

@@ -30,13 +30,15 @@ type probe struct {
 // probeText is shorter than a block of the prefix cache, so that no answer comes from there.
 const probeText = "The capital of France is"
 
-// probes are tried in this order. A model that embeds scores as well, and a model that
+const kindCompletion = "completion"
+
+// probes are tried in this order, but for the dear first one, which is asked for by its name. A model that embeds scores as well, and a model that
 // scores classifies as well.
 var probes = []probe{
-	{"completion", "/v1/completions", func(model string) any {
-		return map[string]any{"model": model, "prompt": probeText, "max_tokens": 1, "temperature": 0, "logprobs": likeliest, "return_tokens_as_token_ids": true}
+	{KindLikeliest, "/v1/completions", func(model string) any {
+		return map[string]any{"model": model, "prompt": probeText, "max_tokens": 1, "temperature": 0, "logprobs": likeliest}
 	}, readCompletion},
-	{"token", "/v1/completions", func(model string) any { // --max-logprobs forbids the likeliest ones
+	{kindCompletion, "/v1/completions", func(model string) any {
 		return map[string]any{"model": model, "prompt": probeText, "max_tokens": 1, "temperature": 0}
 	}, readCompletion},
 	{"embedding", "/v1/embeddings", func(model string) any { return map[string]any{"model": model, "input": probeText} }, readNumbers},
@@ -48,11 +50,12 @@ var probes = []probe{
 	{"transcription", "/v1/audio/transcriptions", transcriptionForm, readTranscription},
 }
 
-// Probe asks for one answer. Without a kind it tries the kinds until the engine takes one.
+// Probe asks for one answer. Without a kind it tries the kinds until the engine takes one. It
+// asks for the token alone if the engine refuses to tell the likeliest ones (--max-logprobs).
 func (v *VLLM) Probe(ctx context.Context, base, model string, key Secret, kind string) (Answer, error) {
 	var first error
 	for _, p := range probes {
-		if kind != "" && kind != p.kind {
+		if !p.fits(kind) {
 			continue
 		}
 		answer, err := v.probe(ctx, base, model, key, p)
@@ -70,6 +73,17 @@ func (v *VLLM) Probe(ctx context.Context, base, model string, key Secret, kind s
 		first = fmt.Errorf("vLLM has no probe of the kind %q", kind)
 	}
 	return Answer{}, first
+}
+
+// fits reports whether a probe is tried for a kind.
+func (p probe) fits(kind string) bool {
+	switch kind {
+	case "":
+		return p.kind != KindLikeliest
+	case KindLikeliest:
+		return p.kind == KindLikeliest || p.kind == kindCompletion
+	}
+	return p.kind == kind
 }
 
 func (v *VLLM) probe(ctx context.Context, base, model string, key Secret, p probe) (Answer, error) {

@@ -11,17 +11,17 @@ import (
 )
 
 // completion has the shape that vLLM 0.30.0 was seen to answer in.
-const completion = `{"choices":[{"index":0,"text":" Paris","finish_reason":"length","logprobs":{"text_offset":[0],"tokens":["token_id:9"],
-	"token_logprobs":[-0.5],"top_logprobs":[{"token_id:9":-0.5,"token_id:3":-2,"token_id:5":-1,"token_id:4":-9,"token_id:8":-3,"token_id:7":-4}]}}]}`
+const completion = `{"choices":[{"index":0,"text":" Paris","finish_reason":"length","logprobs":{"text_offset":[0],"tokens":["9"],
+	"token_logprobs":[-0.5],"top_logprobs":[{"9":-0.5,"3":-2,"5":-1,"4":-9,"8":-3,"7":-4}]}}]}`
 
 func TestProbeReadsATokenAndTheLikeliestFive(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
 	f.on("/v1/completions", answering(completion))
-	answer, err := v.Probe(t.Context(), f.URL, "org/model", "sesame", "")
+	answer, err := v.Probe(t.Context(), f.URL, "org/model", "sesame", KindLikeliest)
 	require.NoError(t, err)
-	assert.Equal(t, Answer{"completion", "token_id:9", []string{"token_id:9", "token_id:5", "token_id:3", "token_id:8", "token_id:7"}}, answer)
+	assert.Equal(t, Answer{KindLikeliest, "9", []string{"9", "5", "3", "8", "7"}}, answer)
 	assert.Equal(t, []string{
-		`POST /v1/completions {"logprobs":5,"max_tokens":1,"model":"org/model","prompt":"The capital of France is","return_tokens_as_token_ids":true,"temperature":0}`,
+		`POST /v1/completions {"logprobs":5,"max_tokens":1,"model":"org/model","prompt":"The capital of France is","temperature":0}`,
 	}, f.asked())
 	assert.Equal(t, "Bearer sesame", f.lastRequest().Header.Get("Authorization"))
 
@@ -30,11 +30,16 @@ func TestProbeReadsATokenAndTheLikeliestFive(t *testing.T) {
 	assert.NotContains(t, f.lastRequest().Header, "Authorization")
 }
 
-func TestProbeWithoutLikeliestTokensReadsTheTextAlone(t *testing.T) {
+func TestProbeAsksForTheTokenAloneUnlessToldOtherwise(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
-	answer, err := v.Probe(t.Context(), f.URL, "m", "", "")
-	require.NoError(t, err)
-	assert.Equal(t, Answer{Kind: "completion", Token: "!"}, answer)
+	for _, kind := range []string{"", "completion"} {
+		answer, err := v.Probe(t.Context(), f.URL, "m", "", kind)
+		require.NoError(t, err)
+		assert.Equal(t, Answer{Kind: "completion", Token: "!"}, answer)
+	}
+	for _, question := range f.asked() {
+		assert.NotContains(t, question, "logprobs")
+	}
 }
 
 func TestProbeOfAnEngineWithoutLogprobsAsksForATokenAlone(t *testing.T) {
@@ -43,9 +48,9 @@ func TestProbeOfAnEngineWithoutLogprobsAsksForATokenAlone(t *testing.T) {
 		status(http.StatusBadRequest, `{"error":{"message":"greater than max allowed: 0"}}`)(w, r)
 		f.on("/v1/completions", answering(`{"choices":[{"text":"x","finish_reason":"length"}]}`))
 	})
-	answer, err := v.Probe(t.Context(), f.URL, "m", "", "")
+	answer, err := v.Probe(t.Context(), f.URL, "m", "", KindLikeliest)
 	require.NoError(t, err)
-	assert.Equal(t, Answer{Kind: "token", Token: "x"}, answer)
+	assert.Equal(t, Answer{Kind: "completion", Token: "x"}, answer)
 }
 
 func TestProbeFindsTheKindOfAModel(t *testing.T) {
@@ -108,7 +113,7 @@ func TestProbeWithoutAnAnswerSaysWhatCame(t *testing.T) {
 		{answering(`oops`), `answered "oops"`, 1},
 		{status(401, `{"error":"Unauthorized"}`), `answered 401 Unauthorized: {"error":"Unauthorized"}`, 1},
 		{status(500, ""), `answered 500 Internal Server Error`, 1},
-		{status(404, ""), `answered 404 Not Found`, len(probes)},
+		{status(404, ""), `answered 404 Not Found`, len(probes) - 1},
 	} {
 		f, v := newFakeVLLM(t), newAdapter(t)
 		f.on("/v1/completions", tt.with)
@@ -149,6 +154,10 @@ func TestAnswersAreComparedWithTheLikeliestFive(t *testing.T) {
 	} {
 		assert.Equal(t, tt.want, tt.answer.Like(recorded), name)
 	}
+	alone := Answer{Token: "a"}
+	assert.True(t, Answer{Token: "b", Likeliest: []string{"b", "a", "x", "y", "z"}}.Like(alone), "the recorded token is likely still")
+	assert.False(t, Answer{Token: "b", Likeliest: []string{"b", "c", "x", "y", "z"}}.Like(alone))
+	assert.False(t, Answer{Token: "b"}.Like(alone))
 	assert.True(t, numberAnswer(0.51).Like(numberAnswer(0.50)))
 	assert.False(t, numberAnswer(0.7).Like(numberAnswer(0.5)))
 	assert.True(t, numberAnswer(-12.1).Like(numberAnswer(-12)))

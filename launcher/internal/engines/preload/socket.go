@@ -2,6 +2,7 @@ package preload
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // This file finds out from the engine's installation whether engines can listen on a Unix
@@ -24,6 +27,9 @@ import (
 // socket (vllm serve --uds).
 type Sockets struct {
 	Program []string // argv before the engine's own arguments
+
+	looks singleflight.Group // one at a time for a key of known
+	limit time.Duration      // of a look; 0: longestLook
 
 	mu    sync.Mutex
 	known map[string]finding // by the variables that choose the Python and its modules
@@ -48,26 +54,46 @@ func (f *finding) isDefinite() bool {
 	return f.err == nil || errors.Is(f.err, errHasNone) || errors.Is(f.err, errNoPython)
 }
 
-// lookTime bounds how long a Python may take to say where its modules are.
-const lookTime = 30 * time.Second
+const (
+	// lookTime bounds how long a Python may take to say where its modules are.
+	lookTime = 30 * time.Second
+	// longestLook bounds a look. Its files may be on a disk that hangs.
+	longestLook = lookTime + 5*time.Second
+)
 
 // Lacks returns why engines with that environment cannot listen on a Unix socket; nil: they
 // can.
 func (s *Sockets) Lacks(env []string) error {
-	choosing := choosesPython(env)
-	key := strings.Join(choosing, "\x00")
+	key := strings.Join(choosesPython(env), "\x00")
+	looked := s.looks.DoChan(key, func() (any, error) { return nil, s.look(key, env) })
+	limit := cmp.Or(s.limit, longestLook)
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case answer := <-looked:
+		return answer.Err
+	case <-timer.C:
+		return fmt.Errorf("the files of %s could not be read within %s", s.Program[0], limit)
+	}
+}
+
+// look is Lacks without the bound.
+func (s *Sockets) look(key string, env []string) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if last, ok := s.known[key]; ok && stamp(last.files) == last.stamp {
+	last, ok := s.known[key]
+	s.mu.Unlock()
+	if ok && stamp(last.files) == last.stamp {
 		return last.err
 	}
 	ctx, stop := context.WithTimeout(context.Background(), lookTime)
 	defer stop()
 	found := lacksSocket(ctx, s.Program, env)
-	if s.known == nil {
-		s.known = map[string]finding{}
-	}
 	if found.isDefinite() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.known == nil {
+			s.known = map[string]finding{}
+		}
 		s.known[key] = found
 	}
 	return found.err

@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"hotseat.dev/hotseat/test/patience"
 	"hotseat.dev/hotseat/test/pyengine"
 )
 
@@ -101,6 +103,24 @@ exec `+python+` "$@"
 	runs, err := os.ReadFile(filepath.Join(own, "runs"))
 	require.NoError(t, err)
 	require.Len(t, runs, 3, "one failed, one had its Python changed meanwhile, and one is kept")
+}
+
+// TestLookAtAnInstallationThatHangsIsBounded reads a program that is a pipe without a writer.
+func TestLookAtAnInstallationThatHangsIsBounded(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "vllm")
+	require.NoError(t, unix.Mkfifo(program, 0o700))
+	s := &Sockets{Program: []string{program}, limit: 20 * time.Millisecond}
+	for range 3 { // they share one look
+		require.ErrorContains(t, s.Lacks(os.Environ()), "could not be read within 20ms")
+	}
+	s.limit = patience.Wait()
+	done := make(chan error, 1)
+	go func() { done <- s.Lacks(os.Environ()) }()
+	writer, err := os.OpenFile(program, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(program), "a later look finds no program, and does not hang")
+	require.NoError(t, writer.Close())
+	require.Error(t, <-done)
 }
 
 func TestTextIsFoundAcrossTheEndsOfReads(t *testing.T) {
