@@ -77,8 +77,13 @@ func (l *Launchers) Is(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return is, err
 }
 
-// ConfigExists reports whether the LauncherConfig exists that the labels of a Pod name.
+// ConfigExists reports whether the LauncherConfig exists that the labels of a Pod name, and a
+// DaemonSet of its name controls the Pod.
 func (l *Launchers) ConfigExists(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "DaemonSet" || owner.Name != LauncherSet(pod.Labels[podmeta.LabelLauncherConfig]) {
+		return false, nil
+	}
 	of, err := l.ownersOf(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Labels[podmeta.LabelLauncherConfig]})
 	return of.config != nil, err
 }

@@ -95,7 +95,9 @@ func TestLauncherIsAPodThatItsLauncherConfigOwns(t *testing.T) {
 				exists, err := launchers.ConfigExists(t.Context(), c.pod)
 				require.NoError(t, err)
 				named := c.pod.Labels[podmeta.LabelLauncherConfig]
-				assert.Equal(t, c.pod.Namespace == "ns" && (named == "vllm" || named == "bare"), exists)
+				by := metav1.GetControllerOf(c.pod)
+				ofItsSet := by != nil && by.Kind == "DaemonSet" && by.Name == named+"-launcher"
+				assert.Equal(t, c.pod.Namespace == "ns" && (named == "vllm" || named == "bare") && ofItsSet, exists)
 			}
 		})
 	}
