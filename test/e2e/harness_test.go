@@ -104,16 +104,26 @@ func NewNode(t *testing.T, flags ...string) *Node {
 // NewStoppedNode makes a node whose launcher does not run yet.
 func NewStoppedNode(t *testing.T, flags ...string) *Node {
 	t.Helper()
-	root := t.TempDir()
+	root, temporary := t.TempDir(), shortDir(t)
 	n := &Node{t: t, State: filepath.Join(root, "state"), SimFS: filepath.Join(root, "simgpu"), output: filepath.Join(root, "launcher.log")}
 	addr := freeAddress(t)
 	n.URL = "http://" + addr
 	n.args = append([]string{
 		"serve", "--listen", addr, "--gpus", "simulated:2", "--state-dir", n.State, "--vllm", bin.enginesim, "--log-level", "debug",
 	}, flags...)
-	n.env = append(os.Environ(), "HOTSEAT_SIMGPU_DIR="+n.SimFS)
+	n.env = append(os.Environ(), "HOTSEAT_SIMGPU_DIR="+n.SimFS, "TMPDIR="+temporary)
 	t.Cleanup(n.cleanUp)
 	return n
+}
+
+// shortDir makes a folder in which sockets have room. It is removed after the test.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hs")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755), "what is in it says who may enter")
+	return dir
 }
 
 func freeAddress(t *testing.T) string {

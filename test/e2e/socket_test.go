@@ -32,12 +32,8 @@ var places = map[string]string{"a short path": "s", "a long path": strings.Repea
 // temporary folder. Its launcher does not run yet.
 func nodeIn(t *testing.T, place string, flags ...string) *Node {
 	t.Helper()
-	root, err := os.MkdirTemp("", "hs")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(root) })
 	n := NewStoppedNode(t, flags...)
-	state := filepath.Join(root, place)
-	require.NoError(t, os.Chmod(root, 0o755))
+	state := filepath.Join(shortDir(t), place)
 	require.NoError(t, os.Mkdir(state, 0o755))
 	n.args[slices.Index(n.args, n.State)] = state
 	n.State = state
