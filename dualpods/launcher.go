@@ -77,6 +77,20 @@ func (l *Launchers) Is(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return is, err
 }
 
+// Among returns the launchers among these Pods.
+func (l *Launchers) Among(ctx context.Context, pods []corev1.Pod) (launchers []*corev1.Pod, err error) {
+	for n := range pods {
+		is, err := l.Is(ctx, &pods[n])
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			launchers = append(launchers, &pods[n])
+		}
+	}
+	return launchers, nil
+}
+
 // ConfigExists reports whether the LauncherConfig exists that the labels of a Pod name, and a
 // DaemonSet of its name controls the Pod.
 func (l *Launchers) ConfigExists(ctx context.Context, pod *corev1.Pod) (bool, error) {

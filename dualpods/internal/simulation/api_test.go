@@ -215,9 +215,7 @@ func (i *informer) hear(k kind, o client.Object, gone bool) {
 		if is := o.(*corev1.Node); gone || !there || !maps.Equal(was.Labels, is.Labels) || modelcache.Down(was) != modelcache.Down(is) {
 			i.p.toCaches.add()
 		}
-	case caches, groups, secrets:
-		i.p.toCaches.add()
-	case pools:
+	case caches, groups, secrets, pools:
 		i.p.toCaches.add()
 	case configs, claimed, sets:
 	}

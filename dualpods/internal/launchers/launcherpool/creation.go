@@ -46,14 +46,6 @@ func (p *Pool) recordCreation(config client.ObjectKey, node string, err error) {
 	}
 }
 
-// sooner returns the shorter of two pauses; 0 is none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
-}
-
 // refused returns why a launcher of a LauncherConfig could not be created, and how long that counts
 // still; empty: nothing is known.
 func (p *Pool) refused(config client.ObjectKey) (why string, left time.Duration) {

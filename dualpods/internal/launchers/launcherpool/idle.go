@@ -145,16 +145,13 @@ func (p *Pool) hasWaiter(ctx context.Context, config *v1alpha1.LauncherConfig, n
 	if err != nil {
 		return false, fmt.Errorf("cannot list the Pods of node %s: %w", node, err)
 	}
+	launchers, err := dualpods.NewLaunchers(p.opts.API).Among(ctx, pods.Items)
+	if err != nil {
+		return false, err
+	}
 	var served []string // UIDs of requesters
-	launchers := dualpods.NewLaunchers(p.opts.API)
-	for i := range pods.Items {
-		is, err := launchers.Is(ctx, &pods.Items[i])
-		if err != nil {
-			return false, err
-		}
-		if is {
-			served = append(served, podmeta.BoundTo(&pods.Items[i])...)
-		}
+	for _, pod := range launchers {
+		served = append(served, podmeta.BoundTo(pod)...)
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]

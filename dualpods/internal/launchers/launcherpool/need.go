@@ -50,7 +50,7 @@ func (p *Pool) Lacking(ctx context.Context, need dualpods.LauncherNeed) *dualpod
 		}
 		return nil
 	}
-	return &dualpods.LauncherWait{Why: fmt.Sprintf("DaemonSet %s has no launcher on node %s yet", objectName(config.Name), need.Node)}
+	return &dualpods.LauncherWait{Why: fmt.Sprintf("DaemonSet %s has no launcher on node %s yet", dualpods.LauncherSet(config.Name), need.Node)}
 }
 
 // Create makes a launcher for a need. A launcher that exists already is no error;

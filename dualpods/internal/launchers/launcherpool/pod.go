@@ -13,15 +13,11 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// objectName returns the name of a LauncherConfig's DaemonSet. The names of its Pods
-// and Secrets begin with it.
-func objectName(config string) string { return dualpods.LauncherSet(config) }
-
 // podName returns the name of a LauncherConfig's launcher on a node. It is always the
 // same, so that a repeated create makes no second Pod.
 func podName(config, node string) string {
 	sum := sha256.Sum256([]byte(node))
-	return objectName(config) + "-" + hex.EncodeToString(sum[:5])
+	return dualpods.LauncherSet(config) + "-" + hex.EncodeToString(sum[:5])
 }
 
 // podOn returns the launcher that a LauncherConfig of mode OnDemand has on a node.

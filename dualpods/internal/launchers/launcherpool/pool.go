@@ -127,12 +127,10 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	again, removeErr := p.removeUnwanted(ctx, &found)
 	refused, left := p.refused(request.NamespacedName)
 	found.refused = refused
-	again = sooner(sooner(again, found.requeueAfter), left)
+	again = dualpods.Sooner(dualpods.Sooner(again, found.requeueAfter), left)
 	if taken, ok := errors.AsType[*nameTakenError](err); ok {
 		found.nameTaken, found.failure, err = taken.Error(), taken.Error(), nil
-		if again == 0 || nameTakenRecheck < again {
-			again = nameTakenRecheck
-		}
+		again = dualpods.Sooner(again, nameTakenRecheck)
 	}
 	err = errors.Join(err, removeErr)
 	if err != nil && !apierrors.IsConflict(err) {
@@ -248,7 +246,7 @@ func (p *Pool) validateTemplate(ctx context.Context, f *observation) error {
 		return nil
 	}
 	pod := podOn(f.config, f.template, "any")
-	pod.Name = objectName(f.config.Name) + "-try"
+	pod.Name = dualpods.LauncherSet(f.config.Name) + "-try"
 	if err := p.opts.API.Create(ctx, pod, client.DryRunAll); client.IgnoreAlreadyExists(err) != nil {
 		return fmt.Errorf("cannot validate the template of its launchers: %w", err)
 	}
@@ -261,7 +259,7 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *observation) error {
 		Template:       f.template,
 		UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType},
 	}
-	key := client.ObjectKey{Namespace: f.config.Namespace, Name: objectName(f.config.Name)}
+	key := client.ObjectKey{Namespace: f.config.Namespace, Name: dualpods.LauncherSet(f.config.Name)}
 	var set appsv1.DaemonSet
 	err := p.opts.API.Get(ctx, key, &set)
 	if apierrors.IsNotFound(err) {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
 	"hotseat.dev/hotseat/spec/mtls"
@@ -29,7 +30,7 @@ const AnnotationTokenRotation = "hotseat.dev/token-rotation"
 
 // secretName returns the name of the Secret with the certificate of new launchers.
 func secretName(config *v1alpha1.LauncherConfig) string {
-	name := objectName(config.Name) + "-tls"
+	name := dualpods.LauncherSet(config.Name) + "-tls"
 	if rotation := config.Annotations[AnnotationTokenRotation]; rotation != "" {
 		sum := sha256.Sum256([]byte(rotation))
 		name += "-" + hex.EncodeToString(sum[:4])

@@ -42,7 +42,7 @@ func (p *Pool) SetupWithManager(ctx context.Context, mgr ctrl.Manager, others so
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(configOfSecret)).
 		Watches(&corev1.Pod{}, launcherEvents()).
 		Watches(&v1alpha1.ModelCacheNodeGroup{}, handler.EnqueueRequestsFromMapFunc(configsOfGroup(api)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(configsOfClaim(api)), builder.WithPredicates(createdOrDeleted())).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(configsOfClaim(api)), builder.WithPredicates(CreatedOrDeleted())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(configsOfNode(api)), builder.WithPredicates(deleted())).
 		WatchesRawSource(others).
 		Complete(p)
@@ -55,8 +55,8 @@ func deleted() predicate.Predicate {
 	}
 }
 
-// createdOrDeleted accepts everything but updates.
-func createdOrDeleted() predicate.Predicate {
+// CreatedOrDeleted accepts everything but updates.
+func CreatedOrDeleted() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }
 

@@ -3,8 +3,10 @@ package nodeview
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -64,4 +66,16 @@ func newHTTP(name string, secure func(context.Context, string) (*tls.Config, err
 	transport := &http.Transport{DialContext: dial, DialTLSContext: dial, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, IdleConnTimeout: idleTimeout}
 	noRedirects := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // redirects are not followed
 	return &http.Client{Transport: transport, CheckRedirect: noRedirects}, &http.Client{Transport: streamTransport{dial}, CheckRedirect: noRedirects}, transport.CloseIdleConnections
+}
+
+// withoutPort returns an error's text without the local port, which differs with each
+// connection.
+func withoutPort(err error) string {
+	broken, ok := errors.AsType[*net.OpError](err)
+	if !ok {
+		return err.Error()
+	}
+	short := *broken
+	short.Source = nil
+	return strings.ReplaceAll(err.Error(), broken.Error(), short.Error())
 }

@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -390,16 +388,4 @@ func (l *launcher) markDisconnected(err error, held bool) {
 	if changed {
 		l.opts.Changed(l.key)
 	}
-}
-
-// withoutPort returns an error's text without the local port, which differs with each
-// connection.
-func withoutPort(err error) string {
-	broken, ok := errors.AsType[*net.OpError](err)
-	if !ok {
-		return err.Error()
-	}
-	short := *broken
-	short.Source = nil
-	return strings.ReplaceAll(err.Error(), broken.Error(), short.Error())
 }

@@ -277,7 +277,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		})
 		return nil
 	}
-	ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), orderLimit)
+	ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), passLimit)
 	defer stop()
 	switch step.Do {
 	case Bind:

@@ -143,7 +143,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 				after = n.pause()
 			}
 		}
-		again = sooner(again, after)
+		again = dualpods.Sooner(again, after)
 		if came && c.news(w) { // a model may be awake: whom it serves goes before others that come
 			again = soon
 			break
@@ -153,9 +153,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	after, ok := c.tidy(ctx, n, w)
 	if !ok {
 		failed = n.failed + 1
-		after = sooner(after, n.pause())
+		after = dualpods.Sooner(after, n.pause())
 	}
-	again = sooner(again, after)
+	again = dualpods.Sooner(again, after)
 	n.failed = failed
 	n.keepSwaps(w)
 	n.calls.forgetTroubles(w.now)
@@ -178,14 +178,6 @@ func (n *nodeWork) tooEarly(now time.Time) time.Duration {
 	}
 	n.passed = now
 	return 0
-}
-
-// sooner is when to look again of two; 0 is never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
 }
 
 // soon is when a pass is made that was broken off.
@@ -227,7 +219,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 			sleep, remove := n.calls.instanceTroubles(l, id, launcher.State(i.State))
 			step := DecideStray(i, sleep.Count >= enoughSleeps)
 			if pause := map[Action]Trouble{Sleep: sleep, DeleteInstance: remove}[step.Do].Until.Sub(w.now); pause > 0 {
-				again = sooner(again, pause)
+				again = dualpods.Sooner(again, pause)
 				continue
 			}
 			if step.Do == Nothing || n.calls.underWay(sleepKey(l, id), view.Revision) || n.calls.underWay(deleteKey(l, id), view.Revision) {

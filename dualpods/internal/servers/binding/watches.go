@@ -53,7 +53,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, oth
 		}), builder.WithPredicates(nodeChanged())).
 		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfConfig(api)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfLauncherConfig(api)), builder.WithPredicates(configChanged())).
-		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(nodesOfDaemonSet(api)), builder.WithPredicates(createdOrDeleted())).
+		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(nodesOfDaemonSet(api)), builder.WithPredicates(launcherpool.CreatedOrDeleted())).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(nodesOfSecret(api))).
 		WatchesRawSource(others).
 		WithOptions(options).
@@ -144,11 +144,6 @@ func nodesOfDaemonSet(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, set client.Object) bool {
 		return dualpods.MayBeLauncher(pod) && dualpods.LauncherSet(pod.Labels[podmeta.LabelLauncherConfig]) == set.GetName()
 	})
-}
-
-// createdOrDeleted accepts everything but updates.
-func createdOrDeleted() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }
 
 // nodesOfSecret returns the nodes of the launchers that may have a token, and of the

@@ -125,14 +125,12 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 }
 
 // askLimit bounds a call to a requester program, which answers in a millisecond
-// where it lives, and passLimit how long a pass waits for that. orderLimit bounds
-// the orders of a pass (bind, become ready, become unready): the other requesters
-// of the node wait meanwhile. The next pass sees whether an order that was cut off
-// had its effect.
+// where it lives, and passLimit how long a pass waits for that, and for an order of its
+// own (bind, become ready, become unready): the other requesters of the node wait
+// meanwhile. The next pass sees whether an order that was cut off had its effect.
 const (
-	askLimit   = 2 * time.Second
-	passLimit  = 300 * time.Millisecond
-	orderLimit = passLimit
+	askLimit  = 2 * time.Second
+	passLimit = 300 * time.Millisecond
 )
 
 // askRequesters asks every requester program that runs, all at once. One that

@@ -47,16 +47,12 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 		return nil, nil, err
 	}
 	bound := map[types.UID]bool{}
-	launchers := dualpods.NewLaunchers(c.opts.API)
-	for i := range lists[provider].Items {
-		pod := &lists[provider].Items[i]
-		is, err := launchers.Is(ctx, pod)
-		if err != nil {
-			return nil, nil, err
-		}
-		if is {
-			c.launcher(w, pod, bound)
-		}
+	launchers, err := dualpods.NewLaunchers(c.opts.API).Among(ctx, lists[provider].Items)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, pod := range launchers {
+		c.launcher(w, pod, bound)
 	}
 	slices.SortFunc(w.Launchers, func(a, b Launcher) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))

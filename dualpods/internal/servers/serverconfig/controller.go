@@ -126,23 +126,13 @@ func (c *Controller) look(ctx context.Context, config *v1alpha1.InferenceServerC
 }
 
 // launchers returns the launchers of the LauncherConfig that a configuration names.
-func (c *Controller) launchers(ctx context.Context, config *v1alpha1.InferenceServerConfig) (found []*corev1.Pod, err error) {
+func (c *Controller) launchers(ctx context.Context, config *v1alpha1.InferenceServerConfig) ([]*corev1.Pod, error) {
 	var pods corev1.PodList
 	of := client.MatchingFields{launcherpool.IndexConfig: config.Spec.LauncherConfigName}
 	if err := c.opts.API.List(ctx, &pods, client.InNamespace(config.Namespace), of, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("cannot list the launchers of LauncherConfig %s: %w", config.Spec.LauncherConfigName, err)
 	}
-	launchers := dualpods.NewLaunchers(c.opts.API)
-	for i := range pods.Items {
-		is, err := launchers.Is(ctx, &pods.Items[i])
-		if err != nil {
-			return nil, err
-		}
-		if is {
-			found = append(found, &pods.Items[i])
-		}
-	}
-	return found, nil
+	return dualpods.NewLaunchers(c.opts.API).Among(ctx, pods.Items)
 }
 
 // asleep counts the instances of a form that sleep, by node.

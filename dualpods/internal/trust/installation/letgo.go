@@ -117,21 +117,16 @@ func deleteLaunchers(ctx context.Context, api client.Client, opts LetGoOptions) 
 	if err := errors.Join(api.List(ctx, &pods, client.InNamespace(opts.Namespace), marks), api.List(ctx, &configs, client.InNamespace(opts.Namespace))); err != nil {
 		return nil, fmt.Errorf("cannot list the launchers: %w", err)
 	}
-	known := dualpods.NewLaunchers(api)
-	for i := range pods.Items {
-		is, err := known.Is(ctx, &pods.Items[i]) // while what owns them is there
-		if err != nil {
-			return nil, err
-		}
-		if is {
-			launchers = append(launchers, client.ObjectKeyFromObject(&pods.Items[i]))
-		}
+	found, err := dualpods.NewLaunchers(api).Among(ctx, pods.Items) // while what owns them is there
+	if err != nil {
+		return nil, err
 	}
 	if err := deleteDaemonSets(ctx, api, configs.Items); err != nil {
 		return nil, err
 	}
-	for _, key := range launchers {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	for _, pod := range found {
+		key := client.ObjectKeyFromObject(pod)
+		launchers = append(launchers, key)
 		if err := client.IgnoreNotFound(api.Delete(ctx, pod)); err != nil {
 			return nil, fmt.Errorf("cannot delete launcher %s: %w", key, err)
 		}

@@ -85,8 +85,8 @@ func (s *Supervisor) noteCompiled(i *instance) {
 	if i.facts.Compiles == "" || s.opts.Compiled == nil {
 		return
 	}
-	note := func() (struct{}, error) { return struct{}{}, s.opts.Compiled.Note(i.facts.Compiles) }
-	if _, err := bounded(s, "note what an engine has compiled", note, nil); err != nil {
+	note := func() error { return s.opts.Compiled.Note(i.facts.Compiles) }
+	if err := boundedCall(s, "note what an engine has compiled", note, nil); err != nil {
 		s.log.Warn("the next starts of the same model may wait for each other", "instance", i.facts.ID, "error", err)
 	}
 }

@@ -68,6 +68,16 @@ func bounded[T any](s *Supervisor, what string, call func() (T, error), late fun
 	return none, fmt.Errorf("cannot %s: %w within %s", what, errDiskStalls, patience)
 }
 
+// boundedCall is [bounded] for a call that returns an error alone.
+func boundedCall(s *Supervisor, what string, call func() error, late func()) error {
+	_, err := bounded(s, what, func() (struct{}, error) { return struct{}{}, call() }, func(struct{}, error) {
+		if late != nil {
+			late()
+		}
+	})
+	return err
+}
+
 // logSize returns the length of an instance's log; 0: it is not known.
 func (s *Supervisor) logSize(name string) int64 {
 	size, err := bounded(s, "measure the log "+name, func() (int64, error) { return s.opts.Logs.Size(name), nil }, nil)

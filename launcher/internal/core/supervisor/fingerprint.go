@@ -27,7 +27,15 @@ type fingerprint struct {
 }
 
 // exists reports whether the engine has a fingerprint.
-func (f *fingerprint) exists() bool { return f != nil && f.Kind != "" }
+func (f *fingerprint) exists() bool { return f.kind() != "" }
+
+// kind returns the kind of question that the engine takes; empty: it is not known.
+func (f *fingerprint) kind() string {
+	if f == nil {
+		return ""
+	}
+	return f.Kind
+}
 
 // ask asks the instance's engine for one answer.
 func (s *Supervisor) ask(ctx context.Context, i *instance, kind string) (engine.Answer, error) {
@@ -102,10 +110,10 @@ func (s *Supervisor) noteNoFingerprint(i *instance, why error) {
 	text, name := i.secrets.Hide(why.Error()), i.facts.LogName
 	s.mu.Unlock()
 	s.log.Warn("an instance has no fingerprint: its answers are not checked after a wake", "instance", i.facts.ID, "error", text)
-	note := func() (struct{}, error) {
-		return struct{}{}, s.opts.Logs.Note(name, "no fingerprint was taken, and the answers are not checked after a wake: "+text)
-	}
-	if _, err := bounded(s, "write to the log "+name, note, nil); err != nil {
+	err := boundedCall(s, "write to the log "+name, func() error {
+		return s.opts.Logs.Note(name, "no fingerprint was taken, and the answers are not checked after a wake: "+text)
+	}, nil)
+	if err != nil {
 		s.log.Warn("cannot write to the log of an instance", "instance", i.facts.ID, "error", err)
 	}
 }
@@ -140,11 +148,12 @@ func (s *Supervisor) compare(ctx context.Context, i *instance) (err error) {
 		return nil
 	}
 	limit := s.opts.Limits.Fingerprint
-	limited, stop := context.WithTimeout(ctx, limit)
-	defer stop()
-	for _, kind := range []string{recorded.Kind, doubtedKind(recorded.Kind)} {
+	for _, kind := range []string{recorded.Kind, engine.DoubtedKind(recorded.Kind)} {
+		limited, stop := context.WithTimeout(ctx, limit)
 		var now engine.Answer
 		now, err = s.ask(limited, i, kind)
+		late := limited.Err() != nil
+		stop()
 		switch {
 		case err == nil && (recorded.Varies || now.Like(recorded.Answer)):
 			return nil
@@ -155,13 +164,10 @@ func (s *Supervisor) compare(ctx context.Context, i *instance) (err error) {
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("the wait for its answer ended: %w", context.Cause(ctx))
-		case limited.Err() != nil:
+		case late:
 			return noAnswerError(limit)
 		}
 		limit *= dearer
-		stop()
-		limited, stop = context.WithTimeout(ctx, limit)
-		defer stop()
 	}
 	return err
 }
@@ -169,14 +175,6 @@ func (s *Supervisor) compare(ctx context.Context, i *instance) (err error) {
 // dearer is how many times as long an engine may take for the second question: for its first
 // likeliest answers vLLM compiles a function.
 const dearer = 3
-
-// doubtedKind returns the kind of question by which an unlike answer is checked.
-func doubtedKind(kind string) string {
-	if kind == "completion" {
-		return engine.KindLikeliest
-	}
-	return kind
-}
 
 // isUnauthorized reports whether an engine refuses the API key.
 func isUnauthorized(err error) bool {

@@ -27,11 +27,7 @@ func (s *Supervisor) CheckQuiet(id string) {
 		return
 	}
 	i.hangChecked = true
-	kind := ""
-	if i.fingerprint.exists() {
-		kind = i.fingerprint.Kind
-	}
-	since := i.since
+	kind, since := i.fingerprint.kind(), i.since
 	s.spawn(func() {
 		limit := min(s.opts.Limits.Hang, hangAnswerLimit)
 		s.endHung(i, since, limit, s.hangs(i, kind, limit) && s.diskAnswers(i))

@@ -207,9 +207,9 @@ func (s *Supervisor) lease(d *Draft) error {
 		return nil
 	}
 	holder := leaseHolder(d.ID)
-	_, err := bounded(s, "take the lease of "+holder, func() (struct{}, error) {
-		return struct{}{}, s.opts.Models.Lease(d.local.ID, holder)
-	}, func(struct{}, error) { s.unleaseUnused(d) })
+	err := boundedCall(s, "take the lease of "+holder, func() error {
+		return s.opts.Models.Lease(d.local.ID, holder)
+	}, func() { s.unleaseUnused(d) })
 	_, none := errors.AsType[*modelstore.NotFoundError](err)
 	_, broken := errors.AsType[*modelstore.NotWholeError](err)
 	switch {
@@ -241,7 +241,7 @@ func (s *Supervisor) unlease(id string) {
 		return
 	}
 	holder := leaseHolder(id)
-	if _, err := bounded(s, "end the lease of "+holder, func() (struct{}, error) { return struct{}{}, s.opts.Models.Release(holder) }, nil); err != nil {
+	if err := boundedCall(s, "end the lease of "+holder, func() error { return s.opts.Models.Release(holder) }, nil); err != nil {
 		s.log.Error("cannot release a model; it cannot be removed until the launcher is restarted", "instance", id, "error", err)
 	}
 }
@@ -258,10 +258,10 @@ func (s *Supervisor) releaseStaleLeases() {
 		hold[leaseHolder(id)] = !i.released
 	}
 	s.mu.Unlock()
-	release := func() (struct{}, error) {
-		return struct{}{}, s.opts.Models.ReleaseOthers(func(holder string) bool { return hold[holder] })
+	release := func() error {
+		return s.opts.Models.ReleaseOthers(func(holder string) bool { return hold[holder] })
 	}
-	if _, err := bounded(s, "end the leases of earlier instances", release, nil); err != nil {
+	if err := boundedCall(s, "end the leases of earlier instances", release, nil); err != nil {
 		s.log.Error("some models may count as in use although they are not", "error", err)
 	}
 }

@@ -209,10 +209,7 @@ func (c *Claim) Canary(ctx context.Context) error {
 		return err
 	}
 	c.s.mu.Lock()
-	compares, forgotten, kind := c.compares, i.keyForgotten, ""
-	if i.fingerprint.exists() {
-		kind = i.fingerprint.Kind
-	}
+	compares, forgotten, kind := c.compares, i.keyForgotten, i.fingerprint.kind()
 	c.s.mu.Unlock()
 	if compares {
 		return c.awaitAwake(ctx, i)

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -80,8 +79,6 @@ const (
 	exitsFolder  = "exits"
 	preFolder    = "preloaders"
 	sharedFolder = "shm" // records of shared memory
-	pruneEvery   = 10 * time.Minute
-	pruneEnd     = time.Second
 	shutdownTime = 5 * time.Second
 	// closeTime bounds what a disk or a driver that does not answer adds to the end of the
 	// launcher. Each part of it has a bound of its own, which is shorter.
@@ -250,10 +247,10 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		compat: d.opts.LLMDCompat, logger: d.log,
 		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
 	}
-	environ := d.compiled.AddTo(os.Environ())
+	environ := limitedTo(d.compiled.AddTo(os.Environ()), gpus)
 	var forks supervisor.Forker
 	if d.opts.StartMethod != launcherapi.StartExec {
-		d.pool = d.newPool(vllm, host, limitedTo(environ, gpus), gpus)
+		d.pool = d.newPool(vllm, host, environ, gpus)
 		d.later(func() error { d.pool.Close(); return nil })
 		forks = forker{d.pool}
 	}
@@ -269,7 +266,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	}
 	d.sup = supervisor.New(supervisor.Options{
 		Mark:    d.mark,
-		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.EnableSleepMode, Environ: limitedTo(environ, gpus), Schemes: d.opts.ModelSchemes,
+		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Sockets: d.newSockets(host), Logs: d.logs, Records: state.instances, Writes: writes, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.limits(), Budget: d.opts.Budgets, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
@@ -356,50 +353,4 @@ func (d *Daemon) Run(ctx context.Context) error {
 		err := d.Close()
 		return errors.Join(err, <-failed)
 	}
-}
-
-// keepPruning prunes now and then, and keeps the logs of running engines within their limit,
-// until stop is called. A disk that stalls holds it up, and
-// nothing else; stop waits for it for at most pruneEnd.
-func (d *Daemon) keepPruning() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var both sync.WaitGroup
-	both.Go(func() { d.logs.Bound(ctx, d.sup.LogsInUse) })
-	both.Go(func() {
-		tick := time.NewTicker(pruneEvery)
-		defer tick.Stop()
-		for ctx.Err() == nil {
-			d.prune()
-			select {
-			case <-tick.C:
-			case <-d.logs.TooMany():
-			case <-ctx.Done():
-			}
-		}
-	})
-	ended := make(chan struct{})
-	go func() {
-		both.Wait()
-		close(ended)
-	}()
-	return func() {
-		cancel()
-		select {
-		case <-ended:
-		case <-time.After(pruneEnd):
-			d.log.Warn("old logs are still being looked for: the disk of the state folder does not answer")
-		}
-	}
-}
-
-func (d *Daemon) prune() {
-	d.keepMark()
-	removed, err := d.logs.Prune(d.sup.LogsInUse)
-	if err != nil {
-		d.log.Warn("cannot remove old logs", "error", err)
-	}
-	if len(removed) > 0 {
-		d.log.Info("removed old logs", "logs", removed)
-	}
-	d.pruneCompiled()
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/launcher/internal/engines/preload"
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 )
 
@@ -15,12 +15,8 @@ func limitedTo(environ []string, gpus gpu.Provider) []string {
 	if len(some) == len(gpus.AllDevices()) {
 		return environ
 	}
-	visible := make([]engine.GPU, len(some))
-	for n, d := range some {
-		visible[n] = engine.GPU{UUID: d.UUID, Index: d.Index, MIG: d.MIG}
-	}
 	environ = slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
 		return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") || strings.HasPrefix(v, "CUDA_DEVICE_ORDER=")
 	})
-	return append(environ, engine.VisibleDevices(visible)...)
+	return append(environ, preload.VisibleTo(some)...)
 }

@@ -20,9 +20,6 @@ const (
 	bufferBytes = 32 << 10
 	// maxIdleToEngine bounds the connections kept open to one engine.
 	maxIdleToEngine = 256
-	// defaultKeepAlive is how long vLLM keeps an idle connection open
-	// (VLLM_HTTP_TIMEOUT_KEEP_ALIVE).
-	defaultKeepAlive = 5 * time.Second
 	// mostEarly is how long before the engine the proxy closes an idle connection.
 	mostEarly = time.Second
 	// maxAnswerHeaderBytes bounds the header of an engine's answer.
@@ -47,7 +44,7 @@ func (b *bufferPool) Put(buffer []byte) { b.pool.Put((*[bufferBytes]byte)(buffer
 // request that comes just when it closes an idle connection. So the proxy closes
 // connections earlier, by half the time at most.
 func newTransport(target string, keepAlive time.Duration) *http.Transport {
-	keepAlive = cmp.Or(keepAlive, defaultKeepAlive)
+	keepAlive = cmp.Or(keepAlive, engine.DefaultKeepAlive)
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			ctx, stop := untilRequestEnds(ctx)

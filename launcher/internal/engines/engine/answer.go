@@ -2,10 +2,23 @@ package engine
 
 import "slices"
 
-// KindLikeliest asks an engine of the kind "completion" for the likeliest answers too. It is
-// dear: for the first such question vLLM 0.30.0 compiles a function (11.5 s on a CPU with
-// empty caches, where the first token alone took 0.07 s).
-const KindLikeliest = "likeliest"
+// Kinds of questions.
+const (
+	kindCompletion = "completion"
+	// kindLikeliest asks an engine of the kind "completion" for the likeliest answers too. It is
+	// dear: for the first such question vLLM 0.30.0 compiles a function (11.5 s on a CPU with
+	// empty caches, where the first token alone took 0.07 s).
+	kindLikeliest = "likeliest"
+)
+
+// DoubtedKind returns the kind of question by which an answer is checked that is unlike the
+// recorded one. kind is that of the recorded answer.
+func DoubtedKind(kind string) string {
+	if kind == kindCompletion {
+		return kindLikeliest
+	}
+	return kind
+}
 
 // likeliest is how many answers an engine tells with the likeliest one.
 const likeliest = 5

@@ -65,10 +65,14 @@ func VisibleDevices(gpus []GPU) []string {
 // temporary folder, unless it is set (vllm/envs.py). It never removes them.
 const socketFolder = "VLLM_RPC_BASE_PATH"
 
-// keepAlive is how long vLLM keeps an idle connection open (vllm/envs.py); negative: it
+// DefaultKeepAlive is how long vLLM keeps an idle connection open unless
+// VLLM_HTTP_TIMEOUT_KEEP_ALIVE says otherwise (vllm/envs.py).
+const DefaultKeepAlive = 5 * time.Second
+
+// keepAlive is how long vLLM keeps an idle connection open; negative: it
 // closes each connection after its answer.
 func keepAlive(env []string) time.Duration {
-	seconds := 5
+	seconds := int(DefaultKeepAlive / time.Second)
 	if value, set := lookup(env, "VLLM_HTTP_TIMEOUT_KEEP_ALIVE"); set {
 		if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
 			seconds = n

@@ -30,12 +30,10 @@ type probe struct {
 // probeText is shorter than a block of the prefix cache, so that no answer comes from there.
 const probeText = "The capital of France is"
 
-const kindCompletion = "completion"
-
 // probes are tried in this order, but for the dear first one, which is asked for by its name. A model that embeds scores as well, and a model that
 // scores classifies as well.
 var probes = []probe{
-	{KindLikeliest, "/v1/completions", func(model string) any {
+	{kindLikeliest, "/v1/completions", func(model string) any {
 		return map[string]any{"model": model, "prompt": probeText, "max_tokens": 1, "temperature": 0, "logprobs": likeliest}
 	}, readCompletion},
 	{kindCompletion, "/v1/completions", func(model string) any {
@@ -79,9 +77,9 @@ func (v *VLLM) Probe(ctx context.Context, base, model string, key Secret, kind s
 func (p probe) fits(kind string) bool {
 	switch kind {
 	case "":
-		return p.kind != KindLikeliest
-	case KindLikeliest:
-		return p.kind == KindLikeliest || p.kind == kindCompletion
+		return p.kind != kindLikeliest
+	case kindLikeliest:
+		return p.kind == kindLikeliest || p.kind == kindCompletion
 	}
 	return p.kind == kind
 }

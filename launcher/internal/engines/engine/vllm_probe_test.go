@@ -17,9 +17,9 @@ const completion = `{"choices":[{"index":0,"text":" Paris","finish_reason":"leng
 func TestProbeReadsATokenAndTheLikeliestFive(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
 	f.on("/v1/completions", answering(completion))
-	answer, err := v.Probe(t.Context(), f.URL, "org/model", "sesame", KindLikeliest)
+	answer, err := v.Probe(t.Context(), f.URL, "org/model", "sesame", kindLikeliest)
 	require.NoError(t, err)
-	assert.Equal(t, Answer{KindLikeliest, "9", []string{"9", "5", "3", "8", "7"}}, answer)
+	assert.Equal(t, Answer{kindLikeliest, "9", []string{"9", "5", "3", "8", "7"}}, answer)
 	assert.Equal(t, []string{
 		`POST /v1/completions {"logprobs":5,"max_tokens":1,"model":"org/model","prompt":"The capital of France is","temperature":0}`,
 	}, f.asked())
@@ -48,7 +48,7 @@ func TestProbeOfAnEngineWithoutLogprobsAsksForATokenAlone(t *testing.T) {
 		status(http.StatusBadRequest, `{"error":{"message":"greater than max allowed: 0"}}`)(w, r)
 		f.on("/v1/completions", answering(`{"choices":[{"text":"x","finish_reason":"length"}]}`))
 	})
-	answer, err := v.Probe(t.Context(), f.URL, "m", "", KindLikeliest)
+	answer, err := v.Probe(t.Context(), f.URL, "m", "", kindLikeliest)
 	require.NoError(t, err)
 	assert.Equal(t, Answer{Kind: "completion", Token: "x"}, answer)
 }

@@ -113,7 +113,7 @@ func TestRealVLLMSleepsWakesAndMakesTokens(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "completion", first.Kind)
 	assert.NotEmpty(t, first.Token)
-	dear, err := v.Probe(t.Context(), base, "tiny", p.APIKey, KindLikeliest)
+	dear, err := v.Probe(t.Context(), base, "tiny", p.APIKey, kindLikeliest)
 	require.NoError(t, err)
 	assert.NotEmpty(t, dear.Likeliest) // two tokens of one text are one
 	assert.Contains(t, dear.Likeliest, first.Token, "both kinds name tokens by their text")
@@ -149,11 +149,7 @@ func TestRealVLLMTellsTheKindOfItsModel(t *testing.T) {
 			first, err := v.Probe(t.Context(), base, "tiny", "", "")
 			require.NoError(t, err)
 			assert.Equal(t, kind, first.Kind)
-			doubted := kind
-			if kind == "completion" {
-				doubted = KindLikeliest
-			}
-			again, err := v.Probe(t.Context(), base, "tiny", "", doubted)
+			again, err := v.Probe(t.Context(), base, "tiny", "", DoubtedKind(kind))
 			require.NoError(t, err)
 			assert.True(t, again.Like(first), "%v is not like %v", again, first)
 		})

@@ -76,11 +76,11 @@ func firstOfKinds(gpus []gpu.Device, kinds []string) string {
 	for n, kind := range kinds {
 		first[n] = gpus[slices.IndexFunc(gpus, func(g gpu.Device) bool { return kindOf(g) == kind })]
 	}
-	return byName(visibleTo(first))[visibleDevices]
+	return byName(VisibleTo(first))[visibleDevices]
 }
 
-// visibleTo returns the variables by which a process sees these GPUs alone.
-func visibleTo(gpus []gpu.Device) []string {
+// VisibleTo returns the variables by which a process sees these GPUs alone.
+func VisibleTo(gpus []gpu.Device) []string {
 	out := make([]engine.GPU, len(gpus))
 	for n, g := range gpus {
 		out[n] = engine.GPU{UUID: g.UUID, Index: g.Index, MIG: g.MIG}
@@ -95,7 +95,7 @@ func commonEnviron(opts Options) []string {
 	if len(Kinds(opts.GPUs)) < 2 || len(seen) == 0 {
 		return opts.Environ
 	}
-	return append(slices.Clone(opts.Environ), visibleTo(seen[:1])...)
+	return append(slices.Clone(opts.Environ), VisibleTo(seen[:1])...)
 }
 
 // differenceText says in words by which variables the environment of a preloader differs

@@ -48,7 +48,7 @@ current_platform = Platform()
 }
 
 // on returns the variables that the launcher sets for an instance on these GPUs.
-func on(gpus ...gpu.Device) []string { return visibleTo(gpus) }
+func on(gpus ...gpu.Device) []string { return VisibleTo(gpus) }
 
 func TestForkedEngineHasTheCapabilityOfItsOwnGPU(t *testing.T) {
 	f := newFixture(t, withGPUs(fourGPUs...))

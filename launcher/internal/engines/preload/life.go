@@ -51,9 +51,7 @@ func (p *Pool) keepRunning(ctx context.Context, l *preloader) {
 // permanentError says why no preloader of this installation can serve.
 type permanentError struct {
 	reason  string
-	watch   []string // files and folders that change with the installation
-	stamp   string   // of watch
-	command string   // stamp of command and interpreter
+	refused installation
 }
 
 func (e *permanentError) Error() string { return e.reason }
@@ -62,7 +60,7 @@ func (e *permanentError) Error() string { return e.reason }
 func refusedError(h hello, command string) error {
 	reason := "it refuses to fork engines: " + h.Refused
 	if h.Lasting {
-		return &permanentError{reason: reason, watch: h.Watch, stamp: stamp(h.Watch), command: command}
+		return &permanentError{reason, installation{watch: h.Watch, stamp: stamp(h.Watch), command: command}}
 	}
 	return errors.New(reason)
 }
@@ -71,7 +69,7 @@ func refusedError(h hello, command string) error {
 func (p *Pool) awaitChange(ctx context.Context, never *permanentError) {
 	tick := time.NewTicker(housekeepingInterval)
 	defer tick.Stop()
-	for stamp(never.watch) == never.stamp && p.commandStamp() == never.command {
+	for !p.isStale(never.refused) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

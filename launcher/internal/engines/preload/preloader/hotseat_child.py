@@ -112,8 +112,7 @@ def is_listener(fd):
 def own_sockets():
     """Returns the paths at which the API server was told to listen."""
     line = sys.orig_argv
-    following = [value for option, value in zip(line, line[1:]) if option == "--uds"]
-    return following + [word.removeprefix("--uds=") for word in line if word.startswith("--uds=")]
+    return [value for option, value in zip(line, line[1:]) if option == "--uds"]
 
 
 def run(order, code):
