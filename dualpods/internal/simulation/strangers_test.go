@@ -19,8 +19,8 @@ func (w *world) putPool(group string) {
 }
 
 // putStranger makes a Pod that looks like a launcher of a group, and that the pool has not
-// made: nothing owns it, or what it names as its owner has another UID. Whoever looks at
-// what its program says believes it.
+// made: nothing owns it, or what it names as its owner has another UID. A controller
+// that asks its program believes it.
 func (w *world) putStranger(node string, n uint64) {
 	group := groupNames[n%uint64(len(groupNames))]
 	pod := &corev1.Pod{

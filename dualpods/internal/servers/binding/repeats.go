@@ -19,9 +19,9 @@ type repeatKey struct {
 	do  Action
 }
 
-// repeats counts the writes publish and open gate, by requester. Somebody who reverts them (a
-// webhook, another controller) would otherwise be answered by a write in each pass. One pass of a
-// node uses it at a time.
+// repeats counts the writes publish and open gate, by requester. A webhook or another
+// controller that reverts them would otherwise get a new write in each pass. One pass of a node
+// uses it at a time.
 type repeats map[repeatKey]repeated
 
 // add counts a write that succeeded, and returns the error of the write.

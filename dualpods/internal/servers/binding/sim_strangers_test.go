@@ -38,7 +38,7 @@ func isSimStranger(pod *corev1.Pod) bool {
 }
 
 // addStranger makes a Pod that looks like a launcher and runs: nothing owns it, or what it
-// names as its owner has another UID. Whoever calls it is wrong.
+// names as its owner has another UID. The controller must not call it.
 func (s *sim) addStranger(node string, how uint64) {
 	name := strangerPrefix + node
 	pod := &corev1.Pod{

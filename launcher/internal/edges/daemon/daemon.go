@@ -177,8 +177,8 @@ func (d *Daemon) open() error {
 
 func (d *Daemon) later(f func() error) { d.undo = append(d.undo, f) }
 
-// giveBack closes what New has opened. What the disk or a driver holds up for longer than
-// closeTime is left to the end of the process.
+// giveBack closes what New has opened. If the disk or a driver holds up a part for longer than
+// closeTime, the end of the process closes that part.
 func (d *Daemon) giveBack() error {
 	undo := d.undo
 	d.undo = nil

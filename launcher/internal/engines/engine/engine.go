@@ -203,7 +203,7 @@ func (p Plan) SocketArgv(path string) []string { return p.argv(p, "--uds", path)
 // fresh slice. It may hold secrets.
 func (p Plan) Env() []string { return append([]string(nil), p.env...) }
 
-// SocketEnv is Env for an engine that listens on a Unix socket. Nobody but the launcher
+// SocketEnv is Env for an engine that listens on a Unix socket. The launcher alone
 // reaches it there, so it believes the launcher which client a request came from. Over
 // loopback it does so by itself (uvicorn's --forwarded-allow-ips).
 func (p Plan) SocketEnv() []string {

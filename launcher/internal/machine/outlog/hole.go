@@ -147,8 +147,8 @@ func lineAfter(f *os.File, at, size, window int64) int64 {
 }
 
 // rewrite does what a hole does, where the filesystem can make none: it frees the whole
-// file, and writes its last part again at the old offset. What the engine writes between
-// the two calls of Truncate is at the start of the file then. It is moved to the end. Lines
+// file, and writes its last part again at the old offset. The engine may write
+// between the two calls of Truncate, at the start of the file. That is moved to the end. Lines
 // that the engine writes between the read and the first Truncate are lost.
 func (s *Store) rewrite(f *os.File, at, size int64) error {
 	last := make([]byte, size-at)
