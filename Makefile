@@ -106,19 +106,30 @@ run: $(BIN)/launcher $(if $(filter vllm-cpu,$(ENGINE)),,$(BIN)/enginesim) ## sta
 # these, and would repeat earlier ones. The race detector does not see into the programs.
 DRIVING := test/e2e test/guide test/conformance deploy/images
 
+# A program with the race detector sleeps for a second before it exits, for races of the
+# goroutines that still run. Tests leave hardly any, and a tenth of a second is enough. What
+# the caller says in GORACE wins.
+QUICK_EXIT := GORACE="atexit_sleep_ms=100 $${GORACE:-}"
+
+# Tests of the simulations that check types, by one goroutine.
+UNRACED := ^TestEachDefectCanBeBroughtBack$$
+
+# Tests of the simulations that play few schedules with the race detector, and many without it.
+FEWER_RACED := NoSchedule|NoComposed|AnUndisturbed|UnbindingAt|PastItsDeadline|NotSelectedAnyMore|ASeedGives|WhatIsSimulated
+
 .PHONY: test
 test: ## all tests but those with real vLLM or Kubernetes (-race, but for those that drive built programs)
-	$(GOTEST) -race -timeout 14m $$(go list ./... | grep -vE '/($(subst $(space),|,$(DRIVING)))$$')
+	$(QUICK_EXIT) $(GOTEST) -race -p 4 -timeout 14m -skip '$(UNRACED)' $$(go list ./... | grep -vE '/($(subst $(space),|,$(DRIVING)))$$')
 	$(GOTEST) -count=1 -timeout 14m -parallel 4 $(addprefix ./,$(DRIVING))
-	$(GOTEST) -run 'NoSchedule|NoComposed|AnUndisturbed' ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
+	$(GOTEST) -run '$(FEWER_RACED)|$(UNRACED)' ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
 
 .PHONY: test-sim
 test-sim: ## the launcher's core and the controllers in simulated time, each under SEEDS=100000 schedules of events and faults FROM=1 on
 	SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/core/simulation ./dualpods/internal/servers/binding ./dualpods/internal/simulation
 
 .PHONY: test-sim-defects
-test-sim-defects: ## bring each defect back that was mended in the launcher's core and in model caches and placement, take their rules out one by one, break each check, and see the simulations find it, within SEEDS=20000 schedules (DEFECT=part of its name)
-	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) DEFECT="$(or $(DEFECT),$$(bash test/ci/long.sh pattern defects))" $(GOTEST) -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/core/simulation ./dualpods/internal/simulation
+test-sim-defects: ## bring each defect back that was mended in the launcher's core and in model caches and placement, take their rules out one by one, break each check, and see the simulations find it, within SEEDS=20000 schedules (DEFECT=part of its name, WRITE=1 to note the seeds that show them)
+	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) WRITE=$(WRITE) DEFECT="$(or $(DEFECT),$$(bash test/ci/long.sh pattern defects))" $(GOTEST) -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/core/simulation ./dualpods/internal/simulation
 
 .PHONY: test-long
 test-long: ## the tests that take minutes: 1,000 cycles of create and delete
@@ -137,7 +148,7 @@ test-vllm-long: build vllm-cpu ## all tests with real vLLM, that one too (VLLM=0
 	$(GOTEST) -count=1 -p 1 -parallel 2 -timeout 40m -tags vllm -run "^TestARelease\$$|$$(bash test/ci/long.sh pattern vllm)" $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engines/engine/...)
 
 .PHONY: test-vllm-matrix
-test-vllm-matrix: ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.18.1", KEEP=1)
+test-vllm-matrix: ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.18.1", KEEP=1, SETUP=only)
 	@bash test/vllm-cpu/matrix.sh $(if $(THIRD),$$(RELEASES='$(filter-out $(LOCKED_VLLM),$(RELEASES))' bash test/ci/long.sh picked releases),$(RELEASES))
 
 .PHONY: cluster-up
@@ -185,7 +196,7 @@ $(AZURITE): test/modelservers/package-lock.json
 
 .PHONY: test-models
 test-models: $(AZURITE) ## models from servers of S3, Google Cloud Storage, Azure Blob Storage and OCI, which are built or installed first (takes npm)
-	$(GOTEST) -race -count=1 -timeout 14m -tags modelservers ./test/modelsources
+	$(QUICK_EXIT) $(GOTEST) -race -count=1 -timeout 14m -tags modelservers ./test/modelsources
 
 .PHONY: test-llm-d
 test-llm-d: ## the launcher and the chart's values-llm-d.yaml against the code of the llm-d community's controller
@@ -234,6 +245,10 @@ bench: bench-clients ## time the launcher against bare baselines, and its fetche
 .PHONY: bench-cluster
 bench-cluster: build ## time dual pods on clusters of their own; the table goes to spec/benchmarks.md (takes root)
 	go run ./test/cluster/bench -write
+
+.PHONY: bench-gpu
+bench-gpu: $(BIN)/launcher ## walk through starts, swaps and failures of the vllm on PATH, on an NVIDIA GPU (WORK=folder for models and results; PYTHON=that of vllm); test/gpu tells more
+	@failed=0; for part in small large; do python3 test/gpu/walk.py --part $$part --launcher $(BIN)/launcher --vllm "$$(command -v vllm)" --python $(or $(PYTHON),python3) --work $(or $(WORK),/tmp/hotseat-gpu)/work --out $(or $(WORK),/tmp/hotseat-gpu)/$$part || failed=1; done; exit $$failed
 
 .PHONY: bench-vllm
 bench-vllm: vllm-cpu ## time the starts of real vLLM: by hand, by exec, by fork; the table goes to spec/benchmarks.md

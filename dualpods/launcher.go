@@ -30,11 +30,12 @@ func MayBeLauncher(pod *corev1.Pod) bool {
 // and Secrets begin with it.
 func LauncherSet(config string) string { return config + "-launcher" }
 
-// Launchers tells the launchers that the pool made from Pods that only look like them. It
-// reads each LauncherConfig once, so it lives as long as one pass.
+// Launchers tells the launchers that the pool made from strangers, which are Pods that only
+// look like them. It reads each LauncherConfig once, so it lives as long as one pass.
 type Launchers struct {
-	api    client.Reader
-	owners map[client.ObjectKey]launcherOwners
+	api        client.Reader
+	owners     map[client.ObjectKey]launcherOwners
+	selections map[types.UID]Selection // by LauncherConfig
 }
 
 // launcherOwners are the objects that may own the launchers of a LauncherConfig.
@@ -45,13 +46,14 @@ type launcherOwners struct {
 
 // NewLaunchers makes a Launchers that reads from api.
 func NewLaunchers(api client.Reader) *Launchers {
-	return &Launchers{api: api, owners: map[client.ObjectKey]launcherOwners{}}
+	return &Launchers{api: api, owners: map[client.ObjectKey]launcherOwners{}, selections: map[types.UID]Selection{}}
 }
 
 // Of reports whether a Pod is a launcher, and returns its LauncherConfig. A launcher has
 // the labels, and its controller is the LauncherConfig that they name, or the DaemonSet of
-// that LauncherConfig, by UID. A Pod with the finalizer of a bound launcher is one even if
-// nothing owns it any more, because its requesters have to be released; its config is nil.
+// that LauncherConfig, by UID. An orphan is a launcher without such an owner: it has the
+// finalizer of a bound launcher, and its requesters have to be released. Its config is nil.
+// A stranger has the labels alone, and is no launcher.
 func (l *Launchers) Of(ctx context.Context, pod *corev1.Pod) (config *v1alpha1.LauncherConfig, is bool, err error) {
 	if !MayBeLauncher(pod) {
 		return nil, false, nil
@@ -124,14 +126,6 @@ func (l *Launchers) ownersOf(ctx context.Context, key client.ObjectKey) (of laun
 	}
 	l.owners[key] = of
 	return of, nil
-}
-
-// LauncherNeed is what a requester needs a launcher of.
-type LauncherNeed struct {
-	Namespace string
-	Config    string // name of the LauncherConfig; empty: any that has the image
-	Image     string // empty: any
-	Node      string
 }
 
 // LauncherWait is what a requester waits for while it has no launcher that runs.

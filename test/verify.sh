@@ -2,7 +2,8 @@
 # Fails when a file that is made by a tool is not what the tool makes now, when
 # the OpenAPI document breaks OpenAPI's rules, when a Go file is not formatted,
 # when a go.mod is not tidy, when git keeps a file that .gitignore leaves out,
-# or when a merge has left conflicts.
+# when a table of a document has more than 25 rows, or when a merge has left
+# conflicts.
 # Touches nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -25,6 +26,15 @@ fi
 kept=$(git ls-files --cached --ignored --exclude-standard | head -5)
 if [ -n "$kept" ]; then
   echo "git keeps files that .gitignore leaves out (run: git rm --cached): $kept" >&2
+  bad=1
+fi
+
+# A table's first two lines are its header.
+long=$(git ls-files '*.md' | xargs awk '
+  FNR == 1 || !/^ *\|/ { rows = -2 }
+  /^ *\|/ && ++rows == 26 { print FILENAME ":" FNR }')
+if [ -n "$long" ]; then
+  echo "a table has more than 25 rows (split it, by what its readers look for): $long" >&2
   bad=1
 fi
 

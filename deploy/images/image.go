@@ -27,6 +27,8 @@ import (
 type Image struct {
 	// Files has paths in the image, and for each the file of this machine.
 	Files map[string]string
+	// Links has further paths in the image, and for each the path that it leads to.
+	Links map[string]string
 	// Entrypoint is what a container runs unless its Pod says something else;
 	// empty: the file, where there is but one.
 	Entrypoint []string
@@ -47,7 +49,7 @@ type Image struct {
 // Build reads the files and makes the image, of one layer.
 func (i Image) Build() (v1.Image, error) {
 	var files bytes.Buffer
-	if err := writeLayer(&files, i.Files); err != nil {
+	if err := writeLayer(&files, i.Files, i.Links); err != nil {
 		return nil, fmt.Errorf("cannot make the layer of an image: %w", err)
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil }
@@ -88,9 +90,10 @@ func (i Image) entrypoint() []string {
 	return i.Entrypoint
 }
 
-// writeLayer writes the files, and the folder that programs expect everywhere.
-// Nothing of this machine but what is in the files gets into it: no time, no owner.
-func writeLayer(out io.Writer, files map[string]string) error {
+// writeLayer writes the files and the links, and the folder that programs expect
+// everywhere. Nothing of this machine but what is in the files gets into it: no time, no
+// owner.
+func writeLayer(out io.Writer, files, links map[string]string) error {
 	w := tar.NewWriter(out)
 	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777}); err != nil {
 		return err
@@ -102,6 +105,15 @@ func writeLayer(out io.Writer, files map[string]string) error {
 			return err
 		}
 		if err := copyFile(w, inside, files[name]); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(links)) {
+		inside := strings.TrimPrefix(path.Clean(name), "/")
+		if err := writeParents(w, path.Dir(inside), made); err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: inside, Linkname: links[name], Mode: 0o777}); err != nil {
 			return err
 		}
 	}

@@ -1,11 +1,15 @@
 package images
 
 import (
+	"archive/tar"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -133,4 +137,36 @@ func TestVersionsOfTheCLibraryAreComparedAsNumbers(t *testing.T) {
 	} {
 		assert.Equal(t, c.newer, newer(c.a, c.b), "%q, %q", c.a, c.b)
 	}
+}
+
+func TestRequesterIsAlsoWherePodsOfTheLLMDCommunityHaveIt(t *testing.T) {
+	from := t.TempDir()
+	build(t, from, "dualpods/cmd/requester", "CGO_ENABLED=0")
+	at := slices.IndexFunc(Products, func(p Product) bool { return p.Name == "requester" })
+	image, err := Products[at].Image(from, runtime.GOARCH, "v1")
+	require.NoError(t, err)
+	made, err := image.Build()
+	require.NoError(t, err)
+	layers, err := made.Layers()
+	require.NoError(t, err)
+	require.Len(t, layers, 1)
+	layer, err := layers[0].Uncompressed()
+	require.NoError(t, err)
+	defer layer.Close()
+	folders, links := map[string]bool{}, map[string]string{}
+	for files := tar.NewReader(layer); ; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		switch header.Typeflag {
+		case tar.TypeDir:
+			folders[header.Name] = true
+		case tar.TypeSymlink:
+			links[header.Name] = header.Linkname
+		}
+	}
+	assert.Equal(t, map[string]string{"app/requester": "/requester"}, links)
+	assert.Contains(t, folders, "app/")
 }

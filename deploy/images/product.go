@@ -17,7 +17,8 @@ const user = "65532:65532"
 type Product struct {
 	Name        string
 	Description string
-	Programs    []string // they are in the image's root
+	Programs    []string          // they are in the image's root
+	Links       map[string]string // see Image
 	Entrypoint  string
 }
 
@@ -25,14 +26,15 @@ type Product struct {
 var Products = []Product{
 	{Name: "controller", Description: "Binds requesters to inference servers in the launchers of their nodes.", Programs: []string{"controller"}, Entrypoint: "/controller"},
 	{Name: "launcher", Description: "Gives the launcher to Pods of an image that has an engine.", Programs: []string{"launcher", "modelfetch", "copier", "podresources"}, Entrypoint: "/launcher"},
-	{Name: "requester", Description: "Holds GPUs for an inference server, and carries what comes in to it.", Programs: []string{"requester"}, Entrypoint: "/requester"},
+	{Name: "requester", Description: "Holds GPUs for an inference server, and carries what comes in to it.", Programs: []string{"requester"}, Entrypoint: "/requester",
+		Links: map[string]string{"/app/requester": "/requester"}}, // where Pods of the llm-d community have theirs
 }
 
 // Image says what the product's image holds, of programs that are built in a
 // folder. version is that of hotseat.
 func (p Product) Image(folder, architecture, version string) (Image, error) {
 	image := Image{
-		Files: map[string]string{}, Entrypoint: []string{p.Entrypoint}, User: user, Architecture: architecture,
+		Files: map[string]string{}, Links: p.Links, Entrypoint: []string{p.Entrypoint}, User: user, Architecture: architecture,
 		Labels: map[string]string{
 			"org.opencontainers.image.title": "hotseat " + p.Name, "org.opencontainers.image.description": p.Description,
 			"org.opencontainers.image.version": version, "org.opencontainers.image.licenses": "Apache-2.0",

@@ -53,6 +53,16 @@ func costOf(text []byte) int {
 	return len(text) + valueBytes*values
 }
 
+// costWithin returns the cost of the text of one object before it is decoded. what names
+// the object in the error.
+func costWithin(what string, text []byte) (int, error) {
+	cost := costOf(text)
+	if cost > maxCost {
+		return 0, fmt.Errorf("%s %w once it is decoded", what, &tooLongError{maxCost})
+	}
+	return cost, nil
+}
+
 // readAll reads an answer to its end.
 func readAll(answer io.Reader, most int) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(answer, int64(most)+1))
@@ -129,9 +139,5 @@ func (w *weights) drop(id string) {
 
 // costOfEvent returns the cost of an event's object, before that is decoded.
 func costOfEvent(object []byte) (int, error) {
-	cost := costOf(object)
-	if cost > maxCost {
-		return 0, fmt.Errorf("cannot follow the watch stream: an event %w once it is decoded", &tooLongError{maxCost})
-	}
-	return cost, nil
+	return costWithin("cannot follow the watch stream: an event", object)
 }

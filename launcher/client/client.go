@@ -194,8 +194,8 @@ func do[T any](ctx context.Context, c *Client, what call) (T, error) {
 	}
 	defer resp.Body.Close()
 	content, err := readAll(resp.Body, maxObject)
-	if err == nil && costOf(content) > maxCost {
-		err = fmt.Errorf("it %w once it is decoded", &tooLongError{maxCost})
+	if err == nil {
+		_, err = costWithin("it", content)
 	}
 	if err == nil {
 		err = json.Unmarshal(content, &out)

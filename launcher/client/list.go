@@ -141,9 +141,9 @@ func (r *listReader) value() (text json.RawMessage, err error) {
 	if err := r.json.Decode(&text); err != nil {
 		return nil, err
 	}
-	cost := costOf(text)
-	if cost > maxCost {
-		return nil, fmt.Errorf("a part of it %w once it is decoded", &tooLongError{maxCost})
+	cost, err := costWithin("a part of it", text)
+	if err != nil {
+		return nil, err
 	}
 	if r.cost += keptBytes + max(0, cost-shortBytes); r.cost > maxAnswer {
 		return nil, fmt.Errorf("it %w", &tooLongError{maxAnswer})

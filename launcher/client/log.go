@@ -85,6 +85,12 @@ func parseContentRange(header string) (first, total int64, err error) {
 	return first, total, nil
 }
 
+// parseLength reads the length of a log of which an answer has no byte, as in "bytes */14".
+func parseLength(header string) (total int64, err error) {
+	_, err = fmt.Sscanf(header, "bytes */%d", &total)
+	return total, err
+}
+
 // mostBreaks is how often CopyLog begins a part again in which bytes were dropped while it
 // was sent.
 const mostBreaks = 10
@@ -181,7 +187,7 @@ func (c *Client) followOnce(ctx context.Context, retry *retries, id string, out 
 func followedFrom(contentRange string) (first int64, ok bool) {
 	first, _, err := parseContentRange(contentRange)
 	if err != nil {
-		_, err = fmt.Sscanf(contentRange, "bytes */%d", &first)
+		first, err = parseLength(contentRange)
 	}
 	return first, err == nil
 }

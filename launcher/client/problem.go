@@ -26,9 +26,8 @@ func readProblem(resp *http.Response) error {
 	}
 	p.Status = resp.StatusCode
 	if p.Status == http.StatusRequestedRangeNotSatisfiable {
-		e := &rangeError{error: errorOf(p)}
-		_, _ = fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes */%d", &e.total) // without it, 0
-		return e
+		total, _ := parseLength(resp.Header.Get("Content-Range")) // without it, 0
+		return &rangeError{error: errorOf(p), total: total}
 	}
 	return errorOf(p)
 }

@@ -41,7 +41,8 @@ func CheckAddress(uri string) error {
 }
 
 // CheckRef refuses a ref that cannot be the name of a version, such as a branch or a tag.
-// Refs are shown as files below a folder. An empty ref means that none is given.
+// Refs are files below a folder in the cache of the hub's client. An empty ref means that
+// none is given.
 func CheckRef(ref string) error {
 	if ref == "" {
 		return nil

@@ -9,7 +9,7 @@
 //	  progress, note, repeatedly            →
 //	  done: the manifest, with each hash    →   publishes
 //
-// If the parent needs no files, it writes prove in place of go:
+// If the parent needs no files of a private model, it writes prove in place of go:
 //
 //	                                      ←   prove
 //	proved: the source lets it read       →   ends it
@@ -41,6 +41,8 @@ type Line struct {
 	Manifest *Manifest `json:"manifest,omitempty"` // of manifest and done
 	Have     []string  `json:"have,omitempty"`     // of go: hashes of files that the store has
 	Staging  string    `json:"staging,omitempty"`  // of go: the folder to write into
+
+	MustProve bool `json:"must_prove,omitempty"` // of go: the source must let modelfetch read, before it takes a file that is here
 
 	FetchedBytes int64  `json:"fetched_bytes,omitempty"` // of progress: so far, with what was there from an earlier try
 	NetworkBytes int64  `json:"network_bytes,omitempty"` // of progress: what this process has received

@@ -21,7 +21,7 @@ type ModelRequest struct {
 
 	UnlessThere bool `json:"unless_there,omitempty" doc:"If the store already has the model whole for the holder in wanted_by, only record the settings of this request, and do not ask the source for its current version. The launcher still asks the source if private has changed, or if the model is not as expected."`
 
-	Retention string `json:"retention,omitempty" enum:"keep,lru,default" doc:"What happens to the model when another model needs its room and no instance uses it. keep: it stays. lru: the launcher may evict it, the least recently used first; with wanted_by, no other model is evicted for it either. default: remove the retention that was set before. Absent: the retention that was set before; if there is none, keep with wanted_by, else the launcher's --model-retention." example:"keep"`
+	Retention string `json:"retention,omitempty" enum:"keep,lru" doc:"What happens to the model when another model needs its room and no instance uses it. keep: it stays. lru: the launcher may evict it, the least recently used first; with wanted_by, no other model is evicted for it either. Absent: the retention that was set before; if there is none, keep with wanted_by, else the launcher's --model-retention." example:"keep"`
 
 	Credentials fetchapi.Credentials `json:"credentials,omitempty" writeOnly:"true" doc:"Credentials for the source, used instead of the launcher's own: a value for each variable, such as HF_TOKEN, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS_JSON, AZURE_STORAGE_KEY or DOCKER_AUTH_CONFIG. The launcher uses them for this call only, and neither shows nor keeps them."`
 
@@ -32,9 +32,8 @@ type ModelRequest struct {
 
 // What becomes of a model when its room is needed for another and nobody uses it.
 const (
-	RetentionKeep    = "keep"
-	RetentionLRU     = "lru"
-	RetentionDefault = "default" // of a request: as if nothing had been said
+	RetentionKeep = "keep"
+	RetentionLRU  = "lru"
 )
 
 // States of a Model.
@@ -78,7 +77,6 @@ type Model struct {
 	LeftMS       int64 `json:"left_ms,omitempty" doc:"During a fetch: the time left at that rate."`
 
 	Path      string     `json:"path,omitempty" doc:"Folder with the files of the model. Absent until the model is published."`
-	HubCache  string     `json:"hub_cache,omitempty" doc:"For a model from the hub: the value of HF_HUB_CACHE with which the hub's libraries find it."`
 	Published *time.Time `json:"published,omitempty" doc:"When the model was published; if it is partial, when its folder last changed."`
 	Refs      []string   `json:"refs,omitempty" doc:"Names by which callers asked for it, such as branches."`
 	WantedBy  []string   `json:"wanted_by,omitempty" doc:"Holders that want the model. The launcher removes it when the last of them no longer wants it."`

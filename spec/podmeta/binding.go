@@ -67,7 +67,10 @@ func (b Binding) Encode() (key, value string, err error) {
 }
 
 // ReadBindings reads the records on a launcher Pod, sorted by instance. A
-// record that cannot be read is left out and is a problem; the others stand.
+// record that cannot be read is left out and is a problem, whose field is
+// [RecordField]; the others stand. A launcher serves requesters of its own
+// namespace alone: the controller has not written a record that names another
+// namespace, and it counts for nothing.
 func ReadBindings(pod *corev1.Pod) ([]Binding, []Problem) {
 	var bindings []Binding
 	var problems []Problem
@@ -86,16 +89,21 @@ func ReadBindings(pod *corev1.Pod) ([]Binding, []Problem) {
 			wrong = b.check()
 		}
 		if wrong != "" {
-			problems = append(problems, invalid(annotationField(key), wrong+": the controller keeps this record: whoever damaged it should restore it, or delete the Pod"))
+			problems = append(problems, invalid(RecordField(instance), wrong+": the controller does not repair this record: restore it, or delete the Pod"))
 			continue
 		}
-		bindings = append(bindings, b)
+		if b.Namespace == pod.Namespace {
+			bindings = append(bindings, b)
+		}
 	}
 	return bindings, problems
 }
 
+// RecordField is the field of the record of an instance.
+func RecordField(instance string) string { return annotationField(AnnotationBindingPrefix + instance) }
+
 // BoundTo returns the UIDs of the requesters that have a readable record on the
-// Pod.
+// Pod, as [ReadBindings] has it.
 func BoundTo(pod *corev1.Pod) []string {
 	bindings, _ := ReadBindings(pod)
 	uids := make([]string, len(bindings))

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -17,6 +18,11 @@ func binding(instance, uid string) podmeta.Binding {
 		Instance: instance, RequesterUID: "u-1", Namespace: "ns", Name: uid, GPUs: []string{"GPU-1", "GPU-0"}, ServingPort: 8000,
 		SpecHash: "abc", Attempt: 2, Since: time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC),
 	}
+}
+
+// podOf returns a Pod of a namespace.
+func podOf(namespace string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
 }
 
 func write(t *testing.T, pod *corev1.Pod, b podmeta.Binding) {
@@ -30,7 +36,7 @@ func write(t *testing.T, pod *corev1.Pod, b podmeta.Binding) {
 }
 
 func TestARecordComesBackAsItWasWritten(t *testing.T) {
-	pod := &corev1.Pod{}
+	pod := podOf("ns")
 	first, second := binding("a.1-x", "r1"), binding("b", "r2")
 	second.RequesterUID = "u-2"
 	second.Since = second.Since.In(time.FixedZone("east", 3600))
@@ -65,7 +71,7 @@ func TestADamagedRecordCostsItselfAlone(t *testing.T) {
 		"an instance that is no label": {"-x", good, `instance id "-x" does not fit in the key of an annotation`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := &corev1.Pod{}
+			pod := podOf("ns")
 			write(t, pod, binding("good", "r"))
 			key := podmeta.AnnotationBindingPrefix + tt.key
 			pod.Annotations[key] = tt.value
@@ -74,14 +80,27 @@ func TestADamagedRecordCostsItselfAlone(t *testing.T) {
 			require.Len(t, problems, 1)
 			assert.Equal(t, "metadata.annotations["+key+"]", problems[0].Field)
 			assert.Contains(t, problems[0].Message, tt.want)
-			assert.Contains(t, problems[0].Message, "should restore it, or delete the Pod")
+			assert.Contains(t, problems[0].Message, "does not repair this record: restore it, or delete the Pod")
 		})
 	}
-	pod := &corev1.Pod{}
+	pod := podOf("n")
 	pod.Annotations = map[string]string{podmeta.AnnotationBindingPrefix + "x": strings.Replace(good, `"u"`, `"u","of":"a later release"`, 1)}
 	got, problems := podmeta.ReadBindings(pod)
 	assert.Empty(t, problems, "members of later releases are passed over")
 	assert.Len(t, got, 1)
+}
+
+func TestRecordOfAnotherNamespaceCountsForNothing(t *testing.T) {
+	pod := podOf("ns")
+	foreign := binding("foreign", "r1")
+	foreign.Namespace, foreign.RequesterUID = "elsewhere", "u-2"
+	write(t, pod, foreign)
+	got, problems := podmeta.ReadBindings(pod)
+	assert.Empty(t, got)
+	assert.Empty(t, problems, "it is nobody's to repair")
+	assert.Empty(t, podmeta.BoundTo(pod))
+	write(t, pod, binding("own", "r2"))
+	assert.Equal(t, []string{"u-1"}, podmeta.BoundTo(pod))
 }
 
 func TestARecordThatCouldNotBeReadBackIsNotWritten(t *testing.T) {

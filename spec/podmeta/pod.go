@@ -12,6 +12,17 @@ func Finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
+// reasonEnding is the kubelet's reason for the condition Ready of a Pod that it ends.
+const reasonEnding = "PodFailed"
+
+// Ending says that the kubelet ends a Pod, deleted or not. Its containers may still run, and
+// its phase is Running until they have ended.
+func Ending(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && c.Reason == reasonEnding
+	})
+}
+
 // Ready says that the kubelet has said that a Pod is ready.
 func Ready(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -47,6 +58,16 @@ func ServerEnded(launcher *corev1.Pod) bool {
 	for _, s := range launcher.Status.ContainerStatuses {
 		if s.Name == ServingContainer {
 			return s.State.Terminated != nil || s.State.Waiting != nil && (s.RestartCount > 0 || s.LastTerminationState.Terminated != nil)
+		}
+	}
+	return false
+}
+
+// ContainerRuns reports whether a container of a Pod runs, and the Pod has an address.
+func ContainerRuns(pod *corev1.Pod, container string) bool {
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == container {
+			return s.State.Running != nil && pod.Status.PodIP != ""
 		}
 	}
 	return false

@@ -39,3 +39,14 @@ func TestWhatAPodWaitsForIsToldWhereItIsMoreThanAStart(t *testing.T) {
 		assert.Equal(t, c.stuck, stuck, c.why)
 	}
 }
+
+func TestKubeletSaysThatItEndsAPodByTheReasonOfReady(t *testing.T) {
+	of := func(kind corev1.PodConditionType, status corev1.ConditionStatus, reason string) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: kind, Status: status, Reason: reason}}}}
+	}
+	assert.False(t, podmeta.Ending(&corev1.Pod{}))
+	assert.True(t, podmeta.Ending(of(corev1.PodReady, corev1.ConditionFalse, "PodFailed")))
+	assert.False(t, podmeta.Ending(of(corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady")), "a probe fails")
+	assert.False(t, podmeta.Ending(of(corev1.PodReady, corev1.ConditionTrue, "PodFailed")))
+	assert.False(t, podmeta.Ending(of(corev1.PodInitialized, corev1.ConditionFalse, "PodFailed")))
+}

@@ -10,6 +10,12 @@ const (
 	// ConditionAllocationsChecked is true on a LauncherConfig while the controller
 	// compares the GPUs that requesters report with those that the kubelet allocated.
 	ConditionAllocationsChecked = "AllocationsChecked"
+	// ConditionUpToDate is true on a LauncherConfig while all of its launchers have its
+	// template.
+	ConditionUpToDate = "UpToDate"
+	// ConditionProtectedFromEviction is true on a LauncherConfig while its launchers have a
+	// priority above that of ordinary Pods.
+	ConditionProtectedFromEviction = "ProtectedFromEviction"
 )
 
 // Reasons of ConditionAccepted.
@@ -33,6 +39,21 @@ const (
 const (
 	ReasonKubeletAsked  = "KubeletAsked"
 	ReasonRequesterOnly = "RequesterOnly" // the controller trusts the requester's report
+)
+
+// Reasons of ConditionUpToDate, besides ReasonInUse: all that are left have requesters, or
+// are on nodes with taints.
+const (
+	ReasonUpToDate     = "UpToDate"
+	ReasonRollingOut   = "RollingOut"
+	ReasonPaused       = "Paused"       // spec.rollout.maxUnavailable is 0
+	ReasonNodesTainted = "NodesTainted" // all that are left are on nodes that would not accept a new launcher
+)
+
+// Reasons of ConditionProtectedFromEviction.
+const (
+	ReasonPrioritized = "Prioritized"
+	ReasonNoPriority  = "NoPriority" // no PriorityClass, or one whose priority is 0 or less
 )
 
 // Types of conditions of a ClusterModelCache, besides ConditionAvailable.

@@ -4,6 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // LauncherConfig describes launchers: their Pod template, their nodes, and what they may
@@ -67,10 +68,32 @@ type LauncherConfigSpec struct {
 	// +kubebuilder:default={}
 	AllocationCheck AllocationCheck `json:"allocationCheck,omitempty"`
 
+	// How the controller replaces launchers that were made from an earlier template.
+	// +optional
+	// +kubebuilder:default={}
+	Rollout Rollout `json:"rollout,omitempty"`
+
 	// Where launchers find models that are kept for them. Without it each engine finds
 	// its model by itself.
 	// +optional
 	ModelCache *LauncherModelCache `json:"modelCache,omitempty"`
+}
+
+// Rollout says how the controller replaces launchers that were made from an earlier
+// template. All that sleeps in a launcher ends with it.
+type Rollout struct {
+	// How many nodes may be without a ready launcher while the controller replaces ready
+	// ones: a number, or a percentage of the nodes with launchers, rounded up, such as 25%.
+	// Launchers that are not ready for another reason count too. Nodes with a taint that the
+	// launchers do not tolerate do not count, and keep their launchers, because the node
+	// would not accept a new launcher. A node that is short of memory, disk space or process
+	// IDs counts, and keeps a launcher that is ready or in which something sleeps.
+	// Launchers in which nothing sleeps are replaced first. 0: the controller replaces only
+	// launchers that are not ready and in which nothing sleeps.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 100000 : string(self).matches('^([0-9]{1,2}|100)%$')",message="should be a number of nodes such as 1, or a percentage of them such as 25%"
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 
 // LauncherModelCache says where launchers find models.
@@ -200,8 +223,9 @@ type LauncherConfigStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// Accepted: the spec is valid. Available: all launchers are ready.
-	// AllocationsChecked: the kubelet is asked which GPUs requesters have. The message
-	// says what is wrong or missing.
+	// AllocationsChecked: the kubelet is asked which GPUs requesters have. UpToDate: all
+	// launchers have the template. ProtectedFromEviction: launchers have a priority above
+	// that of ordinary Pods. The message says what is wrong or missing.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -210,13 +234,18 @@ type LauncherConfigStatus struct {
 	// Desired launchers.
 	// +optional
 	Launchers int32 `json:"launchers"`
-	// Ready launchers.
+	// Ready ones of them. With mode PerNode, neither number counts nodes that are not selected
+	// any more, or that have a taint that the launchers do not tolerate.
 	// +optional
 	Ready int32 `json:"ready"`
-	// Launchers made from an earlier template. The controller removes each once no
-	// requester is bound to it.
+	// Launchers made from an earlier template. The controller replaces each once no
+	// requester is bound to it, as spec.rollout says.
 	// +optional
 	Outdated int32 `json:"outdated"`
+	// Requesters that are bound to the launchers. While there are any, only an
+	// administrator may delete the LauncherConfig.
+	// +optional
+	Requesters int32 `json:"requesters"`
 	// Awake instances.
 	// +optional
 	Awake int32 `json:"awake"`

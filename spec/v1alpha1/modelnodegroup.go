@@ -29,9 +29,6 @@ type ModelCacheNodeGroup struct {
 }
 
 // ModelCacheNodeGroupSpec is the desired state.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.gcHighThresholdPercent) || self.gcHighThresholdPercent == 100 || (has(self.gcLowThresholdPercent) ? self.gcLowThresholdPercent : 80) < self.gcHighThresholdPercent",message="gcLowThresholdPercent (80 if it is not given) should be below gcHighThresholdPercent"
-// +kubebuilder:validation:XValidation:rule="!has(self.gcLowThresholdPercent) || has(self.gcHighThresholdPercent)",message="gcLowThresholdPercent needs gcHighThresholdPercent: give both"
 type ModelCacheNodeGroupSpec struct {
 	// Labels of the nodes. Without them the group has all nodes with launchers that name it.
 	// +optional
@@ -54,25 +51,11 @@ type ModelCacheNodeGroupSpec struct {
 	Path string `json:"path,omitempty"`
 
 	// How many bytes the models of a node may take together, such as 500Gi. Without it they
-	// may fill the disk.
+	// may fill the disk. A launcher that needs room for a model evicts unused copies with
+	// retention LRU, the least recently used first.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",message="should be a number of bytes above zero, such as 500Gi"
 	StorageLimit *resource.Quantity `json:"storageLimit,omitempty"`
-
-	// How full a node's store may be, in percent of storageLimit and of its disk. If it is
-	// fuller after a fetch, the launcher evicts unused copies with retention LRU, the least
-	// recently used first. Without it, or with 100, the launcher evicts copies only if
-	// another model needs their room.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=100
-	GCHighThresholdPercent *int32 `json:"gcHighThresholdPercent,omitempty"`
-	// How full the store may be after that eviction; without it 80. Copies with retention
-	// LRU are not fetched beyond it, because they would be evicted again.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=99
-	GCLowThresholdPercent *int32 `json:"gcLowThresholdPercent,omitempty"`
 
 	// How many nodes may fetch at the same time. Without it all may.
 	// +optional

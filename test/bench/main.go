@@ -46,15 +46,15 @@ func main() {
 }
 
 var parts = figures.Parts[*bench]{
-	{Name: "life", Run: (*bench).life},
+	{Name: "life", Heading: "Starts, ends and swaps", Run: (*bench).life},
 	{Name: "stubborn", Run: (*bench).stubborn},
 	{Name: "cycles", Run: (*bench).cycles},
 	{Name: "swaps", Run: (*bench).swaps},
 	{Name: "slow-swaps", Run: (*bench).slowSwaps},
 	{Name: "cold-swaps", Run: (*bench).coldSwaps},
-	{Name: "crowd", Run: (*bench).crowd},
+	{Name: "crowd", Heading: "Many instances and watchers", Run: (*bench).crowd},
 	{Name: "watchers", Run: (*bench).watchers},
-	{Name: "proxy", Run: (*bench).proxy},
+	{Name: "proxy", Heading: "Proxy and memory", Run: (*bench).proxy},
 	{Name: "memory", Run: (*bench).memory},
 }
 

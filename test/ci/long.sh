@@ -20,7 +20,7 @@ tests() {
 
 names() {
   case "$1" in
-    cluster) tests clusterlong test/cluster/e2e ;;
+    cluster) tests clusterlong test/cluster dualpods/internal/trust/installation ;;
     # TestARelease is the one life by exec and by fork that every run shows.
     vllm) tests vllm launcher test/conformance test/hubserver test/vllm | grep -vx TestARelease ;;
     defects) sed -nE 's/.*schedules\.NewDefect\("([^"]*)".*/\1/p' launcher/internal/core/simulation/defects_test.go dualpods/internal/simulation/defects_test.go ;;

@@ -278,6 +278,28 @@ func TestPodsReachEachOtherAcrossNodesAndThroughAService(t *testing.T) {
 	}
 }
 
+func TestDeletedNodeComesBackAndTheClusterGoesOn(t *testing.T) {
+	c := shared(t)
+	ns := sharedNamespace(t, c)
+	other := startWitness(t, c, ns, "other", 1)
+	node := cluster.NodeName(2)
+	const state = `-o=jsonpath={.metadata.uid} {.status.conditions[?(@.type=="Ready")].status} {.status.allocatable.nvidia\.com/gpu}`
+	before := strings.Fields(kubectl(t, c, "", "get", "node", node, state))
+	require.Equal(t, []string{"True", strconv.Itoa(c.GPUs)}, before[1:])
+	kubectl(t, c, "", "delete", "node", node)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		out, err := c.Kubectl(context.Background(), nil, "get", "node", node, state)
+		require.NoError(t, err)
+		now := strings.Fields(string(out))
+		require.Len(t, now, len(before))
+		assert.NotEqual(t, before[0], now[0], "it is another object")
+		assert.Equal(t, before[1:], now[1:], "it is ready, with its GPUs")
+	}, patience.Wait(), 100*time.Millisecond)
+	startWitness(t, c, ns, "again", 2)
+	status, _ := get(t, c, "http://"+other+":8080/env?name=HOSTNAME")
+	assert.Equal(t, http.StatusOK, status, "a Pod of the other node runs on")
+}
+
 // family gives a process and all that come from it.
 func family(t *testing.T, pid int) []int {
 	t.Helper()

@@ -89,18 +89,26 @@ func (k *keeper) asUser(program, kubeconfig string) []string {
 	}
 }
 
-// api asks the API server as the administrator.
+// api asks the API server as one user.
 type api struct {
 	*http.Client
 	token string
 }
 
+// newAPI asks as the administrator.
 func newAPI(keys *keys) *api {
 	roots := x509.NewCertPool()
 	roots.AddCert(keys.ca)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
-	return &api{Client: &http.Client{Transport: transport, Timeout: 5 * time.Second}, token: keys.tokens[userAdmin]}
+	return apiOf(roots, keys.tokens[userAdmin])
 }
+
+func apiOf(roots *x509.CertPool, token string) *api {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	return &api{Client: &http.Client{Transport: transport, Timeout: 5 * time.Second}, token: token}
+}
+
+// errNotFound says that the API server has no such object.
+var errNotFound = errors.New("the API server has no such object")
 
 // get reads an object into a value, unless that is nil.
 func (a *api) get(path string, into any) error {
@@ -114,7 +122,11 @@ func (a *api) get(path string, into any) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return fmt.Errorf("%s: %w", path, errNotFound)
+	default:
 		return fmt.Errorf("%s: the API server answers %s", path, resp.Status)
 	}
 	if into == nil {

@@ -25,6 +25,9 @@
 //	10.101.N.0/24   the Pods of node N
 //	10.96.0.0/16    services
 //
+// A node that is deleted comes back in a few seconds: its kubelet is run again, and
+// registers it. [Cluster.Stop] of the kubelet keeps the node away.
+//
 // There is no DNS in the cluster: Pods reach services by address. Images hold
 // our own static programs, see [Cluster.LoadImage].
 package cluster

@@ -35,8 +35,9 @@ func (c *Cluster) UUIDs(node int) []string {
 // node is PID 1 of a node.
 type node struct {
 	*Cluster
-	number int
-	ended  chan error // of a part
+	number     int
+	ended      chan error // of a part
+	wasDeleted bool       // when kube-proxy ended last; see registerAgain
 }
 
 // Node is PID 1 of a node, which the keeper starts in namespaces of its own: it
@@ -185,9 +186,10 @@ func (n *node) startPlugin() error {
 	if n.GPUs == 0 {
 		return nil
 	}
-	return n.beginKube("gpu-plugin", "--gpus="+strings.Join(n.UUIDs(n.number), ","))
+	return n.begin(n.ended, PartOf(n.number, "gpu-plugin"), n.kube("gpu-plugin", "--gpus="+strings.Join(n.UUIDs(n.number), ",")))
 }
 
-func (n *node) beginKube(component string, args ...string) error {
-	return n.begin(n.ended, n.name()+"-"+component, exec.Command(n.Kube, append([]string{component}, args...)...))
+// kube is a part of Kubernetes.
+func (n *node) kube(component string, args ...string) *exec.Cmd {
+	return exec.Command(n.Kube, append([]string{component}, args...)...)
 }

@@ -70,7 +70,7 @@ func (n *node) startProxy() error {
 	if err != nil {
 		return err
 	}
-	return n.beginKube("kube-proxy", "--config="+n.path("proxy.yaml"))
+	return n.beginAgain(n.ended, PartOf(n.number, Proxy), n.kube(Proxy, "--config="+n.path("proxy.yaml")), n.registerAgain)
 }
 
 func (n *node) startKubelet() error {
@@ -79,6 +79,7 @@ func (n *node) startKubelet() error {
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "volumePluginDir": "/var/lib/kubelet/volume-plugins",
 		"cgroupDriver": "cgroupfs", "cgroupRoot": "/" + n.group(), "enforceNodeAllocatable": []string{"pods"},
 		"nodeStatusUpdateFrequency": "1s", // or the GPUs show after ten
+		"nodeStatusReportFrequency": "5m", // what has not changed: as by default, and not each second
 		"failCgroupV1":              false, "failSwapOn": false, "makeIPTablesUtilChains": false, "resolvConf": "", "maxPods": 200,
 		"clusterDNS":                  []string{control},                     // which refuses: names fail at once
 		"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99, // images come from no registry
@@ -89,8 +90,9 @@ func (n *node) startKubelet() error {
 	if err != nil {
 		return err
 	}
-	return n.beginKube("kubelet", "--config="+n.path("kubelet.yaml"), "--kubeconfig="+n.path("kubeconfig"),
+	kubelet := n.kube(Kubelet, "--config="+n.path("kubelet.yaml"), "--kubeconfig="+n.path("kubeconfig"),
 		"--hostname-override="+n.name(), "--node-ip="+nodeAddress(n.number), "--cert-dir="+n.path("kubelet-keys"))
+	return n.beginAgain(n.ended, PartOf(n.number, Kubelet), kubelet, n.deleted)
 }
 
 // startRouter starts what enforces NetworkPolicies: kube-router

@@ -48,13 +48,19 @@ func (c *Cluster) log(name string) (*os.File, error) {
 // its end, since a cluster ends with each of its parts; one that [Cluster.Stop]
 // has ended is run again when it may be.
 func (c *Cluster) begin(ended chan<- error, name string, cmd *exec.Cmd) error {
+	return c.beginAgain(ended, name, cmd, func() bool { return false })
+}
+
+// beginAgain runs a part as begin does. When the part has ended by itself it calls again,
+// and runs the part again if that returns true.
+func (c *Cluster) beginAgain(ended chan<- error, name string, cmd *exec.Cmd, again func() bool) error {
 	if err := c.launch(name, cmd); err != nil {
 		return err
 	}
 	go func() {
 		for {
 			err := cmd.Wait()
-			if !c.stopped(name) {
+			if !c.stopped(name) && !again() {
 				ended <- fmt.Errorf("%s ended: %w: %s", name, cmp.Or(err, errors.New("exit status 0")), tail(c.path("log", name+".log")))
 				return
 			}

@@ -18,7 +18,9 @@ func TestACleanerOfTheStateFolderStopsNothing(t *testing.T) {
 	for _, folder := range []string{"swaps", "instances", "logs", "exits", "preloaders"} {
 		require.NoError(t, os.RemoveAll(filepath.Join(n.State, folder)))
 	}
-	require.NoError(t, os.Remove(filepath.Join(n.State, "lock")))
+	for _, file := range []string{"lock", folderMark} {
+		require.NoError(t, os.Remove(filepath.Join(n.State, file)))
+	}
 
 	n.SwapDone(map[string]any{"gpu_uuids": On(0), "in": map[string]any{"id": "b", "args": []string{"b", "--served-model-name", "b"}}})
 	b := n.Await("b", "awake")

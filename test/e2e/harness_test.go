@@ -119,10 +119,9 @@ func NewStoppedNode(t *testing.T, flags ...string) *Node {
 // shortDir makes a folder in which sockets have room. It is removed after the test.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hs")
+	dir, err := harness.TemporaryFolder()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	require.NoError(t, os.Chmod(dir, 0o755), "what is in it says who may enter")
 	return dir
 }
 

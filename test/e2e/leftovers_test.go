@@ -116,7 +116,7 @@ func TestManyCyclesOfCreateAndDeleteLeaveNothingOver(t *testing.T) {
 	assert.Empty(t, n.living())
 	assert.Empty(t, n.groupFolders())
 	assert.Equal(t, files, n.stateFiles())
-	logs, err := filepath.Glob(filepath.Join(n.State, "logs", "*"))
+	logs, err := filepath.Glob(filepath.Join(n.State, "logs", "*.log"))
 	require.NoError(t, err)
 	assert.Len(t, logs, 20+count, "the logs stay until retention drops them")
 	exits, err := filepath.Glob(filepath.Join(n.State, "exits", "*"))

@@ -320,11 +320,16 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// engineAddress is where the engine itself listens: a Unix socket, or a port.
-func engineAddress(t *testing.T, i launcherapi.Instance) string {
+// engineAddress is where the engine itself listens: a Unix socket, or a port. A process that
+// has just been started has no command line for a moment: the kernel tells whoever started
+// it, by closing its files, before it has written the new arguments.
+func engineAddress(t *testing.T, i launcherapi.Instance) (address string) {
 	t.Helper()
-	address, err := harness.EngineAddress(i.PID)
-	require.NoError(t, err)
+	eventually(t, "the engine has its command line", func() bool {
+		var err error
+		address, err = harness.EngineAddress(i.PID)
+		return err == nil
+	})
 	return address
 }
 

@@ -137,6 +137,9 @@ func TestWhoMayNotReadAGatedModelDoesNotGetItFromWhoMay(t *testing.T) {
 	hub.Put("org/tiny", tiny(6<<20))
 	hub.GateFiles(hubToken)
 	right, wrong := map[string]any{"HF_TOKEN": hubToken}, map[string]any{"HF_TOKEN": "hf_aWrongOne"}
+	privately := func(holder string) Answer {
+		return n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/tiny", "wanted_by": holder, "private": true, "credentials": right})
+	}
 	wanted := func(m launcherapi.Model, by ...string) { t.Helper(); assert.Equal(t, by, m.WantedBy) }
 
 	early := n.askBy("hf://org/tiny", "early", wrong) // nobody fetches it yet
@@ -149,7 +152,7 @@ func TestWhoMayNotReadAGatedModelDoesNotGetItFromWhoMay(t *testing.T) {
 	} else {
 		require.Equal(t, 403, early.Status)
 	}
-	m := model(t, n.askBy("hf://org/tiny", "first", right))
+	m := model(t, privately("first"))
 	wanted(m, "first")
 	for _, when := range []string{"while it is fetched", "when it is there"} {
 		for who, credentials := range map[string]map[string]any{"of none": nil, "of a wrong one": wrong} {
@@ -162,7 +165,7 @@ func TestWhoMayNotReadAGatedModelDoesNotGetItFromWhoMay(t *testing.T) {
 		assert.Equal(t, 1, code, errs)
 		wanted(n.whole(m.ID), "first")
 	}
-	model(t, n.askBy("hf://org/tiny", "third", right))
+	model(t, privately("third"))
 	wanted(n.whole(m.ID), "first", "third")
 
 	// Another version that has the weights of the first is not made of these for who may not read them.
@@ -183,6 +186,22 @@ func TestWhoMayNotReadAGatedModelDoesNotGetItFromWhoMay(t *testing.T) {
 		if m.Revision == next.Commit {
 			assert.NotEqual(t, launcherapi.ModelReady, m.State)
 		}
+	}
+}
+
+// A model that is not private is open to each caller of this launcher, however it was fetched.
+func TestRightToPublicModelsIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	hub, _, n := keeper(t)
+	hub.Put("org/tiny", tiny(1000))
+	hub.GateFiles(hubToken)
+	m := n.whole(model(t, n.askBy("hf://org/tiny", "first", map[string]any{"HF_TOKEN": hubToken})).ID)
+	hub.Seen()
+	second := model(t, n.askBy("hf://org/tiny", "second", map[string]any{"HF_TOKEN": "hf_aWrongOne"}))
+	assert.Equal(t, m.ID, second.ID)
+	assert.Equal(t, []string{"first", "second"}, second.WantedBy)
+	for _, r := range hub.Seen() {
+		assert.False(t, r.Content, "it is only asked which commit the branch means: %s", r.Path)
 	}
 }
 

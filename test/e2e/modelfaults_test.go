@@ -98,6 +98,8 @@ func TestAPullThatIsKilledAnywhereLeavesNoHalfModel(t *testing.T) {
 	assert.Zero(t, f.staged())
 }
 
+// The time of a file says nothing of its version: rsync -t, tar and cp -p set it, and all files
+// of a reproducible build may have one.
 func TestAFileThatHasChangedSinceAPullWasBrokenOffIsFetchedAnew(t *testing.T) {
 	t.Parallel()
 	source := filepath.Join(t.TempDir(), "model.safetensors")
@@ -105,12 +107,12 @@ func TestAFileThatHasChangedSinceAPullWasBrokenOffIsFetchedAnew(t *testing.T) {
 		require.NoError(t, os.WriteFile(source, content, 0o600))
 		require.NoError(t, os.Chtimes(source, at, at))
 	}
-	now := time.Now()
-	put(random(40<<20), now.Add(-time.Hour))
+	built := time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
+	put(random(40<<20), built)
 	web := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(source))))
 	defer web.Close()
 	for _, uri := range []string{web.URL + "/model.safetensors", "file://" + source} {
-		put(random(40<<20), now.Add(-time.Hour))
+		put(random(40<<20), built)
 		f := models(t, nil)
 		pull := f.command("pull", "--bytes-per-second", "40MiB", uri)
 		require.NoError(t, pull.Start())
@@ -118,7 +120,7 @@ func TestAFileThatHasChangedSinceAPullWasBrokenOffIsFetchedAnew(t *testing.T) {
 		kill(t, "launcher", pull)
 		_ = pull.Wait()
 		other := append(random(20<<20+1), make([]byte, 20<<20-1)...)
-		put(other, now)
+		put(other, built)
 		m := f.pull(uri)
 		got, err := os.ReadFile(filepath.Join(m.Path, "model.safetensors"))
 		require.NoError(t, err)

@@ -41,21 +41,28 @@ func TestWhatIsSaidOfAModelThatItsHolderHasIsNotedAndItsSourceIsNotAsked(t *test
 	assert.Empty(t, hub.Seen(), "nobody has asked its source")
 
 	for what, more := range map[string]map[string]any{
-		"another holder":               {"wanted_by": "other"},
-		"another digest":               {"expected_digest": "sha256:" + strings.Repeat("0", 64)},
-		"another branch":               {"ref": "v2"},
 		"some of the files":            {"include": []string{"config.json"}},
 		"whoever has it is to show it": {"private": true},
 		"another revision":             {"uri": "hf://org/tiny@v9"},
-		"whether it is there or not":   {"unless_there": false},
 	} {
 		body := map[string]any{"uri": "hf://org/tiny@" + commit, "ref": "main"}
 		maps.Copy(body, more)
 		assert.Equal(t, 404, say(body).Status, "%s: the hub has that commit no more", what)
 		assert.NotEmpty(t, hub.Seen(), what)
 	}
-	assert.Equal(t, first.ID, model(t, say(map[string]any{"uri": "hf://org/tiny@" + commit, "wanted_by": ""})).ID)
-	assert.Empty(t, hub.Seen(), "of what is whole and cannot change, nothing is asked for a person")
+	for what, more := range map[string]map[string]any{
+		"another holder":              {"wanted_by": "other"},
+		"a person":                    {"wanted_by": ""},
+		"another branch":              {"ref": "v2"},
+		"whether it is there or not":  {"unless_there": false},
+		"with credentials of the own": {"wanted_by": "third", "credentials": map[string]any{"HF_TOKEN": "hf_any"}},
+	} {
+		body := map[string]any{"uri": "hf://org/tiny@" + commit, "ref": "main"}
+		maps.Copy(body, more)
+		assert.Equal(t, first.ID, model(t, say(body)).ID, what)
+	}
+	assert.Equal(t, "IntegrityMismatch", say(map[string]any{"uri": "hf://org/tiny@" + commit, "expected_digest": "sha256:" + strings.Repeat("0", 64)}).Problem(t).Cause)
+	assert.Empty(t, hub.Seen(), "of what is whole, cannot change and is not private, nothing is asked")
 	say(map[string]any{"unless_there": false})
 	n.Eventually("the branch has moved", func() bool { return len(n.models().Models) == 2 })
 }

@@ -32,16 +32,25 @@ func hubWith(t *testing.T, names ...string) *hubserver.Hub {
 	return hub
 }
 
-func TestAPullMakesRoomWhereItIsAskedToAndPinsStay(t *testing.T) {
+func TestPullMakesRoomIfAskedAndKeptModelsStay(t *testing.T) {
 	t.Parallel()
 	f := models(t, hubWith(t, "org/a", "org/b", "org/c", "org/d"))
-	a := f.pull("--pin", "hf://org/a")
+	a := f.pull("hf://org/a")
 	b := f.pull("hf://org/b")
+	keep := func(args ...string) shown {
+		t.Helper()
+		out, errs, code := f.call("models", append([]string{"keep", "-o", "json"}, args...)...)
+		require.Zero(t, code, errs)
+		var kept shown
+		require.NoError(t, json.Unmarshal([]byte(out), &kept))
+		return kept
+	}
+	assert.Equal(t, launcherapi.RetentionKeep, keep("hf://org/a").Retention)
 
 	_, errs, code := f.call("pull", "--storage-limit", "5MiB", "hf://org/c")
 	assert.Equal(t, 1, code)
 	assert.Contains(t, errs, "CapacityExceeded")
-	assert.Contains(t, errs, "hf://org/a (2.0 MiB), pinned")
+	assert.Contains(t, errs, "hf://org/a (2.0 MiB), kept by a person (launcher models keep")
 	assert.Len(t, f.list(), 2, "nothing goes unless it is asked for")
 
 	out, errs, code := f.call("pull", "-o", "json", "--storage-limit", "5MiB", "--model-retention", "lru", "hf://org/c")
@@ -56,9 +65,9 @@ func TestAPullMakesRoomWhereItIsAskedToAndPinsStay(t *testing.T) {
 
 	_, errs, code = f.call("pull", "--storage-limit", "3MiB", "--model-retention", "lru", "hf://org/d")
 	assert.Equal(t, 1, code)
-	assert.Contains(t, errs, "hf://org/a (2.0 MiB), pinned")
+	assert.Contains(t, errs, "hf://org/a (2.0 MiB), kept by a person (launcher models keep")
 	assert.Len(t, f.list("--verify"), 2, "nothing goes where it is not enough")
-	assert.True(t, f.pull("--pin=false", "hf://org/a").There)
+	assert.Empty(t, keep("--off", "hf://org/a").Retention)
 	f.pull("--storage-limit", "3MiB", "--model-retention", "lru", "hf://org/d")
 	all := f.list("--verify")
 	require.Len(t, all, 1)
@@ -70,6 +79,11 @@ func TestAPullMakesRoomWhereItIsAskedToAndPinsStay(t *testing.T) {
 	_, errs, code = f.call("pull", "--model-retention", "fifo", "hf://org/a")
 	assert.Equal(t, 2, code)
 	assert.Contains(t, errs, "must be keep or lru")
+	for flag, instead := range map[string]string{"--pin": "launcher models keep MODEL", "--model-gc-high-threshold=90": "set the storage limit"} {
+		_, errs, code = f.call("pull", flag, "hf://org/a")
+		assert.Equal(t, 2, code)
+		assert.Contains(t, errs, instead)
+	}
 }
 
 func TestALauncherMakesRoomOfModelsThatNoInstanceHasAndThatNobodyKeeps(t *testing.T) {
@@ -110,47 +124,13 @@ func TestALauncherMakesRoomOfModelsThatNoInstanceHasAndThatNobodyKeeps(t *testin
 	for range 2 {
 		refused = n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/c", "wanted_by": "other", "retention": "lru"})
 		assert.Equal(t, 507, refused.Status)
-		assert.Contains(t, refused.Problem(t).Detail, "could be evicted, but not for a model with retention lru")
-		assert.Equal(t, []string{"hf://org/a", "hf://org/b"}, names(), "who is kept while there is room takes nobody's place")
+		assert.Contains(t, refused.Problem(t).Detail, "no model is evicted for one with retention lru")
+		assert.Equal(t, []string{"hf://org/a", "hf://org/b"}, names(), "what nobody keeps takes no place of another")
 	}
 	n.pull("hf://org/d")
 	assert.Equal(t, []string{"hf://org/b", "hf://org/d"}, names())
-	assert.Contains(t, string(n.Call("GET", "/metrics", nil).Body), `hotseat_model_evictions_total{reason="room"} 3`)
+	assert.Contains(t, string(n.Call("GET", "/metrics", nil).Body), "hotseat_model_evictions_total 3")
 	assert.Equal(t, 422, n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/a", "retention": "fifo"}).Status)
-}
-
-// Above the high watermark models go down to the low one; what is only kept while there
-// is room is not fetched beyond that, so that it does not come to go again.
-func TestALauncherKeepsItsStoreBetweenTheWatermarks(t *testing.T) {
-	t.Parallel()
-	f := models(t, hubWith(t, "org/a", "org/b", "org/c", "org/d", "org/e"))
-	// The high one is below 8 MiB, and so high that no disk on which tests run is above it.
-	n := NewStoppedNode(t, "--model-store", f.dir, "--model-storage-limit", "8440000", "--model-retention", "lru", "--model-gc-high-threshold", "99", "--model-gc-low-threshold", "60")
-	n.env = append(n.env, f.env...)
-	n.Start()
-	names := func() (all []string) {
-		for _, m := range n.models().Models {
-			all = append(all, m.URI)
-		}
-		return all
-	}
-	for _, name := range []string{"hf://org/a", "hf://org/b", "hf://org/c"} {
-		n.pull(name)
-	}
-	assert.Len(t, names(), 3)
-	n.Create("i", of("org/a", 0, "model_cache", "require"))
-	n.Await("i", "awake")
-	n.pull("hf://org/d")
-	n.Eventually("down to the low watermark", func() bool { return len(names()) == 2 })
-	assert.Equal(t, []string{"hf://org/a", "hf://org/d"}, names(), "one that an instance has stays, and the one that came")
-	metrics := string(n.Call("GET", "/metrics", nil).Body)
-	assert.Contains(t, metrics, `hotseat_model_evictions_total{reason="watermark"} 2`)
-	assert.Contains(t, metrics, `hotseat_model_evicted_bytes_total{reason="watermark"} 4.194`)
-	refused := n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/e", "wanted_by": "pool", "retention": "lru"})
-	assert.Equal(t, 507, refused.Status)
-	assert.Contains(t, refused.Problem(t).Detail, "only 60% of it count")
-	n.pull("hf://org/e")
-	assert.Len(t, names(), 3, "a person's is fetched beyond it")
 }
 
 func TestAStoreThatMayOnlyBeReadIsToldApartFromOneWithoutRoom(t *testing.T) {

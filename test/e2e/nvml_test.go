@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -202,6 +203,38 @@ func TestAGPUWhoseDriverHangsHoldsUpNothingElse(t *testing.T) {
 	assert.Contains(t, n.Log(), "the GPUs' driver does not answer")
 	n.Awake("e", On(0))
 	heal()
+}
+
+func TestModelsServeOnWhileTheDriverAnswersForNoGPU(t *testing.T) {
+	t.Parallel()
+	n := nvmlNode(t, "--memory-timeout", "1s")
+	n.Start()
+	a := n.Awake("a", On(0), "--gpu-memory-utilization", "0.5")
+	var heal []func()
+	for k := range 2 {
+		heal = append(heal, fault(t, n, k, "hang"))
+	}
+	n.Kill9()
+	n.Start()
+	n.Await("a", "awake")
+	again := n.Get("a")
+	assert.Equal(t, a.PID, again.PID)
+	n.Ask(again, "through the launcher, which is the proxy")
+	gpus := n.gpus().GPUs
+	require.Len(t, gpus, 2)
+	for _, g := range gpus {
+		assert.False(t, g.Healthy)
+		assert.Contains(t, g.HealthReason, "does not answer")
+	}
+	failed := n.Call("POST", "/v2/vllm/swap", toNew("b", On(1)))
+	assert.Equal(t, 502, failed.Status)
+	assert.Contains(t, string(failed.Body), "does not answer")
+
+	for _, h := range heal {
+		h()
+	}
+	require.Eventually(t, func() bool { return n.gpus().GPUs[1].Healthy }, patience, 10*time.Millisecond)
+	n.SwapDone(toNew("b", On(1)))
 }
 
 func TestALauncherIsLimitedToSomeGPUs(t *testing.T) {

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,10 +23,26 @@ import (
 func (n *Node) crashAt(point string) {
 	n.t.Helper()
 	if n.Running() {
+		n.awaitRecords()
 		n.Kill9()
 	}
 	n.env = append(n.env, "HOTSEAT_CRASH_AT="+point)
 	n.Start()
+}
+
+// awaitRecords waits until the records on the disk tell the states that the launcher lists:
+// it lists a state before it has written it.
+func (n *Node) awaitRecords() {
+	n.t.Helper()
+	n.Eventually("all states are on the disk", func() bool {
+		var list launcherapi.InstanceList
+		n.Call("GET", "/v2/vllm/instances", nil).Into(n.t, &list)
+		return !slices.ContainsFunc(list.Instances, func(i launcherapi.Instance) bool {
+			var saved struct{ Record struct{ State string } }
+			text, err := os.ReadFile(n.written(i.InstanceID))
+			return err != nil || json.Unmarshal(text, &saved) != nil || saved.Record.State != i.State
+		})
+	})
 }
 
 // comeBack waits for the launcher's death and starts it again, sound.

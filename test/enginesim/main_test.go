@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -131,19 +132,16 @@ func (p *proc) processes() []int {
 	return pids
 }
 
-// find waits for the one process with that title.
+// find waits for the one process with that title. A process that is being started has the
+// title of its parent until it execs.
 func (p *proc) find(title string) int {
 	p.t.Helper()
-	found := 0
-	eventually(p.t, "the process "+title, func() bool {
-		for _, pid := range p.processes() {
-			if titleOf(pid) == title {
-				found = pid
-			}
-		}
-		return found != 0
+	var found []int
+	eventually(p.t, "one process "+title, func() bool {
+		found = slices.DeleteFunc(p.processes(), func(pid int) bool { return titleOf(pid) != title })
+		return len(found) == 1
 	})
-	return found
+	return found[0]
 }
 
 func titleOf(pid int) string {

@@ -13,6 +13,7 @@
 //
 //	<uuid>/lost, ecc, …        the faults of package simgpu
 //	<uuid>/hang                calls for the GPU do not return while the file is there
+//	hang                       the library is not initialised while the file is there
 //	<uuid>/no_process_memory   processes are listed without their memory
 //	refuse                     names of functions, one a line, that are
 //	                           "not supported"

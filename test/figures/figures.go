@@ -51,8 +51,9 @@ func MS(d time.Duration) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// Row is one line of the table.
+// Row is one line of a table.
 type Row struct {
+	Heading string // of the table that begins with the row; empty: the row goes on with one
 	Figure  string
 	Samples int
 	Ours    string // "p50 / p99" where it is a time
@@ -93,12 +94,21 @@ func Verdict(met bool) string {
 // Short writes a bound in milliseconds.
 func Short(d time.Duration) string { return fmt.Sprintf("%g ms", float64(d)/float64(time.Millisecond)) }
 
-// Render makes the table; who names what was measured.
+// Render makes a table, and a further one for each row with a heading; who names what was
+// measured.
 func Render(who string, rows []Row) string {
 	var b strings.Builder
-	b.WriteString("| figure | samples | " + who + " p50 / p99 | bare p50 / p99 | beside the bare | target | met |\n")
-	b.WriteString("|---|---:|---:|---:|---:|---|---|\n")
-	for _, r := range rows {
+	for n, r := range rows {
+		if r.Heading != "" {
+			if n > 0 {
+				b.WriteString("\n")
+			}
+			fmt.Fprintf(&b, "### %s\n\n", r.Heading)
+		}
+		if n == 0 || r.Heading != "" {
+			b.WriteString("| figure | samples | " + who + " p50 / p99 | bare p50 / p99 | beside the bare | target | met |\n")
+			b.WriteString("|---|---:|---:|---:|---:|---|---|\n")
+		}
 		met := Verdict(r.Met)
 		if r.Target == "" {
 			met = ""

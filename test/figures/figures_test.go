@@ -32,6 +32,13 @@ func TestARowIsMetWhenEachOfItsTargetsIs(t *testing.T) {
 	}, Timed("f", ours, bare, 2*time.Millisecond, 0))
 }
 
+func TestATableBeginsWithEachHeading(t *testing.T) {
+	head := "| figure | samples | it p50 / p99 | bare p50 / p99 | beside the bare | target | met |\n|---|---:|---:|---:|---:|---|---|\n"
+	assert.Equal(t, head+"| a | 1 |  |  |  |  |  |\n| b | 1 |  |  |  |  |  |\n\n### More\n\n"+head+"| c | 1 |  |  |  |  |  |\n",
+		Render("it", []Row{{Figure: "a", Samples: 1}, {Figure: "b", Samples: 1}, {Heading: "More", Figure: "c", Samples: 1}}))
+	assert.Equal(t, "### Only\n\n"+head+"| a | 1 |  |  |  |  |  |\n", Render("it", []Row{{Heading: "Only", Figure: "a", Samples: 1}}))
+}
+
 func TestWhatIsWrittenByHandStaysWhenTheTableIsWritten(t *testing.T) {
 	const mark = "<!-- begin -->"
 	path := filepath.Join(t.TempDir(), "doc.md")
@@ -52,12 +59,16 @@ func TestTheNamedPartsRunAndAWrongNameRunsNone(t *testing.T) {
 		return Part[int]{Name: name, Run: func(int) ([]Row, error) { ran = append(ran, name); return []Row{{Figure: name}}, nil }}
 	}
 	parts := Parts[int]{part("a"), part("b"), part("c")}
+	parts[1].Heading = "B"
 	for only, want := range map[string][]string{"": {"a", "b", "c"}, "c,a": {"a", "c"}, "b": {"b"}} {
 		ran = nil
 		rows, err := parts.Run(t.Context(), 0, only, io.Discard)
 		require.NoError(t, err)
 		assert.Len(t, rows, len(want))
 		assert.Equal(t, want, ran, only)
+		for _, r := range rows {
+			assert.Equal(t, r.Figure == "b", r.Heading == "B", r.Figure)
+		}
 	}
 	for only, wrong := range map[string]string{"a,bb": `"bb"`, "a,": `""`, "a, b": `" b"`} {
 		ran = nil

@@ -11,8 +11,9 @@ import (
 
 // Part is a share of a bench's figures, which can be taken alone.
 type Part[B any] struct {
-	Name string
-	Run  func(B) ([]Row, error)
+	Name    string
+	Heading string // of the table that begins with the part; empty: it goes on with that of the part before
+	Run     func(B) ([]Row, error)
 }
 
 // Parts are those of a bench, in the order in which they run.
@@ -60,6 +61,9 @@ func (p Parts[B]) Run(ctx context.Context, bench B, only string, progress io.Wri
 			return rows, fmt.Errorf("%s: %w", part.Name, err)
 		}
 		_, _ = fmt.Fprintf(progress, "%s took %s\n", part.Name, time.Since(began).Round(100*time.Millisecond))
+		if len(more) > 0 {
+			more[0].Heading = part.Heading
+		}
 		rows = append(rows, more...)
 	}
 	return rows, nil

@@ -23,6 +23,7 @@ var notRun = map[string][]string{
 	},
 	"spec/guide/models.md": {
 		"bin/launcher pull hf://Qwen/Qwen3-0.6B  # takes the Hugging Face hub",
+		"bin/launcher models export hf://Qwen/Qwen3-0.6B ~/.cache/huggingface/hub  # takes the Hugging Face hub",
 		"bin/launcher pull --exclude original/ --exclude \"*.bin\" hf://org/name  # takes the Hugging Face hub",
 	},
 	"spec/guide/operations.md": {

@@ -18,8 +18,8 @@ import (
 const commit = "0123456789abcdef0123456789abcdef01234567"
 
 // The hub's own client downloads from the server, unchanged; and without any network
-// it finds what launcher pull has put into a store.
-func TestTheHubsOwnClientReadsTheServerAndTheStore(t *testing.T) {
+// it finds what launcher models export has copied from a store.
+func TestTheHubsOwnClientReadsTheServerAndAnExport(t *testing.T) {
 	vllm, err := harness.FindVLLM()
 	require.NoError(t, err)
 	python := filepath.Join(vllm.Folder, "venv", "bin", "python")
@@ -43,10 +43,13 @@ func TestTheHubsOwnClientReadsTheServerAndTheStore(t *testing.T) {
 	}
 	check(snapshot(t.TempDir(), "HF_ENDPOINT="+hub.URL))
 
-	bin, store := t.TempDir(), t.TempDir()
+	bin, store, cache := t.TempDir(), t.TempDir(), t.TempDir()
 	require.NoError(t, harness.Build(t.Context(), "../..", bin, nil, "launcher/cmd/launcher", "launcher/cmd/modelfetch"))
 	pull := exec.Command(filepath.Join(bin, "launcher"), "pull", "--model-store", store, "hf://org/tiny")
 	pull.Env, pull.Stderr = append(os.Environ(), "HF_ENDPOINT="+hub.URL), os.Stderr
 	require.NoError(t, pull.Run())
-	check(snapshot(filepath.Join(store, "hub"), "HF_HUB_OFFLINE=1"))
+	export := exec.Command(filepath.Join(bin, "launcher"), "models", "export", "--model-store", store, "hf://org/tiny", cache)
+	export.Stderr = os.Stderr
+	require.NoError(t, export.Run())
+	check(snapshot(cache, "HF_HUB_OFFLINE=1"))
 }

@@ -4,6 +4,7 @@ package modelsources
 
 import (
 	"bytes"
+	"crypto/md5"
 	"fmt"
 	"maps"
 	"net/http"
@@ -78,13 +79,17 @@ func s3(t *testing.T) *site {
 		env: []string{"AWS_ENDPOINT_URL=http://" + p.address, "AWS_ACCESS_KEY_ID=ours", "AWS_SECRET_ACCESS_KEY=secret", "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/none", "AWS_SHARED_CREDENTIALS_FILE=/none"},
 		put: func(files map[string][]byte, to string) {
 			require.NoError(t, os.RemoveAll(filepath.Join(root, "models", to)))
+			require.NoError(t, os.RemoveAll(filepath.Join(sidecar, "models", to)))
 			puts++
-			then := time.Now().Add(-time.Hour + puts*time.Second) // they have no tags, and a younger date names no version
+			then := time.Now().Add(-time.Hour + puts*time.Second)
 			for name, text := range files {
 				path := filepath.Join(root, "models", to, name)
 				require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 				require.NoError(t, os.WriteFile(path, text, 0o644))
 				require.NoError(t, os.Chtimes(path, then, then))
+				meta := filepath.Join(sidecar, "models", to, name, "meta") // where the gateway keeps the tag of what is put
+				require.NoError(t, os.MkdirAll(meta, 0o755))
+				require.NoError(t, os.WriteFile(filepath.Join(meta, "etag"), fmt.Appendf(nil, "%x", md5.Sum(text)), 0o644))
 			}
 		},
 		uri: func(folder string) string { return "s3://models/" + folder },

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 //go:embed all:site
@@ -91,12 +92,14 @@ func Births(dir string) (all []Birth, err error) {
 	return all, nil
 }
 
-// Python is the path of a real interpreter: the python3 on PATH may be a script
-// that looks for it.
-func Python() (string, error) {
+// Python returns the path of a real interpreter: the python3 on PATH may be a script
+// that looks for it. It looks once, since such a script starts dozens of programs.
+func Python() (string, error) { return python() }
+
+var python = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("python3", "-c", "import os, sys; print(os.path.realpath(sys.executable))").Output()
 	if err != nil {
 		return "", fmt.Errorf("cannot find a Python: the tests need python3 on PATH: %w", err)
 	}
 	return strings.TrimSpace(string(out)), nil
-}
+})

@@ -2,7 +2,8 @@
 # matrix.sh RELEASE... shows that the launcher runs each release of vLLM: the life
 # of an instance by exec and by fork, and that nobody can tell them apart. Each is
 # set up on the spot and removed afterwards (KEEP=1 keeps it), but for the one that
-# the lock file holds, which has a place of its own.
+# the lock file holds, which has a place of its own. SETUP=only sets them up and is done:
+# a later run finds them there.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -18,6 +19,7 @@ try() {
   fi
   # A few starts import less than is installed.
   COMPILE_BYTECODE=no VLLM="$1" bash "$here/setup.sh" || return 1
+  if [ "${SETUP:-}" = only ]; then return; fi
   (cd "$here/../.." && bash test/ci/gotest.sh -count=1 -parallel 2 -timeout 20m -tags vllm -run TestARelease ./test/vllm)
 }
 
@@ -31,7 +33,7 @@ for release in "$@"; do
     results+=("$release: FAILED")
     failed=1
   fi
-  if [ "$release" != "$locked_release" ] && [ -z "${KEEP:-}" ]; then
+  if [ "$release" != "$locked_release" ] && [ -z "${KEEP:-}" ] && [ "${SETUP:-}" != only ]; then
     rm -rf "$cache/releases/$release"
   fi
 done

@@ -53,13 +53,19 @@ func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T)
 		n.remove("mine")
 	})
 
+	witnessOf := func(i launcherapi.Instance) string {
+		if i.InstanceID == launcherapi.StartExec { // the one that asks for them all
+			return own
+		}
+		return common
+	}
 	cases := []environmentCase{
 		{name: "VLLM_LOGGING_LEVEL", value: "DEBUG", has: func(t *testing.T, n *node, i launcherapi.Instance) {
 			assert.Contains(t, n.logOf(t, i.InstanceID), "DEBUG ")
 		}},
 		{name: "OMP_NUM_THREADS", value: "2", has: func(t *testing.T, n *node, i launcherapi.Instance) {
 			for _, p := range vllmProcesses(i) {
-				said := testimonyOf(t, n, common, p)
+				said := testimonyOf(t, n, witnessOf(i), p)
 				assert.Equal(t, "2", said.Environment["OMP_NUM_THREADS"])
 				assert.Equal(t, 2, said.Threads, "%s", p.CommandLine())
 			}
@@ -77,13 +83,13 @@ func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T)
 			}
 		}},
 	}
-	for _, c := range cases { // two start at a time
+	for _, c := range cases {
 		n.show("it waits for a preloader of its own: "+c.name, func(t *testing.T) { n.waitsForItsOwn(t, c) })
-		n.show("it has what it asks for by exec: "+c.name, func(t *testing.T) { n.hasBy(t, launcherapi.StartExec, c) })
-		n.show("and by fork: "+c.name, func(t *testing.T) { n.has(t, c.name, c) })
+		n.show("it has what it asks for: "+c.name, func(t *testing.T) { n.has(t, c.name, c) })
 		n.preloaded(c.name)
 		n.show("so has the next, which is forked at once: "+c.name, func(t *testing.T) { n.hasBy(t, launcherapi.StartFork, c) })
 	}
+	n.show("one that asks for them all has them by exec", func(t *testing.T) { n.hasBy(t, launcherapi.StartExec, cases...) })
 }
 
 func (n *node) waitsForItsOwn(t *testing.T, c environmentCase) {
@@ -100,21 +106,27 @@ func (n *node) waitsForItsOwn(t *testing.T, c environmentCase) {
 }
 
 // hasBy makes an instance by a method, which has what it asks for.
-func (n *node) hasBy(t *testing.T, method string, c environmentCase) {
-	i, err := n.Create(t.Context(), method, withVariables(method, map[string]string{c.name: c.value}))
+func (n *node) hasBy(t *testing.T, method string, cases ...environmentCase) {
+	variables := map[string]string{}
+	for _, c := range cases {
+		variables[c.name] = c.value
+	}
+	i, err := n.Create(t.Context(), method, withVariables(method, variables))
 	require.NoError(t, err)
 	assert.Equal(t, method, i.StartedBy, i.Reason)
-	n.has(t, method, c)
+	n.has(t, method, cases...)
 }
 
 // has waits for an instance, which has what it asks for.
-func (n *node) has(t *testing.T, id string, c environmentCase) {
+func (n *node) has(t *testing.T, id string, cases ...environmentCase) {
 	i := n.await(id, "awake")
-	if id == c.name && i.StartedBy != launcherapi.StartFork { // the load took over twice as long as the one before it
+	if id == cases[0].name && i.StartedBy != launcherapi.StartFork { // the load took over twice as long as the one before it
 		assert.Contains(t, i.Reason, "is loading, for")
 	}
 	ask(t, i)
-	c.has(t, n, i)
+	for _, c := range cases {
+		c.has(t, n, i)
+	}
 	n.remove(id)
 }
 

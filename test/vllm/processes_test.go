@@ -164,9 +164,10 @@ func (n *node) descriptors(t *testing.T) []string {
 	return open
 }
 
-// alive lists the processes of the node.
+// alive lists the processes of the node, without the launcher, which may be another one by now.
 func (n *node) alive() []int {
-	pids := harness.PIDs(harness.Processes(n.owns))
+	launcher := n.program.PID()
+	pids := harness.PIDs(harness.Processes(func(p harness.Process) bool { return p.PID != launcher && n.owns(p) }))
 	slices.Sort(pids)
 	return pids
 }

@@ -64,53 +64,46 @@ func (n *node) unreachable(t *testing.T, i launcherapi.Instance) {
 	}
 }
 
-// A launcher is upgraded over engines of a release that put them on ports.
+// A launcher is upgraded over engines of a release that put them on ports. The engines are
+// forked. By exec, test/e2e TestLauncherAdoptsEnginesWhereverTheyListen shows the same with the
+// stand-in, and TestARelease that real vLLM outlives its launcher.
 func TestEnginesOnPortsAndSocketsOutliveTheirLauncher(t *testing.T) {
-	for _, method := range []string{launcherapi.StartExec, launcherapi.StartFork} {
-		t.Run(method, func(t *testing.T) {
-			n := newNode(t, by(method), func(n *node) { n.flags = []string{"--engine-socket", "never"} })
-			begin := func() {
-				if method == launcherapi.StartFork {
-					n.preloaded("")
-				}
-			}
-			begin()
-			n.create("port", gpu(0), arguments(modelA, "tiny-a"))
-			port := n.await("port", "awake")
-			assert.Equal(t, method, port.StartedBy)
-			require.Equal(t, "tcp", harness.Network(n.engineAddress(port)))
-			words := ask(t, port)
+	n := newNode(t, by(launcherapi.StartFork), func(n *node) { n.flags = []string{"--engine-socket", "never"} })
+	n.preloaded("")
+	n.create("port", gpu(0), arguments(modelA, "tiny-a"))
+	port := n.await("port", "awake")
+	assert.Equal(t, launcherapi.StartFork, port.StartedBy)
+	require.Equal(t, "tcp", harness.Network(n.engineAddress(port)))
+	words := ask(t, port)
 
-			n.kill()
-			n.flags = nil
-			n.start()
-			assert.Equal(t, port.PID, n.get("port").PID)
-			assert.Equal(t, words, ask(t, n.get("port")))
-			begin()
-			socket := *n.swapTo(launcherapi.SwapIn{ID: "socket", Args: arguments(modelB, "tiny-b")}, 1).In
-			assert.Equal(t, method, socket.StartedBy)
-			n.unreachable(t, socket)
-			others := ask(t, socket)
-			if list, err := n.Preloaders(t.Context()); assert.NoError(t, err) && method == launcherapi.StartFork {
-				assert.Len(t, list.Preloaders, 1, "the socket needs no preloader of its own")
-			}
-			for _, level := range []int{1, 2} {
-				n.swapTo(existing("port"), level)
-				assert.Equal(t, words, ask(t, n.get("port")))
-				n.swapTo(existing("socket"), level)
-				assert.Equal(t, others, ask(t, n.get("socket")))
-			}
-
-			n.kill()
-			n.start()
-			assert.Equal(t, "awake", n.get("socket").State)
-			assert.Equal(t, "sleeping", n.get("port").State)
-			assert.Equal(t, socket.PID, n.get("socket").PID)
-			assert.Equal(t, others, ask(t, n.get("socket")))
-			n.swapTo(existing("port"), 1)
-			assert.Equal(t, words, ask(t, n.get("port")))
-			n.remove("port")
-			n.remove("socket")
-		})
+	n.kill()
+	n.flags = nil
+	n.start()
+	assert.Equal(t, port.PID, n.get("port").PID)
+	assert.Equal(t, words, ask(t, n.get("port")))
+	n.preloaded("")
+	socket := *n.swapTo(launcherapi.SwapIn{ID: "socket", Args: arguments(modelB, "tiny-b")}, 1).In
+	assert.Equal(t, launcherapi.StartFork, socket.StartedBy)
+	n.unreachable(t, socket)
+	others := ask(t, socket)
+	if list, err := n.Preloaders(t.Context()); assert.NoError(t, err) {
+		assert.Len(t, list.Preloaders, 1, "the socket needs no preloader of its own")
 	}
+	for _, level := range []int{1, 2} {
+		n.swapTo(existing("port"), level)
+		assert.Equal(t, words, ask(t, n.get("port")))
+		n.swapTo(existing("socket"), level)
+		assert.Equal(t, others, ask(t, n.get("socket")))
+	}
+
+	n.kill()
+	n.start()
+	assert.Equal(t, "awake", n.get("socket").State)
+	assert.Equal(t, "sleeping", n.get("port").State)
+	assert.Equal(t, socket.PID, n.get("socket").PID)
+	assert.Equal(t, others, ask(t, n.get("socket")))
+	n.swapTo(existing("port"), 1)
+	assert.Equal(t, words, ask(t, n.get("port")))
+	n.remove("port")
+	n.remove("socket")
 }

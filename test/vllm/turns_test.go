@@ -22,7 +22,8 @@ func existing(id string) launcherapi.SwapIn { return launcherapi.SwapIn{Instance
 // most of a minute to start.
 func TestTwoModelsTakeTurnsOnAGPU(t *testing.T) {
 	t.Parallel()
-	n := newNode(t)
+	n := newNode(t, by(launcherapi.StartFork))
+	n.preloaded("")
 	n.create("a", gpu(0), arguments(modelA, "tiny-a"))
 	a := n.await("a", "awake")
 	var b launcherapi.Instance

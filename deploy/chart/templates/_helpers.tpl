@@ -17,6 +17,15 @@ app.kubernetes.io/name: hotseat
 app.kubernetes.io/component: controller
 {{- end }}
 
+{{/* The PriorityClass of launchers whose template names none; empty: none. */}}
+{{- define "hotseat.launcherPriority" -}}
+{{- if .Values.launcherPriority.className }}
+{{- .Values.launcherPriority.className }}
+{{- else if .Values.launcherPriority.create -}}
+hotseat-launcher{{ with .Values.watchNamespace }}-{{ . }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* (dict "root" $ "name" "controller") */}}
 {{- define "hotseat.image" -}}
 {{ .root.Values.image.registry }}/{{ .name }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
@@ -95,6 +104,11 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 and for what would be refused otherwise alone. */}}
 {{- define "hotseat.admin" -}}
 authorizer.group('hotseat.dev').resource('launchers').namespace(request.namespace).check('administer').allowed()
+{{- end }}
+
+{{/* Whether who asks is Kubernetes itself: its controllers, its scheduler or a kubelet: CEL. */}}
+{{- define "hotseat.kubernetes" -}}
+request.userInfo.username in ['system:kube-controller-manager', 'system:kube-scheduler'] || has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in ['system:nodes', 'system:serviceaccounts:kube-system'])
 {{- end }}
 
 {{/* Whether who asks is neither the controller, nor the hook that lets go of all

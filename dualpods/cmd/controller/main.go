@@ -76,6 +76,7 @@ func command() *cobra.Command {
 	f.StringVar(&opts.PodIP, "pod-ip", "", "address of this Pod, which the API server is told with --admission-port")
 	f.IntVar(&opts.LauncherPort, "launcher-port", 8001, "port of the launchers' control API")
 	f.StringVar(&opts.LauncherImage, "launcher-image", "hotseat.local/launcher:dev", "image whose /launcher is copied into the launchers that LauncherConfigs ask for")
+	f.StringVar(&opts.LauncherPriorityClass, "launcher-priority-class", "", "PriorityClass of launchers whose LauncherConfig names none; empty for none")
 	f.DurationVar(&opts.Drain, "drain-timeout", 10*time.Second, "how long connections of a requester's clients may take to end before they are cut, at least: those of a deleted requester have the rest of its grace")
 	f.IntVar(&opts.Nodes, "nodes-at-once", 64, "how many nodes are looked at side by side")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "what is logged: debug, info, warn or error")

@@ -56,7 +56,9 @@ func parse(args []string, env func(string) (string, bool)) (settings, error) {
 	o := &s.options
 	flags.IntVar(&o.ProbesPort, "probes-port", requesterapi.DefaultProbesPort, "`port` of /ready, /healthz and /metrics")
 	flags.IntVar(&o.SPIPort, "spi-port", requesterapi.DefaultSPIPort, "`port` of the SPI, which the controller uses")
-	flags.StringVar(&o.Host, "host", "", "`address` to listen on; empty listens on all addresses of the Pod")
+	flags.IntVar(&o.MetricsPort, "metrics-port", 0, "`port` of /metrics alone; 0: there is none, and --probes-port has /metrics in any case")
+	flags.IntVar(&o.DebugPort, "debug-port", 0, "`port` of the program's profiles, /debug/pprof/, on the Pod's 127.0.0.1: kubectl port-forward leads there; 0: there is none")
+	flags.StringVar(&o.Host, "host", "", "`address` to listen on; empty listens on all addresses of the Pod. The port of profiles is on 127.0.0.1 in any case")
 	flags.StringVar(&o.ClientCAFile, "client-ca", "", "`file` of the certificate authorities that may sign the certificates of SPI clients; empty: "+clientCA+" if it exists, else any client may use the SPI")
 	flags.StringVar(&o.AcceleratorsFrom, "accelerators-from", "auto", "`source` of the UUIDs of the Pod's GPUs: env (NVIDIA_VISIBLE_DEVICES), nvml, or auto, which is env if it has UUIDs, else nvml")
 	flags.DurationVar(&o.TerminationGrace, "termination-grace", defaultGrace, "how long to stay bound after SIGTERM; `duration` shorter than the Pod's terminationGracePeriodSeconds")
@@ -125,20 +127,39 @@ func fromEnvironment(flags *pflag.FlagSet, env func(string) (string, bool)) erro
 // check says what is wrong with values that can be read.
 func (s *settings) check() error {
 	o := s.options
-	for name, port := range map[string]int{"--probes-port": o.ProbesPort, "--spi-port": o.SPIPort} {
-		if port < 0 || port > 65535 {
-			return fmt.Errorf("%s is %d: give a port from 1 to 65535, or 0 for any free port", name, port)
-		}
+	if err := s.checkPorts(); err != nil {
+		return err
 	}
 	switch {
-	case o.ProbesPort == o.SPIPort && o.SPIPort != 0:
-		return fmt.Errorf("--probes-port and --spi-port are both %d: give two ports", o.SPIPort)
 	case o.AcceleratorsFrom != "auto" && o.AcceleratorsFrom != "env" && o.AcceleratorsFrom != "nvml":
 		return fmt.Errorf("--accelerators-from is %q: give auto, nvml or env", o.AcceleratorsFrom)
 	case o.TerminationGrace < 0:
 		return fmt.Errorf("--termination-grace is %s: give 0s or more, such as 25s", o.TerminationGrace)
 	case o.ShutdownDelay < 0:
 		return fmt.Errorf("--shutdown-delay is %s: give 0s or more, such as 5s", o.ShutdownDelay)
+	}
+	return nil
+}
+
+func (s *settings) checkPorts() error {
+	o := s.options
+	ports := []struct {
+		flag string
+		port int
+		zero string
+	}{
+		{"--probes-port", o.ProbesPort, "any free port"}, {"--spi-port", o.SPIPort, "any free port"},
+		{"--metrics-port", o.MetricsPort, "none"}, {"--debug-port", o.DebugPort, "none"},
+	}
+	for n, p := range ports {
+		if p.port < 0 || p.port > 65535 {
+			return fmt.Errorf("%s is %d: give a port from 1 to 65535, or 0 for %s", p.flag, p.port, p.zero)
+		}
+		for _, other := range ports[:n] {
+			if p.port == other.port && p.port != 0 {
+				return fmt.Errorf("%s and %s are both %d: give two ports", other.flag, p.flag, p.port)
+			}
+		}
 	}
 	return nil
 }

@@ -25,19 +25,20 @@ func environ(pairs ...string) func(string) (string, bool) {
 func TestAFlagCountsMoreThanTheEnvironment(t *testing.T) {
 	s, err := parse(nil, environ())
 	require.NoError(t, err)
-	assert.Equal(t, []any{8080, 8081, "", "auto", 25 * time.Second, 5 * time.Second},
-		[]any{s.options.ProbesPort, s.options.SPIPort, s.options.Host, s.options.AcceleratorsFrom, s.options.TerminationGrace, s.options.ShutdownDelay})
+	assert.Equal(t, []any{8080, 8081, 0, 0, "", "auto", 25 * time.Second, 5 * time.Second},
+		[]any{s.options.ProbesPort, s.options.SPIPort, s.options.MetricsPort, s.options.DebugPort, s.options.Host, s.options.AcceleratorsFrom, s.options.TerminationGrace, s.options.ShutdownDelay})
 
 	s, err = parse([]string{"--spi-port=1"}, environ(
 		"HOTSEAT_REQUESTER_SPI_PORT", "2", "SPI_PORT", "3",
 		"PROBES_PORT", "4", "HOTSEAT_REQUESTER_PROBES_PORT", "5",
+		"HOTSEAT_REQUESTER_METRICS_PORT", "6", "HOTSEAT_REQUESTER_DEBUG_PORT", "7",
 		"HOTSEAT_REQUESTER_TERMINATION_GRACE", "1m",
 		"HOTSEAT_REQUESTER_SHUTDOWN_DELAY", "0s",
 		"HOTSEAT_REQUESTER_ACCELERATORS_FROM", "env",
 		"HOTSEAT_REQUESTER_HOST", "::1"))
 	require.NoError(t, err)
-	assert.Equal(t, []any{5, 1, "::1", "env", time.Minute, time.Duration(0)},
-		[]any{s.options.ProbesPort, s.options.SPIPort, s.options.Host, s.options.AcceleratorsFrom, s.options.TerminationGrace, s.options.ShutdownDelay})
+	assert.Equal(t, []any{5, 1, 6, 7, "::1", "env", time.Minute, time.Duration(0)},
+		[]any{s.options.ProbesPort, s.options.SPIPort, s.options.MetricsPort, s.options.DebugPort, s.options.Host, s.options.AcceleratorsFrom, s.options.TerminationGrace, s.options.ShutdownDelay})
 
 	s, err = parse(nil, environ("PROBES_PORT", "4", "SPI_PORT", "tcp://10.96.0.5:8081"))
 	require.NoError(t, err)
@@ -52,6 +53,10 @@ func TestAWrongCommandLineIsToldWhatWouldBeRight(t *testing.T) {
 		"--spi-port is 70000: give a port from":   {"--spi-port=70000"},
 		"--probes-port is -1: give a port from":   {"--probes-port=-1"},
 		"are both 8081: give two ports":           {"--probes-port=8081"},
+		"--metrics-port is 65536: give a port":    {"--metrics-port=65536"},
+		"--debug-port is -1: give a port from 1":  {"--debug-port=-1"},
+		"--metrics-port and --debug-port are bot": {"--metrics-port=8083", "--debug-port=8083"},
+		"--probes-port and --metrics-port are bo": {"--metrics-port=8080"},
 		"give auto, nvml or env":                  {"--accelerators-from=smi"},
 		"give 0s or more, such as 25s":            {"--termination-grace=-1s"},
 		"give 0s or more, such as 5s":             {"--shutdown-delay=-1s"},
@@ -68,7 +73,7 @@ func TestAWrongCommandLineIsToldWhatWouldBeRight(t *testing.T) {
 func TestHelpListsEachFlagAndAWrongOneLeadsThere(t *testing.T) {
 	var out, failed strings.Builder
 	require.Equal(t, 0, run([]string{"--help"}, environ(), &out, &failed))
-	for _, flag := range []string{"--probes-port", "--spi-port", "--host", "--accelerators-from", "--termination-grace", "--shutdown-delay", "--version"} {
+	for _, flag := range []string{"--probes-port", "--spi-port", "--metrics-port", "--debug-port", "--host", "--accelerators-from", "--termination-grace", "--shutdown-delay", "--version"} {
 		assert.Contains(t, out.String(), flag)
 	}
 	assert.Empty(t, failed.String())

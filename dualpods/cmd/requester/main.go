@@ -72,6 +72,9 @@ func run(args []string, env func(string) (string, bool), stdout, stderr io.Write
 		_, _ = fmt.Fprintln(stdout, version)
 		return 0
 	}
+	if settings.options.DebugPort == 0 {
+		runtime.MemProfileRate = 0 // nobody can ask for what was allocated
+	}
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
 	settings.options.Log = stdout
 	settings.options.Logger = logger

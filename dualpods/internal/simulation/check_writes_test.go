@@ -165,6 +165,7 @@ func (w *world) checkPlaced(p *process, pod *corev1.Pod) {
 	if l == nil {
 		return
 	}
+	w.checkSelected(pod, l)
 	gpus := l.instances[placed.Instance].GPUUUIDs
 	for _, other := range all[*corev1.Pod](w.api, pods) {
 		before, promised := podmeta.ReadPlacement(other)
@@ -203,7 +204,7 @@ func (w *world) checkNear(pod *corev1.Pod, why string) {
 		if is, known := near[of.Spec.NodeName]; known {
 			others = is
 		}
-		near[of.Spec.NodeName] = others && l != nil && w.truth.steady(fact{"answers", l.uid, "", ""}, yes) && l.stores(uri)
+		near[of.Spec.NodeName] = others && podmeta.Ready(of) && l != nil && w.truth.steady(fact{"answers", l.uid, "", ""}, yes) && w.truth.steady(fact{"selected", "", of.Spec.NodeName, ""}, yes) && l.stores(uri)
 	}
 	for _, node := range sorted(near) {
 		if o, there := w.api.objects[nodes][node].(*corev1.Node); there && near[node] && !o.Spec.Unschedulable {

@@ -123,7 +123,7 @@ func (w *world) putNode(name string) {
 		w.machines[name] = m
 	}
 	m.up = true
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{simLabel: "yes"}}}
 	for _, g := range groupNames[:2] {
 		if w.Chance("labelled", 75) {
 			node.Labels[g] = "yes"
@@ -177,9 +177,10 @@ func (w *world) putLauncher(node, group string) {
 		w.programs[l.uid] = l
 		l.begin()
 		change(w.api, pods, name, func(p *corev1.Pod) {
-			p.Status.Phase = corev1.PodRunning
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			p.Status.Phase, p.Status.PodIP = corev1.PodRunning, "10.1.0.2"
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: podmeta.ServingContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 		})
+		w.becomesReady(name)
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 
 // defects are what was wrong with the controllers once, rules that are taken out one by
 // one, and what shows that the other checks can fail.
-var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../servers/placement", "../../launcher.go"}, All: []schedules.Defect{
+var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../servers/placement", "../../launcher.go", "../../choice.go"}, All: []schedules.Defect{
 	// What was wrong once.
 	schedules.NewDefect("a new leader tells of launchers it has not heard that they are silent",
 		"case c.lastPass.IsZero() && w.launcherUnheard && now.Sub(c.leadingSince) < maxUnheardWait:", "case false:",
@@ -67,6 +67,10 @@ var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../serve
 		"	if of.config == nil || owner.UID != of.config.UID && owner.UID != of.set {", "	if of.config == nil {",
 	),
 
+	schedules.NewDefect("a requester is placed for a sleeper of one launcher and bound to another",
+		`return n.Placed != "" && c.UID == n.Placed`, `return n.Placed == "" && c.UID == n.Placed`,
+	),
+
 	// Two are shown by less than one schedule in 10,000: modelcache's found_test.go has them,
 	// as TestNodeWithoutRoomLetsAnotherAskTheSource and
 	// TestDeletedCacheStaysWhileAFetchMayBegin.
@@ -84,8 +88,8 @@ var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../serve
 	schedules.NewDefect("without: no credentials",
 		`	if n.Why = report.Credentials.whyNot(s.Launcher); n.Why == "" {`, `	if n.Why = report.Credentials.whyNot(s.Launcher); n.Why != "?" {`,
 	),
-	schedules.NewDefect("without: just asked",
-		"	case answer.pending(d.Now):\n		n.Why", "	case answer.Running:\n		n.Why",
+	schedules.NewDefect("without: call pending until its effect is seen",
+		"return a.Running || a.Err == \"\" && !a.AnsweredAt.IsZero() && now.Sub(a.AnsweredAt) < watchDelay", "return a.Running && !now.IsZero()",
 	),
 	schedules.NewDefect("without: kept otherwise",
 		"return v1alpha1.ModelNodeReady, d.updateSettings(c, report, s, m, answer)", `return v1alpha1.ModelNodeReady, ""`,
@@ -127,7 +131,7 @@ var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../serve
 		"result.RequeueAfter = max(plan.Again.Sub(now), conflictPause)", "_ = max(plan.Again.Sub(now), conflictPause)",
 	),
 	schedules.NewDefect("without: a sleeper is promised until its requester is bound",
-		"if !bound[pod.UID] && w.mayStillUse(pod, p) {", "if false {",
+		"if !bound[dualpods.IdentityOf(pod)] && w.mayStillUse(pod, p) {", "if bound == nil {",
 	),
 	schedules.NewDefect("without: what was written is promised until the cache has it",
 		"	for _, p := range c.written { //", "	for _, p := range map[types.UID]podmeta.Placement{} { //",
@@ -135,6 +139,9 @@ var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../serve
 	schedules.NewDefect("without: free GPUs",
 		"		case d.promised[p.sleeper], !d.gpusFree(p.node, p.gpus):", "		case d.promised[p.sleeper]:",
 		" || !d.gpusFree(l.Node, i.GPUUUIDs) {", " {",
+	),
+	schedules.NewDefect("without: a node that is not selected any more gets no requesters",
+		"	if !takes || podmeta.Finished(pod) ||", "	if podmeta.Finished(pod) ||",
 	),
 	schedules.NewDefect("without: a configuration is waited for a while only",
 		`	if r.Missing != "" && until.After(d.Now) {`, `	if r.Missing != "" {`,

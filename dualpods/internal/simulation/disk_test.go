@@ -44,6 +44,16 @@ type want struct{ lru, private, warm bool }
 
 func (v *version) whole() bool { return v.mark && !v.damaged }
 
+// private reports whether all who want a version say that it is private.
+func (v *version) private() bool {
+	for _, w := range v.wants {
+		if !w.private {
+			return false
+		}
+	}
+	return len(v.wants) > 0
+}
+
 // model is how a launcher shows a version.
 func (v *version) model() launcherapi.Model {
 	m := launcherapi.Model{

@@ -136,6 +136,10 @@ func (w *world) happenToNodes(e event) bool {
 				}
 			})
 		}
+	case "unselect node":
+		if ok {
+			w.unselect(e, name)
+		}
 	case "odd label":
 		if ok {
 			change(a, nodes, name, func(n *corev1.Node) { n.Labels[podmeta.ModelLabel(fmt.Sprint("cache-", e.arg/8%5))] = "odd" })
@@ -367,6 +371,7 @@ func (w *world) calmDown() {
 	}
 	for _, name := range sorted(w.api.objects[nodes]) {
 		w.turn(name, true)
+		w.selectNode(name, true)
 	}
 	for _, l := range w.launchers() {
 		for _, v := range l.disk.versions {

@@ -115,6 +115,9 @@ func (l *launcher) pullModel(ctx context.Context, r launcherapi.ModelRequest) (m
 	if v := w.held(store{l.disk.node, l.disk.path}, r.WantedBy); r.UnlessThere && v != nil && v.whole() && v.wants[r.WantedBy].private == r.Private {
 		return l.admit(p, r, from, v.revision)
 	}
+	if v := l.disk.versions[uri+"@"+commit]; v != nil && v.whole() && !v.private() && !r.Private {
+		return l.admit(p, r, from, commit)
+	}
 	d := w.Between("asks "+l.name, 20*time.Millisecond, 2*time.Second)
 	if from.slow {
 		d *= 20

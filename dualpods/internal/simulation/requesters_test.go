@@ -143,18 +143,19 @@ func (w *world) bind(name, node, gpu string) {
 	if !there || pod.DeletionTimestamp != nil || pod.Spec.NodeName != node {
 		return
 	}
-	l := w.server(node)
+	l := w.server(node, pod)
 	config, known := w.api.objects[configs][pod.Annotations[podmeta.AnnotationInferenceServerConfig]].(*v1alpha1.InferenceServerConfig)
 	if !known {
 		return
 	}
-	if l == nil {
+	if l == nil || !w.isSelected(node) {
 		if !w.calm {
 			w.after(2*time.Second, func() { w.bind(name, node, gpu) })
 		}
 		return
 	}
 	form, id := w.instanceOf(l, pod, config, gpu)
+	w.checkBound(pod, l, id, gpu)
 	for _, other := range sorted(l.instances) { // one is awake on a GPU
 		if i := l.instances[other]; i.GPUUUIDs[0] == gpu && i.State == string(program.Awake) {
 			i.State = string(program.Sleeping)
@@ -175,17 +176,6 @@ func (w *world) bind(name, node, gpu string) {
 	w.note("%s is bound to %s of %s", name, id, l.name)
 	change(w.api, pods, l.name, func(p *corev1.Pod) { setAnnotation(p, key, value) })
 	l.changed()
-}
-
-// server is the launcher of a node that serves requesters there: the oldest.
-func (w *world) server(node string) (oldest *launcher) {
-	for _, l := range w.alive() {
-		pod := w.api.objects[pods][l.name]
-		if l.disk.node == node && (oldest == nil || pod.GetCreationTimestamp().Time.Before(w.api.objects[pods][oldest.name].GetCreationTimestamp().Time)) {
-			oldest = l
-		}
-	}
-	return oldest
 }
 
 // instanceOf is the instance of a launcher that a requester gets with a GPU.

@@ -29,6 +29,7 @@ var chances = []struct {
 	{"take lease", 4}, {"give lease", 3}, {"API down", 2}, {"API flaky", 3}, {"refuse labels", 2}, {"odd label", 2}, {"kill controller", 5}, {"kill at step", 5},
 	{"silence and delete", 3}, {"secret at a fetch", 3},
 	{"make requester", 10}, {"delete requester", 7}, {"refuse requester", 2}, {"cordon", 2}, {"end instance", 2}, {"race for a sleeper", 5},
+	{"unselect node", 3},
 }
 
 // themes are what some scripts have much of.
@@ -37,6 +38,7 @@ var themes = [][]string{
 	{"make requester", "delete requester", "API flaky", "refuse requester"},
 	{"make requester", "delete requester", "kill controller"},
 	{"race for a sleeper", "delete requester"},
+	{"unselect node", "make requester", "delete requester"},
 	{"silence launcher", "add launcher", "make cache"},
 	{"replace launcher", "remove launcher", "add launcher", "end launcher"},
 	{"kill controller", "kill at step", "make cache", "silence launcher"},

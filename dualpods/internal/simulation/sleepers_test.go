@@ -31,7 +31,7 @@ func (w *world) raceForSleeper(e event) {
 // configuration.
 func (w *world) putSleeper(n, arg uint64) bool {
 	name, _ := pick(sorted(w.api.objects[nodes]), arg)
-	l := w.server(name)
+	l := w.server(name, requester("who was here before", fmt.Sprint("config-", n)))
 	if l == nil {
 		return false
 	}

@@ -15,6 +15,7 @@ import (
 func (w *world) putPool(group string) {
 	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: group, UID: types.UID("pool-" + group)}}
 	config.Spec.ModelCache = &v1alpha1.LauncherModelCache{NodeGroup: group}
+	config.Spec.Population.NodeSelector = map[string]string{simLabel: "yes"}
 	w.api.put(config)
 }
 

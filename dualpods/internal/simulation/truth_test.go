@@ -132,6 +132,7 @@ func (t *truth) look() {
 		}
 	}
 	t.taken()
+	t.selected()
 	for _, s := range w.sources {
 		if c := w.cacheOfModel(s.uri); c != nil {
 			t.set(fact{"scheduling", s.uri, "", ""}, schedulingOf(c))

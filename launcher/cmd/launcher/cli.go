@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"hotseat.dev/hotseat/launcher/internal/edges/config"
 	"hotseat.dev/hotseat/launcher/internal/edges/version"
 	"hotseat.dev/hotseat/launcher/internal/machine/initd"
 )
@@ -140,15 +141,21 @@ line, the configuration, the state folder or the address is wrong.`),
 	return root
 }
 
-// meant adds to the error for an unknown flag which one may have been meant: the
-// command's flag in the plural or the singular (--gpu, --gpus), or one of the
-// engine's.
+// meant adds to the error for an unknown flag what replaces it, if an earlier release had
+// it, or which one may have been meant: the command's flag in the plural or the singular
+// (--gpu, --gpus), or one of the engine's.
 func meant(cmd *cobra.Command, err error) string {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
 		return ""
 	}
 	name, near := unknown.GetSpecifiedName(), ""
+	if instead := config.Removed(name); instead != "" {
+		return instead
+	}
+	if name == "pin" && cmd.Name() == "pull" {
+		return "; an earlier release had it: pull the model, and keep it by: launcher models keep MODEL"
+	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if strings.TrimSuffix(f.Name, "s") == strings.TrimSuffix(name, "s") {
 			near = f.Name

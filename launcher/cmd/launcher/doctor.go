@@ -36,7 +36,7 @@ make it 1.`,
 			fetches = cfg.ModelFetchMemory
 		}
 		report := doctor.Run(ctx, doctor.Options{
-			Listen: cfg.Listen, StateDir: cfg.StateDir, GPUs: cfg.GPUs, Visible: cfg.VisibleGPUs, Cgroups: cfg.Cgroups,
+			Listen: cfg.Listen, StateDir: cfg.StateDir, ModelStore: cfg.ModelStore, GPUs: cfg.GPUs, Visible: cfg.VisibleGPUs, Cgroups: cfg.Cgroups,
 			Program: doctor.Program{Argv: engine.argv, StandIn: engine.standIn, Err: err}, EngineSocket: cfg.EngineSocket,
 			StartMethod: cfg.StartMethod, PreloadPython: cfg.PreloadPython, PreloadMemory: cfg.PreloadMemoryLimit, FetchMemory: fetches,
 		})
@@ -51,20 +51,21 @@ make it 1.`,
 	return cmd
 }
 
-// writeReport writes a line for each check, and its remedy on a line below.
+// writeReport writes a line for each check, and its remedy on a line below. Paths and what
+// programs say may have characters in them that a terminal would obey.
 func writeReport(w io.Writer, report doctor.Report) error {
 	widest := 0
 	for _, check := range report.Checks {
 		widest = max(widest, len(check.Name))
 	}
 	for _, check := range report.Checks {
-		if _, err := fmt.Fprintf(w, "%-4s  %-*s  %s\n", check.Status, widest, check.Name, check.Finding); err != nil {
+		if _, err := fmt.Fprintf(w, "%-4s  %-*s  %s\n", check.Status, widest, check.Name, visible(check.Finding)); err != nil {
 			return err
 		}
 		if check.Remedy == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "%-4s  %-*s  → %s\n", "", widest, "", check.Remedy); err != nil {
+		if _, err := fmt.Fprintf(w, "%-4s  %-*s  → %s\n", "", widest, "", visible(check.Remedy)); err != nil {
 			return err
 		}
 	}

@@ -97,6 +97,8 @@ func TestMistakesOnTheCommandLineHaveExitCode2AndOneLine(t *testing.T) {
 		"init with an unknown flag of serve":                  {"init -- serve --nope", "see: launcher serve --help"},
 		"init with a wrong setting":                           {"init -- serve --on-exit sing", "--on-exit: must be one of stop, leave"},
 		"serve with an unknown flag":                          {"serve --nope", "see: launcher serve --help"},
+		"serve with a flag of an earlier release":             {"serve --model-gc-low-threshold 70", "an earlier release had it: set the storage limit of the store"},
+		"pull with a flag of an earlier release":              {"pull --pin=false hf://a/b", "keep it by: launcher models keep MODEL"},
 		"serve with an argument":                              {"serve x", "too many"},
 		"serve with a wrong setting names the flag":           {"serve --cgroups v3", "--cgroups: must be one of auto, v2, v1, none"},
 		"serve with a negative duration":                      {"serve --drain-timeout=-1s", "--drain-timeout"},

@@ -24,6 +24,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/harness"
 	"hotseat.dev/hotseat/test/patience"
 )
 
@@ -41,19 +42,22 @@ func TestMain(m *testing.M) {
 		}
 	}
 	_ = os.Setenv(envServer, "127.0.0.1:1") // never one that happens to run here
-	var err error
-	if bin, err = build(); err != nil {
+	temporary, err := harness.OwnTemporaryFolder()
+	if err == nil {
+		bin, err = build()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(bin)
+		_ = os.RemoveAll(temporary)
 		os.Exit(code)
 	}))
 }
 
 func build() (string, error) {
-	dir, err := os.MkdirTemp("", "launcher-test-")
+	dir, err := os.MkdirTemp("", "bin")
 	if err != nil {
 		return "", err
 	}

@@ -78,6 +78,9 @@ func (s *storeFlags) open(ctx context.Context, o modelstore.Options, waiting fun
 			if err != nil {
 				return nil, usagef("%w", err)
 			}
+			if exposed := modelstore.Exposed(dir); exposed != "" && o.Note != nil {
+				o.Note(exposed)
+			}
 			return store, nil
 		}
 		if !told {
@@ -135,7 +138,98 @@ func (c *cli) modelsCommand() *cobra.Command {
 		}
 		return nil
 	}
+	cmd.AddCommand(c.keepCommand(), c.exportModelCommand())
 	return cmd
+}
+
+// exportModelCommand writes a model of the hub where the hub's own libraries look for it.
+func (c *cli) exportModelCommand() *cobra.Command {
+	var folder storeFlags
+	cmd := &cobra.Command{
+		Use:   "export [flags] MODEL DIR",
+		Short: "Copy a model of the Hugging Face hub into a cache of the hub's own libraries",
+		Long: `Copy a model of the Hugging Face hub into a cache of the hub's own libraries.
+
+DIR is what those libraries know as HF_HUB_CACHE; with HF_HUB_OFFLINE=1 they ask the hub
+for nothing. The copy belongs to them: launcher rm does not remove it. Engines that the
+launcher starts need no copy.`,
+		Example: `  launcher models export hf://Qwen/Qwen3-0.6B ~/.cache/huggingface/hub`,
+		Args:    exactly("MODEL", "DIR"),
+	}
+	folder.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return interrupted(cmd.Context(), "interrupted; not all of the model was copied", func(ctx context.Context) error {
+			store, err := folder.read()
+			if err != nil {
+				return err
+			}
+			v, err := store.Find(args[0])
+			if err != nil {
+				return err
+			}
+			snapshot, err := store.ExportToHub(ctx, &v, args[1])
+			if err != nil {
+				return err
+			}
+			return c.say("%s\n", snapshot)
+		})
+	}
+	return cmd
+}
+
+func (c *cli) keepCommand() *cobra.Command {
+	var folder storeFlags
+	var off bool
+	cmd := &cobra.Command{
+		Use:   "keep [flags] MODEL",
+		Short: "Keep a model on disk, by its id or its address, when another one needs room",
+		Example: `  launcher models keep hf://Qwen/Qwen3-0.6B
+  launcher models keep --off hf://Qwen/Qwen3-0.6B`,
+		Args: exactly("MODEL"),
+	}
+	folder.add(cmd)
+	folder.addWait(cmd)
+	cmd.Flags().BoolVar(&off, "off", false, "take that back: the model may be removed when nobody uses it")
+	c.formatFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return c.changeModel(cmd, &folder, args[0], "interrupted; nothing was changed", func(store *modelstore.Store, key string) error {
+			return store.Keep(key, !off)
+		})
+	}
+	return cmd
+}
+
+// changeModel changes or removes a model that is there, and shows it.
+func (c *cli) changeModel(cmd *cobra.Command, folder *storeFlags, name, interruption string, change func(store *modelstore.Store, key string) error) error {
+	return interrupted(cmd.Context(), interruption, func(ctx context.Context) (err error) {
+		reader, err := folder.read()
+		if err != nil {
+			return err
+		}
+		if _, err := reader.Find(name); err != nil { // nothing is made where nothing is
+			return err
+		}
+		store, err := folder.open(ctx, modelstore.Options{Note: c.tellNote}, c.tellWaiting)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, store.Close()) }()
+		v, err := store.Find(name)
+		if err != nil {
+			return err
+		}
+		changed := keeper.Model(&store.Reader, v)
+		if err := change(store, v.Key); err != nil {
+			return err
+		}
+		if now, err := store.Find(v.Key); err == nil { // else it is removed, and shown as it was
+			changed = keeper.Model(&store.Reader, now)
+		}
+		return c.show(changed, func(w io.Writer) error {
+			_, err := fmt.Fprintln(w, changed.ID)
+			return err
+		})
+	})
 }
 
 func (c *cli) modelTable(w io.Writer, all []launcherapi.Model) error {
@@ -178,31 +272,8 @@ func (c *cli) rmCommand() *cobra.Command {
 	folder.addWait(cmd)
 	c.formatFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return interrupted(cmd.Context(), "interrupted; nothing was removed", func(ctx context.Context) (err error) {
-			reader, err := folder.read()
-			if err != nil {
-				return err
-			}
-			if _, err := reader.Find(args[0]); err != nil { // nothing is made where nothing is
-				return err
-			}
-			store, err := folder.open(ctx, modelstore.Options{}, c.tellWaiting)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, store.Close()) }()
-			v, err := store.Find(args[0])
-			if err != nil {
-				return err
-			}
-			removed := keeper.Model(&store.Reader, v)
-			if err := store.Remove(v.Key, ""); err != nil {
-				return err
-			}
-			return c.show(removed, func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, removed.ID)
-				return err
-			})
+		return c.changeModel(cmd, &folder, args[0], "interrupted; nothing was removed", func(store *modelstore.Store, key string) error {
+			return store.Remove(key, "")
 		})
 	}
 	return cmd
@@ -211,6 +282,8 @@ func (c *cli) rmCommand() *cobra.Command {
 func (c *cli) tellWaiting(owner string) {
 	_, _ = fmt.Fprintf(c.err, "launcher: %s changes the model store; waiting until it is done\n", owner)
 }
+
+func (c *cli) tellNote(text string) { _, _ = fmt.Fprintf(c.err, "launcher: %s\n", text) }
 
 // interrupted runs a command that ends with 130 or 143 when it is interrupted, and
 // then says so.

@@ -72,7 +72,7 @@ A pull that was interrupted continues where it stopped.`,
 			return err
 		}
 		return interrupted(cmd.Context(), "interrupted; the next pull continues where this one stopped", func(ctx context.Context) error {
-			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Selection: f.selection, Retention: pinned(cmd, f.pin), Expected: expected, Stderr: c.err})
+			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Selection: f.selection, Expected: expected, Stderr: c.err})
 		})
 	}
 	return cmd
@@ -99,12 +99,10 @@ func addressMeant(text string) string {
 type pullFlags struct {
 	limit, tokenFile, rate, retention, size string
 
-	pin       bool
 	sources   []string
 	claims    []string // where they are mounted
 	selection modelref.Selection
 	streams   int
-	marks     modelstore.Watermarks
 	expected  modelpull.Expected
 }
 
@@ -113,10 +111,7 @@ func (f *pullFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.selection.Include, "include", nil, "`PATTERN` of files to fetch, such as *.safetensors; * stands for any text, slashes too; may be repeated")
 	flags.StringArrayVar(&f.selection.Exclude, "exclude", nil, "`PATTERN` of files to leave out, such as original/; may be repeated")
 	flags.StringVar(&f.limit, "storage-limit", "", "`SIZE` that all models of the store may have together, such as 80GiB; default: the whole disk")
-	flags.StringVar(&f.retention, "model-retention", string(modelstore.Keep), "what to do, when there is no room, with models that nobody uses, wants or has pinned: `keep|lru`; lru removes them, least recently used first")
-	flags.IntVar(&f.marks.High, "model-gc-high-threshold", 100, "how full the store may be after the pull, in `PERCENT` of its limit and of its disk; beyond that, with --model-retention lru, models go that nobody uses, wants or has pinned; 100 for none")
-	flags.IntVar(&f.marks.Low, "model-gc-low-threshold", 80, "how full the store is after that, at most, in `PERCENT`")
-	flags.BoolVar(&f.pin, "pin", false, "keep this model when others need room; --pin=false takes that back")
+	flags.StringVar(&f.retention, "model-retention", string(modelstore.Keep), "what to do, when there is no room, with models that nobody uses or keeps (launcher models keep): `keep|lru`; lru removes them, least recently used first")
 	flags.StringVar(&f.size, "size", "", "`SIZE` that the model may have, such as 15GiB; a larger model is refused")
 	flags.StringVar(&f.expected.Digest, "digest", "", "`DIGEST` that the model must have, sha256:…, as -o json prints it; a model with another is refused")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default: the environment's HF_TOKEN)")
@@ -128,10 +123,7 @@ func (f *pullFlags) add(cmd *cobra.Command) {
 
 // options are those of the store.
 func (f *pullFlags) options() (o modelstore.Options, err error) {
-	if err := config.CheckThresholds(f.marks.High, f.marks.Low); err != nil {
-		return o, usagef("--model-gc-high-threshold: %w", err)
-	}
-	o = modelstore.Options{Retention: modelstore.Retention(f.retention), Marks: f.marks}
+	o = modelstore.Options{Retention: modelstore.Retention(f.retention)}
 	if o.Retention != modelstore.Keep && o.Retention != modelstore.LRU {
 		return o, usagef("--model-retention: must be keep or lru, not %q", f.retention)
 	}
@@ -189,18 +181,6 @@ func (f *pullFlags) program() ([]string, error) {
 	return program, nil
 }
 
-// pinned is what --pin says of the model that is pulled.
-func pinned(cmd *cobra.Command, pin bool) modelstore.Retention {
-	switch {
-	case pin:
-		return modelstore.Keep
-	case cmd.Flags().Changed("pin"):
-		return modelstore.Default
-	default:
-		return ""
-	}
-}
-
 // pulled is what a pull answers.
 type pulled struct {
 	launcherapi.Model
@@ -210,6 +190,7 @@ type pulled struct {
 }
 
 func (c *cli) pull(ctx context.Context, folder storeFlags, options modelstore.Options, o modelpull.Options) (err error) {
+	options.Note = c.tellNote
 	store, err := folder.open(ctx, options, c.tellWaiting)
 	if err != nil {
 		return err
@@ -228,7 +209,7 @@ func (c *cli) pull(ctx context.Context, folder storeFlags, options modelstore.Op
 	answer := pulled{Model: keeper.Model(&store.Reader, result.Version), There: result.There, NetworkBytes: result.NetworkBytes}
 	for _, v := range result.Evicted {
 		gone := keeper.Model(&store.Reader, v.Version)
-		gone.Path, gone.HubCache = "", ""
+		gone.Path = ""
 		answer.Evicted = append(answer.Evicted, gone)
 	}
 	return c.show(answer, func(w io.Writer) error {

@@ -195,7 +195,7 @@ func TestSettingsComeFromTheEnvironmentAndTheFileToo(t *testing.T) {
 	t.Setenv("HOTSEAT_CONFIG", file)
 	t.Setenv("HOTSEAT_BUDGETS_MAX_SLEEPERS_PER_GPU", "2")
 	t.Setenv("HOTSEAT_LISTEN", "127.0.0.1:0")
-	d := spawn(t, exec.Command(filepath.Join(bin, "launcher"), "serve", "--state-dir", dir, "--vllm", filepath.Join(bin, "enginesim")))
+	d := spawn(t, exec.Command(filepath.Join(bin, "launcher"), "serve", "--state-dir", filepath.Join(dir, "state"), "--vllm", filepath.Join(bin, "enginesim")))
 	d.address = d.awaitServing(0)
 	out := d.do("gpus", "-o", "json").out
 	require.Contains(t, out, `"max_instances": 7`)
@@ -258,6 +258,12 @@ func TestDoctor(t *testing.T) {
 		require.Equal(t, exitFailed, r.code)
 		require.Regexp(t, `(?m)^fail  vllm .*/no/such/vllm.*\n +→ install vLLM`, r.out)
 		require.Empty(t, r.err)
+	})
+	t.Run("shows the characters that a terminal would obey", func(t *testing.T) {
+		r := call(t, append(good, "--vllm", "/no/\x1b[2J\x1b]0;x\a\r\u202evllm")...)
+		require.Equal(t, exitFailed, r.code)
+		require.Contains(t, r.out, `/no/\x1b[2J\x1b]0;x\a\r\u202evllm`)
+		require.NotRegexp(t, "[\x00-\x09\x0b-\x1f\x7f\u202e]", r.out)
 	})
 	t.Run("gives the same as JSON", func(t *testing.T) {
 		r := call(t, append(good, "-o", "json")...)

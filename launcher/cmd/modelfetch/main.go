@@ -200,8 +200,8 @@ func (p *program) once(ctx context.Context) error {
 		return err
 	}
 	o := p.fetch
-	o.Manifest, o.Staging, o.Have = manifest, answer.Staging, answer.Have
-	if manifest.Revision == "" && answer.Staging != "" { // the parts may be of another version
+	o.Manifest, o.Staging, o.Have, o.MustProve = manifest, answer.Staging, answer.Have, answer.MustProve
+	if (manifest.Revision == "" || !p.fetch.Source.Resumes()) && answer.Staging != "" { // the parts may be of another version
 		if err := fetch.DropParts(o.Staging); err != nil {
 			return err
 		}

@@ -88,6 +88,7 @@ func (p *pulling) parse(args []string) error {
 		fmt.Fprintln(flags.Output(), err)
 		return err
 	}
+	p.store.Note = func(text string) { fmt.Fprintln(p.log, text) }
 	p.options.URI = flags.Arg(0)
 	p.options.Program = []string{self, "--streams=" + strconv.Itoa(*streams), "--bytes-per-second=" + strconv.Itoa(*rate)}
 	for _, claim := range more {
@@ -152,6 +153,9 @@ func (p *pulling) open(ctx context.Context) (*modelstore.Store, error) {
 		_, locked := errors.AsType[*modelstore.LockedError](err)
 		switch {
 		case err == nil:
+			if exposed := modelstore.Exposed(store.Dir()); exposed != "" {
+				fmt.Fprintln(p.log, exposed)
+			}
 			return store, nil
 		case errors.Is(err, os.ErrPermission):
 			return nil, &fetchapi.Error{Reason: fetchapi.ReasonClaimNotWritable, Detail: fmt.Sprintf("%v: user %d may not write to the claim; set spec.fetch.runAsUser to a user who may", err, os.Getuid())}

@@ -127,7 +127,7 @@ func (p *played) fetching(caches []*v1alpha1.ClusterModelCache, begins time.Time
 		id := fmt.Sprintf("%032x", n)
 		f.Models = append(f.Models, launcherapi.Model{
 			ID: id, URI: c.Spec.Source.URI, Ref: "main", Revision: fmt.Sprintf("%040x", n), State: launcherapi.ModelReady, Bytes: 15_000_000_000, Files: 12,
-			Path: modelsPath + "/models/" + id + "/files", HubCache: modelsPath + "/hub", Refs: []string{"main"}, PageCache: launcherapi.PageCacheNone,
+			Path: modelsPath + "/models/" + id + "/files", Refs: []string{"main"}, PageCache: launcherapi.PageCacheNone,
 			WantedBy: []string{"ClusterModelCache/" + c.Name + "/" + string(c.UID)},
 		})
 	}

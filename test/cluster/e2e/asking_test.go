@@ -16,6 +16,11 @@ type asking struct {
 	stop     func() (lost []string)
 }
 
+// askPause is how long a client waits between two requests. So the clients of an app send
+// some 80 requests a second and leave the processors to what is tested: without a pause they
+// would take all of them.
+const askPause = 50 * time.Millisecond
+
 // askAll has clients ask the model of an app.
 func (s *site) askAll(app string) *asking {
 	s.t.Helper()
@@ -39,7 +44,7 @@ func (s *site) askAll(app string) *asking {
 				}
 				select {
 				case <-ctx.Done():
-				case <-time.After(5 * time.Millisecond):
+				case <-time.After(askPause):
 				}
 			}
 		})

@@ -90,7 +90,8 @@ func (s *crashSite) run(row string) {
 	s.stop()
 	program, err := filepath.Abs(root("bin/controller"))
 	require.NoError(s.t, err)
-	s.running = exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", s.cluster.Keeper), program, "--ca-namespace="+system)
+	s.running = exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", s.cluster.Keeper), program, "--ca-namespace="+system,
+		"--launcher-priority-class=hotseat-launcher") // as the chart's, or launchers that are there would be of an earlier template
 	s.running.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig, "HOTSEAT_CRASH_AT="+row)
 	s.running.Stdout, s.running.Stderr = s.log, s.log
 	_, _ = fmt.Fprintf(s.log, "--- a controller that is to crash at %q\n", row)

@@ -194,7 +194,7 @@ func TestALauncherOnDemandGoesWhenItHasHadNoRequesterForItsIdleTime(t *testing.T
 	assert.NotEqual(t, first.UID, s.poolPods()[cluster.NodeName(1)].UID)
 }
 
-func TestAnEditedTemplateReplacesUnboundLaunchersAtOnceAndBoundOnesAfterUnbinding(t *testing.T) {
+func TestAnEditedTemplateReplacesUnboundLaunchersAndBoundOnesAfterUnbinding(t *testing.T) {
 	s := newPool(t, nil)
 	s.allReady()
 	s.apply("examples/dual-pods/requesters.yaml")
@@ -333,13 +333,16 @@ func TestABoundLauncherStaysOnANodeThatIsNotSelectedAnyMoreUntilItIsUnbound(t *t
 			deselect(s, key)
 			s.eventually("the launcher that nobody is bound to goes", func() bool { _, there := s.poolPods()[nodes[1]]; return !there })
 			s.stays("the bound one stays", func() bool { return s.poolPods()[nodes[0]].UID == launcher.UID })
+			late := s.start(server{app: "late", node: 1})
+			s.told(late.Name, "gets no launcher of LauncherConfig simulated")
+			assert.Len(t, s.records(launcher.Name), 1, "a new requester is not bound there")
 			s.eventually("clients were answered meanwhile", func() bool { return ask.answered.Load() > 100 })
 			assert.Empty(t, ask.stop())
 			assert.Equal(t, was.UID, s.served("kept", 1)[0].UID)
 
 			s.scale("kept", 0)
 			s.gone("kept")
-			s.eventually("it goes once it is unbound", func() bool { return len(s.poolPods()) == 0 })
+			s.eventually("it goes once it is unbound, though a requester waits", func() bool { return len(s.poolPods()) == 0 })
 		})
 	}
 }

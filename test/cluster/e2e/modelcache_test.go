@@ -379,10 +379,14 @@ func TestWhyAModelIsNotFetchedIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	assert.Len(t, s.modelsOf(1), 1, "nothing is removed for want of a group")
 }
 
-func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
+const exampleCache = "examples/model-cache/tiny.yaml"
+
+// newExampleCache makes a namespace with the example of a model cache, which both nodes
+// keep.
+func newExampleCache(t *testing.T) *site {
+	t.Helper()
 	s := newBareSite(t)
-	const file = "examples/model-cache/tiny.yaml"
-	s.apply(file)
+	s.apply(exampleCache)
 	t.Cleanup(func() {
 		for _, object := range []string{"cmc/tiny", "mcng/all-nodes"} {
 			_, err := s.cluster.Kubectl(context.Background(), nil, "delete", "--timeout="+patience.Wait().String(), "--ignore-not-found", object)
@@ -392,6 +396,20 @@ func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
 	s.kubectl("rollout", "status", "deployment/tiny", "--timeout="+patience.Wait().String())
 	s.kubectl("wait", "--for=jsonpath={.status.ready}=2", "lcfg/cached", "--timeout="+patience.Wait().String()) // the launcher of the other node may come later
 	s.kubectl("wait", "--for=condition=Available", "--timeout="+patience.Wait().String(), "cmc/tiny")
+	return s
+}
+
+// removeExampleCache removes it as spec/guide/model-caches.md has it: what sleeps goes with
+// its launcher, and its lease with both.
+func (s *site) removeExampleCache() {
+	s.t.Helper()
+	s.kubectl("delete", "deployment/tiny", "lcfg/cached")
+	s.kubectl("wait", "--for=delete", "--timeout=2m", "pod", "-l", "hotseat.dev/launcher-config=cached")
+	s.kubectl("delete", "--ignore-not-found", "-f", root(exampleCache))
+}
+
+func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
+	s := newExampleCache(t)
 	var from []string
 	for _, pod := range s.launcherPods("cached") {
 		for _, instance := range s.instances(s.launcher(pod.Name)) {
@@ -399,10 +417,7 @@ func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{launcherapi.ModelFromCache}, from)
-	// What sleeps goes with its launcher, and its lease with both; as spec/guide/model-caches.md has it.
-	s.kubectl("delete", "deployment/tiny", "lcfg/cached")
-	s.kubectl("wait", "--for=delete", "--timeout=2m", "pod", "-l", "hotseat.dev/launcher-config=cached")
-	s.kubectl("delete", "--ignore-not-found", "-f", root(file))
+	s.removeExampleCache()
 }
 
 // launcherPods are the launchers of a LauncherConfig.

@@ -167,18 +167,25 @@ func (s *site) byHand(pod *corev1.Pod) {
 	s.ready("pod/" + pod.Name)
 }
 
-// addLauncher makes a launcher by hand, on a node and with flags besides those of
-// testdata/launcher.yaml, and waits until it is ready.
-func (s *site) addLauncher(node int, flags ...string) {
+// launcherPod reads the Pod of testdata/launcher.yaml, and names it.
+func (s *site) launcherPod(name string) *corev1.Pod {
 	s.t.Helper()
 	text, err := os.ReadFile("testdata/launcher.yaml")
 	require.NoError(s.t, err)
 	var pod corev1.Pod
 	require.NoError(s.t, yaml.UnmarshalStrict(text, &pod))
-	pod.Namespace, pod.Name = s.ns, "launcher-"+cluster.NodeName(node)
+	pod.Namespace, pod.Name = s.ns, name
+	return &pod
+}
+
+// addLauncher makes a launcher by hand, on a node and with flags besides those of
+// testdata/launcher.yaml, and waits until it is ready.
+func (s *site) addLauncher(node int, flags ...string) {
+	s.t.Helper()
+	pod := s.launcherPod("launcher-" + cluster.NodeName(node))
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(node)}
 	pod.Spec.Containers[0].Args = append(pod.Spec.Containers[0].Args, flags...)
-	s.byHand(&pod)
+	s.byHand(pod)
 }
 
 // delete deletes a Pod, as kubectl does that does not wait.

@@ -141,6 +141,7 @@ func TestAGatedRequesterThatRequiresItsModelWaitsForANodeThatHasIt(t *testing.T)
 	launcher := s.poolPods()[cluster.NodeName(2)].Name
 	_, err := s.launcher(launcher).Delete(t.Context(), s.instance(launcher, "required", "sleeping").InstanceID)
 	require.NoError(t, err)
+	s.told(c.Name, "it is not in use", func(status *v1alpha1.ClusterModelCacheStatus) bool { return status.InUse == 0 })
 	require.NoError(t, s.api.Delete(t.Context(), c))
 	s.eventually("no node is labelled any more", func() bool {
 		return s.kubectl("get", "nodes", "-l", podmeta.ModelLabel(c.Name), "-o", "name") == ""

@@ -133,13 +133,10 @@ func TestOnlyTheControllerAndAdministratorsLetGoOfAPodOrEndALauncherInUse(t *tes
 	} {
 		require.NoError(t, err, name)
 	}
-	kubernetes := func(controller string) client.Client {
-		return s.as("system:serviceaccount:kube-system:"+controller, "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
-	}
 	for _, controller := range []string{"generic-garbage-collector", "pod-garbage-collector", "namespace-controller"} {
-		require.NoError(t, remove(kubernetes(controller), "launcher-node-1"), "%s deletes", controller)
+		require.NoError(t, remove(s.kubernetes(controller), "launcher-node-1"), "%s deletes", controller)
 	}
-	daemonSets := kubernetes("daemon-set-controller")
+	daemonSets := s.kubernetes("daemon-set-controller")
 	require.ErrorContains(t, remove(daemonSets, "launcher-node-1"), "may delete a launcher that has requesters", "it waits until they are gone")
 	require.NoError(t, remove(daemonSets, requester), "other Pods are its own matter")
 	s.scale("model-a", 0)
@@ -157,7 +154,7 @@ func TestOnlyTheControllerAndAdministratorsChangeADaemonSetOfLaunchers(t *testin
 	changed.Spec.Template.Labels["team"] = "x"
 	patch := client.MergeFrom(&set)
 	editor := s.editor()
-	collector := s.as("system:serviceaccount:kube-system:generic-garbage-collector", "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
+	collector := s.kubernetes("generic-garbage-collector")
 	for name, err := range map[string]error{
 		"deleted": editor.Delete(t.Context(), set.DeepCopy(), client.DryRunAll),
 		"changed": editor.Patch(t.Context(), changed.DeepCopy(), patch, client.DryRunAll),

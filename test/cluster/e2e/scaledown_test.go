@@ -84,3 +84,36 @@ func churn(t *testing.T, hook int64) {
 func TestRequestersThatComeAndGoLoseNoMoreRequestsThanPlainPods(t *testing.T) { churn(t, 0) }
 
 func TestRequestersWithAPreStopHookLoseNoMoreRequestsThanPlainPods(t *testing.T) { churn(t, 3) }
+
+// endedByTheKubelet has the kubelet end Pods that nobody deletes: their deadline has passed.
+func endedByTheKubelet(t *testing.T, hook int64) {
+	t.Helper()
+	s := newSite(t)
+	s.addLauncher(2)
+	both := []string{"requested", "plain"}
+	s.deploy(server{app: both[0], delay: usualDelay, hook: hook}, 2)
+	s.deployPlain(both[1], hook, 2)
+	for _, app := range both {
+		s.served(app, 2)
+		s.answers(app)
+	}
+	requested, plain := s.askAll(both[0]), s.askAll(both[1])
+	for range 2 {
+		for _, app := range both {
+			ends := s.served(app, 2)[0].Name
+			s.kubectl("patch", "pod", ends, "--type=merge", "--patch", `{"spec": {"activeDeadlineSeconds": 1}}`)
+			s.eventually(ends+" has ended", func() bool { return s.pod(ends).Status.Phase == corev1.PodFailed })
+			assert.Nil(t, s.pod(ends).DeletionTimestamp, "nobody deleted it")
+			assert.NotContains(t, s.kubectl("logs", ends), "the controller has not unbound this requester", "it is to be unbound while its program runs")
+			s.served(app, 2)
+		}
+		s.eventually("clients go on asking", s.more(requested, plain))
+	}
+	lost, lostPlain := requested.stop(), plain.stop()
+	t.Logf("lost: %d of %d requests to requesters, %d of %d to plain Pods", len(lost), int(requested.answered.Load())+len(lost), len(lostPlain), int(plain.answered.Load())+len(lostPlain))
+	assert.LessOrEqual(t, len(lost), len(lostPlain), "lost: %q; of plain Pods: %q", lost, lostPlain)
+}
+
+func TestRequestersThatTheKubeletEndsLoseNoMoreRequestsThanPlainPods(t *testing.T) {
+	endedByTheKubelet(t, 0)
+}

@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -28,13 +26,9 @@ import (
 // launcher, but that nothing of hotseat owns.
 func (s *site) strangerLauncher(name string) {
 	s.t.Helper()
-	text, err := os.ReadFile("testdata/launcher.yaml")
-	require.NoError(s.t, err)
-	var pod corev1.Pod
-	require.NoError(s.t, yaml.UnmarshalStrict(text, &pod))
-	pod.Namespace, pod.Name = s.ns, name
+	pod := s.launcherPod(name)
 	pod.Labels[podmeta.LabelManagedBy] = podmeta.ManagedBy
-	require.NoError(s.t, s.api.Create(s.t.Context(), &pod)) // as an administrator, whom admission lets through
+	require.NoError(s.t, s.api.Create(s.t.Context(), pod)) // as an administrator, whom admission lets through
 	s.ready("pod/" + name)
 }
 

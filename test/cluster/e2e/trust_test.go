@@ -279,6 +279,19 @@ func TestAnotherAuthorityDisturbsNobodyAndBindingGoesOn(t *testing.T) {
 	s.answers("next")
 }
 
+func TestNewNamespaceHasTheAuthorityBeforeItsFirstRequester(t *testing.T) {
+	s := newBareSite(t)
+	s.eventually("the ConfigMap is there", func() bool {
+		var published corev1.ConfigMap
+		err := s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: mtls.ConfigMap}, &published)
+		return err == nil && published.Data[mtls.CAFile] == string(authoritySecret(t).Data[corev1.TLSCertKey])
+	})
+	s.addPool(nil)
+	s.apply("examples/dual-pods/requesters.yaml") // whose Pods mount it
+	s.served("model-a", 1)
+	assert.Empty(t, s.kubectl("get", "events", "--field-selector", "reason=FailedMount", "-o", "jsonpath={.items[*].message}"))
+}
+
 func mustPEM(t *testing.T, text []byte) *pem.Block {
 	t.Helper()
 	block, _ := pem.Decode(text)

@@ -192,6 +192,14 @@ unsigned long long used_bytes(const struct nvmlDevice_st *device)
 	return sum < device->total ? sum : device->total;
 }
 
+bool switched(const char *name)
+{
+	const char *dir = getenv("HOTSEAT_SIMGPU_DIR");
+	char file[4096];
+	snprintf(file, sizeof file, "%s/%s", dir ? dir : "", name);
+	return dir && !access(file, F_OK);
+}
+
 bool refused(const char *function)
 {
 	char file[4096], line[256];

@@ -36,6 +36,9 @@ unsigned holders(const struct nvmlDevice_st *device, nvmlProcessInfo_t *infos);
 // used_bytes is what they hold together, at most all there is.
 unsigned long long used_bytes(const struct nvmlDevice_st *device);
 
+// switched says whether the folder that HOTSEAT_SIMGPU_DIR names now has such a file.
+bool switched(const char *name);
+
 // refused says whether the folder's file "refuse" names the function.
 bool refused(const char *function);
 

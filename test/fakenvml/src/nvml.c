@@ -45,6 +45,8 @@ static nvmlReturn_t answer(char *out, unsigned size, const char *text)
 nvmlReturn_t nvmlInitWithFlags(unsigned flags)
 {
 	(void)flags;
+	while (switched("hang"))
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 	pthread_mutex_lock(&lock);
 	bool ok = users > 0 || read_folder();
 	users += ok;

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
@@ -22,26 +21,28 @@ import (
 // still waits for a launcher. No event reports that a requester stopped waiting.
 const waiterRecheck = time.Minute
 
-// removeUnwanted deletes launchers that have had no requester for idleTimeout, and
-// launchers that were never scheduled and whose node is gone. It returns the time
-// until the next launcher may be due. The deletion has the resource version that
-// was read as a precondition: a launcher that was bound since then stays.
+// removeUnwanted deletes launchers that have had no requester for idleTimeout, launchers
+// that were never scheduled and whose node is gone, and unbound launchers whose node the
+// LauncherConfig does not select any more. It returns the time until the next launcher
+// may be due. The deletion has the resource version that was read as a precondition: a
+// launcher that was bound since then stays. No successor is created for a launcher that
+// was removed.
 func (p *Pool) removeUnwanted(ctx context.Context, f *observation) (again time.Duration, err error) {
 	if f.config.Spec.Population.Mode != v1alpha1.OnDemand {
 		return 0, nil // a DaemonSet keeps its launchers
 	}
 	var errs []error
 	for _, pod := range f.launchers {
-		if !pod.DeletionTimestamp.IsZero() || isBound(pod) {
+		if !pod.DeletionTimestamp.IsZero() || isBound(pod) || p.replaced.has(pod) {
 			continue
 		}
-		gone, err := p.nodeIsGone(ctx, pod)
+		reason, why, err := p.whyMisplaced(ctx, f, pod)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if gone {
-			errs = append(errs, p.remove(ctx, f, pod, "NodeGone", fmt.Sprintf("node %s of launcher %s is gone", NodeOf(pod), pod.Name)))
+		if reason != "" {
+			errs = append(errs, p.remove(ctx, f, pod, reason, why))
 			continue
 		}
 		left, err := p.untilIdle(ctx, f.config, pod)
@@ -67,25 +68,10 @@ func (p *Pool) remove(ctx context.Context, f *observation, pod *corev1.Pod, reas
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot delete the unused launcher %s: %w", pod.Name, err)
 	}
+	at := place{client.ObjectKeyFromObject(f.config), NodeOf(pod)}
+	p.replaced.add(pod, at, false)
+	p.replaced.forget(at)
 	return nil
-}
-
-// nodeIsGone reports whether a launcher was never scheduled and its node is gone, so
-// that it never will be. Kubernetes itself deletes Pods of a missing node only when
-// they had been scheduled to it.
-func (p *Pool) nodeIsGone(ctx context.Context, pod *corev1.Pod) (bool, error) {
-	name := NodeOf(pod)
-	if pod.Spec.NodeName != "" || name == "" {
-		return false, nil
-	}
-	err := p.opts.API.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("cannot read node %s of launcher %s: %w", name, pod.Name, err)
-	}
-	return false, nil
 }
 
 // untilIdle returns the time after which to check an unbound launcher again. It is
@@ -95,7 +81,7 @@ func (p *Pool) untilIdle(ctx context.Context, config *v1alpha1.LauncherConfig, p
 	if timeout == nil {
 		return 0, nil
 	}
-	awaited, err := p.hasWaiter(ctx, config, NodeOf(pod))
+	awaited, err := p.hasWaiter(ctx, pod)
 	if err != nil {
 		return 0, err
 	}
@@ -134,14 +120,15 @@ func (p *Pool) recordWaiter(pod *corev1.Pod, awaited bool, now time.Time) (noWai
 	}
 }
 
-// hasWaiter reports whether a requester on the node waits for a launcher of a
-// LauncherConfig, or is about to be bound to one: no launcher has a record of it.
-func (p *Pool) hasWaiter(ctx context.Context, config *v1alpha1.LauncherConfig, node string) (bool, error) {
+// hasWaiter reports whether a requester on the node of a launcher waits for it, or is
+// about to be bound to it: the launcher may serve it, and no launcher has a record of it.
+func (p *Pool) hasWaiter(ctx context.Context, waited *corev1.Pod) (bool, error) {
+	node := NodeOf(waited)
 	if node == "" {
 		return false, nil
 	}
 	var pods corev1.PodList
-	err := p.opts.API.List(ctx, &pods, client.InNamespace(config.Namespace), client.MatchingFields{dualpods.IndexNode: node}, client.UnsafeDisableDeepCopy)
+	err := p.opts.API.List(ctx, &pods, client.InNamespace(waited.Namespace), client.MatchingFields{dualpods.IndexNode: node}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return false, fmt.Errorf("cannot list the Pods of node %s: %w", node, err)
 	}
@@ -155,35 +142,18 @@ func (p *Pool) hasWaiter(ctx context.Context, config *v1alpha1.LauncherConfig, n
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !podmeta.IsRequester(pod) || !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) || slices.Contains(served, string(pod.UID)) {
+		if !podmeta.IsRequester(pod) || !pod.DeletionTimestamp.IsZero() || podmeta.Ending(pod) || podmeta.Finished(pod) || slices.Contains(served, string(pod.UID)) {
 			continue
 		}
-		wants, err := p.mayServe(ctx, config, pod)
-		if wants || err != nil {
-			return wants, err
+		need, err := p.opts.Need(ctx, pod)
+		if err != nil {
+			return false, err
+		}
+		if need != nil && need.MayUse(dualpods.CandidateOf(waited, 0)) {
+			return true, nil
 		}
 	}
 	return false, nil
-}
-
-// mayServe reports whether a launcher of a LauncherConfig may serve a requester. A
-// requester with invalid input is served by none.
-func (p *Pool) mayServe(ctx context.Context, config *v1alpha1.LauncherConfig, pod *corev1.Pod) (bool, error) {
-	read, problems := podmeta.ReadRequester(pod)
-	switch {
-	case len(problems) > 0:
-		return false, nil
-	case read.LauncherConfig != "":
-		return read.LauncherConfig == config.Name, nil
-	case read.Input != podmeta.InputConfig:
-		return true, nil // the image of the patch decides; any LauncherConfig may have it
-	}
-	var server v1alpha1.InferenceServerConfig
-	err := p.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &server)
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("cannot read InferenceServerConfig %s: %w", read.ConfigName, err)
-	}
-	return err == nil && server.Spec.LauncherConfigName == config.Name, nil
 }
 
 // clockSkew is how much the clocks of two controllers may differ. A time that is farther ahead is

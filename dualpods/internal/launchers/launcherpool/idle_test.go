@@ -1,6 +1,7 @@
 package launcherpool
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -87,6 +89,7 @@ func TestIdleTimeStartsAtTheLastUseOfALauncher(t *testing.T) {
 func pending(node string) *corev1.Pod {
 	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm", UID: "config-uid"}}
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: Labels("vllm")}}
+	template.Spec.Containers = []corev1.Container{{Name: podmeta.ServingContainer, Image: "vllm:1"}}
 	pod := podOn(config, template, node)
 	pod.UID, pod.CreationTimestamp = types.UID("launcher-of-"+node), metav1.NewTime(time.Now().Add(-time.Hour))
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "untolerated taint"}}
@@ -106,6 +109,27 @@ func asking(config string, changes ...func(*corev1.Pod)) *corev1.Pod {
 		change(pod)
 	}
 	return pod
+}
+
+// needsOf reads what requesters need. A patch of these tests is the name of an image.
+func needsOf(api client.Reader) func(context.Context, *corev1.Pod) (*dualpods.LauncherNeed, error) {
+	return func(ctx context.Context, pod *corev1.Pod) (*dualpods.LauncherNeed, error) {
+		read, problems := podmeta.ReadRequester(pod)
+		need := &dualpods.LauncherNeed{Namespace: pod.Namespace, Config: read.LauncherConfig, Node: pod.Spec.NodeName}
+		if len(problems) > 0 {
+			return nil, nil
+		}
+		if read.Input == podmeta.InputPatch {
+			need.Image = read.Patch
+			return need, nil
+		}
+		var server v1alpha1.InferenceServerConfig
+		if err := api.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &server); err != nil {
+			return nil, client.IgnoreNotFound(err)
+		}
+		need.Config = server.Spec.LauncherConfigName
+		return need, nil
+	}
 }
 
 func serverOf(name, launcherConfig string) *v1alpha1.InferenceServerConfig {
@@ -146,7 +170,7 @@ func TestUnreadyLauncherIsRemovedUnlessARequesterWaits(t *testing.T) {
 		pod.Finalizers, pod.DeletionTimestamp = []string{podmeta.FinalizerRequester}, &metav1.Time{Time: time.Now()}
 	}
 	patch := func(pod *corev1.Pod) {
-		pod.Annotations = map[string]string{podmeta.AnnotationServerPatch: "spec: {}"}
+		pod.Annotations = map[string]string{podmeta.AnnotationServerPatch: "vllm:1"}
 	}
 	named := func(name string) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) { patch(pod); pod.Annotations[podmeta.AnnotationLauncherConfig] = name }
@@ -162,11 +186,17 @@ func TestUnreadyLauncherIsRemovedUnlessARequesterWaits(t *testing.T) {
 		"the requester's InferenceServerConfig is missing": {[]client.Object{asking("none")}, false},
 		"a patch names its LauncherConfig":                 {[]client.Object{asking("", named("vllm"))}, true},
 		"a patch names another LauncherConfig":             {[]client.Object{asking("", named("other"))}, false},
-		"a patch names an image only":                      {[]client.Object{asking("", patch)}, true},
-		"the requester is on another node":                 {[]client.Object{asking("llama", elsewhere)}, false},
-		"the requester is being deleted":                   {[]client.Object{asking("llama", leaving)}, false},
-		"the requester has ended":                          {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })}, false},
-		"the requester's input is invalid":                 {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources.Limits = nil })}, false},
+		"a patch names the image of the launcher":          {[]client.Object{asking("", patch)}, true},
+		"a patch names another image": {[]client.Object{asking("", func(pod *corev1.Pod) {
+			pod.Annotations = map[string]string{podmeta.AnnotationServerPatch: "vllm:2"}
+		})}, false},
+		"the requester is on another node": {[]client.Object{asking("llama", elsewhere)}, false},
+		"the requester is being deleted":   {[]client.Object{asking("llama", leaving)}, false},
+		"the requester has ended":          {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })}, false},
+		"the kubelet ends the requester": {[]client.Object{asking("llama", func(pod *corev1.Pod) {
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "PodFailed"}}
+		})}, false},
+		"the requester's input is invalid": {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources.Limits = nil })}, false},
 		"another launcher serves the requester": {[]client.Object{asking("llama"), launcherPod("other-launcher", "", func(pod *corev1.Pod) {
 			pod.Namespace, pod.Labels, pod.Spec.NodeName = "ns", Labels("other"), "node-0"
 			pod.Finalizers = []string{podmeta.FinalizerProvider}

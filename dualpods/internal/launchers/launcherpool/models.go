@@ -54,12 +54,6 @@ func (w *templateBuilder) addModelStore() {
 	if q := spec.StorageLimit; q != nil {
 		flags = append(flags, "--model-storage-limit="+strconv.FormatInt(q.Value(), 10))
 	}
-	if n := spec.GCHighThresholdPercent; n != nil {
-		flags = append(flags, fmt.Sprintf("--model-gc-high-threshold=%d", *n))
-	}
-	if n := spec.GCLowThresholdPercent; n != nil {
-		flags = append(flags, fmt.Sprintf("--model-gc-low-threshold=%d", *n))
-	}
 	if n := spec.PerNode.Streams; n != nil {
 		flags = append(flags, fmt.Sprintf("--model-streams=%d", *n))
 	}

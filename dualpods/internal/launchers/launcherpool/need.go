@@ -23,25 +23,34 @@ func (p *Pool) Lacking(ctx context.Context, need dualpods.LauncherNeed) *dualpod
 	missing := func(format string, args ...any) *dualpods.LauncherWait {
 		return &dualpods.LauncherWait{Missing: true, Why: fmt.Sprintf(format, args...), Stuck: true}
 	}
-	config, template, err := p.config(ctx, need)
-	if err != nil {
+	node, unread := p.node(ctx, need.Node)
+	config, template, err := p.config(ctx, need, node)
+	switch {
+	case err != nil:
 		return missing("%v", err)
-	}
-	var node corev1.Node
-	if err := p.opts.API.Get(ctx, client.ObjectKey{Name: need.Node}, &node); err != nil {
-		return missing("cannot read node %s: %v", need.Node, err)
-	}
-	if !labels.SelectorFromSet(template.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
+	case unread != nil:
+		return missing("%v", unread)
+	case node == nil:
+		return missing("there is no node %s", need.Node)
+	case !labels.SelectorFromSet(template.Spec.NodeSelector).Matches(labels.Set(node.Labels)):
 		return missing("node %s gets no launcher of LauncherConfig %s, which selects nodes with the labels %s",
 			need.Node, config.Name, labels.FormatLabels(template.Spec.NodeSelector))
+	case !selects(config, node):
+		return missing("node %s gets no launcher of LauncherConfig %s, because the node affinity of spec.podTemplate excludes the node", need.Node, config.Name)
 	}
 	launchers, err := p.launchers(ctx, config)
 	if err != nil {
 		return missing("%v", err)
 	}
 	for _, pod := range launchers {
-		if NodeOf(pod) == need.Node {
+		switch {
+		case NodeOf(pod) != need.Node:
+		case need.Fits(&pod.Spec):
 			return dualpods.WaitForLauncher(pod)
+		case need.Fits(&template.Spec):
+			return waitForReplacement(pod, config, node, &template.Spec)
+		default:
+			return missing("launcher %s of LauncherConfig %s lacks what the requester needs", pod.Name, config.Name)
 		}
 	}
 	if config.Spec.Population.Mode == v1alpha1.OnDemand {
@@ -53,10 +62,38 @@ func (p *Pool) Lacking(ctx context.Context, need dualpods.LauncherNeed) *dualpod
 	return &dualpods.LauncherWait{Why: fmt.Sprintf("DaemonSet %s has no launcher on node %s yet", dualpods.LauncherSet(config.Name), need.Node)}
 }
 
+// waitForReplacement returns what a requester waits for that needs the successor of a launcher
+// on a node.
+func waitForReplacement(pod *corev1.Pod, config *v1alpha1.LauncherConfig, node *corev1.Node, template *corev1.PodSpec) *dualpods.LauncherWait {
+	stays := pod.DeletionTimestamp.IsZero()
+	barred := !admits(node, config, template)
+	unbound, how := "", ""
+	if isBound(pod) {
+		unbound = "no requester is bound to it and "
+	}
+	switch {
+	case stays && barred:
+		how = unbound + "the node accepts a new launcher: remove the taints of the node, or tolerate them in spec.podTemplate or the ModelCacheNodeGroup"
+	case stays && underPressure(node):
+		how = unbound + "the node accepts a new launcher: the node is short of memory, disk space or process IDs"
+	default:
+		how = "no requester is bound to it, as spec.rollout allows (condition UpToDate)"
+	}
+	return &dualpods.LauncherWait{
+		Why:   fmt.Sprintf("launcher %s was made from an earlier template of LauncherConfig %s, and lacks what the requester needs: it is replaced once %s", pod.Name, config.Name, how),
+		Stuck: stays && (barred || budgetOf(config, 1) == 0),
+	}
+}
+
 // Create makes a launcher for a need. A launcher that exists already is no error;
-// another Pod of that name is.
+// another Pod of that name is. A launcher of an earlier LauncherConfig of the same name is
+// left to end by itself: its deletion would end its requesters.
 func (p *Pool) Create(ctx context.Context, need dualpods.LauncherNeed) error {
-	config, template, err := p.config(ctx, need)
+	node, err := p.node(ctx, need.Node)
+	if err != nil {
+		return err
+	}
+	config, template, err := p.config(ctx, need, node)
 	if err != nil {
 		return err
 	}
@@ -68,15 +105,22 @@ func (p *Pool) Create(ctx context.Context, need dualpods.LauncherNeed) error {
 	}
 	var there corev1.Pod
 	err = p.opts.API.Get(ctx, client.ObjectKeyFromObject(pod), &there)
-	if err == nil && !metav1.IsControlledBy(&there, config) {
+	switch {
+	case err != nil:
+		return client.IgnoreNotFound(err)
+	case metav1.IsControlledBy(&there, config):
+		return nil // the cache does not show it yet
+	case !there.DeletionTimestamp.IsZero() || slices.Contains(there.Finalizers, podmeta.FinalizerProvider):
+		return fmt.Errorf("the earlier launcher %s still has requesters, or is going: a new one is made once it is gone", pod.Name)
+	default:
 		return fmt.Errorf("another Pod is named %s and is no launcher of LauncherConfig %s: delete it", pod.Name, config.Name)
 	}
-	return client.IgnoreNotFound(err) // the cache does not show it yet
 }
 
-// config returns the LauncherConfig for a need: the one that the need names, else
-// the first by name whose launchers have the image.
-func (p *Pool) config(ctx context.Context, need dualpods.LauncherNeed) (*v1alpha1.LauncherConfig, corev1.PodTemplateSpec, error) {
+// config returns the LauncherConfig for a need: the one that the need names, else one
+// whose launchers fit. Of several, one comes first that can be used and that selects the
+// node of the need, if that is there; of those the first by name.
+func (p *Pool) config(ctx context.Context, need dualpods.LauncherNeed, node *corev1.Node) (*v1alpha1.LauncherConfig, corev1.PodTemplateSpec, error) {
 	var config v1alpha1.LauncherConfig
 	if need.Config != "" {
 		err := p.opts.API.Get(ctx, client.ObjectKey{Namespace: need.Namespace, Name: need.Config}, &config)
@@ -93,14 +137,56 @@ func (p *Pool) config(ctx context.Context, need dualpods.LauncherNeed) (*v1alpha
 		return nil, corev1.PodTemplateSpec{}, fmt.Errorf("cannot list the LauncherConfigs of namespace %s: %w", need.Namespace, err)
 	}
 	slices.SortFunc(all.Items, func(a, b v1alpha1.LauncherConfig) int { return strings.Compare(a.Name, b.Name) })
+	var elsewhere *usable // it fits and does not select the node
+	var unusable error    // why one that fits cannot be used
 	for i := range all.Items {
 		theirs, _ := all.Items[i].Template()
-		if main := podmeta.Container(&theirs.Spec, podmeta.ServingContainer); main != nil && (need.Image == "" || main.Image == need.Image) {
-			return p.usableTemplate(ctx, &all.Items[i])
+		if !need.Fits(&theirs.Spec) {
+			continue
+		}
+		config, template, err := p.usableTemplate(ctx, &all.Items[i])
+		switch {
+		case err != nil && unusable == nil:
+			unusable = err
+		case err != nil:
+		case node != nil && selects(config, node):
+			return config, template, nil
+		case elsewhere == nil:
+			elsewhere = &usable{config, template}
 		}
 	}
-	return nil, corev1.PodTemplateSpec{}, fmt.Errorf("no LauncherConfig of namespace %s has the image %q: make one, or name one in the annotation %s",
-		need.Namespace, need.Image, podmeta.AnnotationLauncherConfig)
+	switch {
+	case elsewhere != nil:
+		return elsewhere.config, elsewhere.template, nil
+	case unusable != nil:
+		return nil, corev1.PodTemplateSpec{}, unusable
+	}
+	return nil, corev1.PodTemplateSpec{}, fmt.Errorf("no LauncherConfig of namespace %s has the image %q%s: make one, or name one in the annotation %s",
+		need.Namespace, need.Image, andMounts(need.Mounts), podmeta.AnnotationLauncherConfig)
+}
+
+// usable is a LauncherConfig that can be used, with the Pod template of its launchers.
+type usable struct {
+	config   *v1alpha1.LauncherConfig
+	template corev1.PodTemplateSpec
+}
+
+// andMounts names the paths of mounts, for a message.
+func andMounts(mounts []dualpods.Mount) string {
+	if len(mounts) == 0 {
+		return ""
+	}
+	var paths []string
+	for _, m := range mounts {
+		paths = append(paths, m.Path)
+	}
+	return " and mounts the volumes at " + strings.Join(paths, ", ")
+}
+
+// selects reports whether a LauncherConfig selects a node.
+func selects(config *v1alpha1.LauncherConfig, node *corev1.Node) bool {
+	selection := dualpods.SelectionOf(config)
+	return selection.Has(node)
 }
 
 // usableTemplate returns the template of a LauncherConfig, or why it cannot be used.
@@ -108,7 +194,7 @@ func (p *Pool) usableTemplate(ctx context.Context, config *v1alpha1.LauncherConf
 	if !config.DeletionTimestamp.IsZero() {
 		return nil, corev1.PodTemplateSpec{}, fmt.Errorf("LauncherConfig %s is being deleted", config.Name)
 	}
-	template, problems, err := p.template(ctx, config)
+	template, _, problems, err := p.template(ctx, config)
 	if err == nil {
 		err = problemsError(problems)
 	}

@@ -75,9 +75,12 @@ func NodeOf(pod *corev1.Pod) string {
 }
 
 // isBound reports whether a launcher has a record of a requester, readable or not.
-func isBound(pod *corev1.Pod) bool {
+func isBound(pod *corev1.Pod) bool { return records(pod) > 0 }
+
+// records counts the records of requesters on a launcher, readable or not.
+func records(pod *corev1.Pod) int {
 	bindings, problems := podmeta.ReadBindings(pod)
-	return len(bindings)+len(problems) > 0
+	return len(bindings) + len(problems)
 }
 
 // waitReason returns what a launcher Pod that is not ready waits for.

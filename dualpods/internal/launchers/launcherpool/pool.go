@@ -53,6 +53,12 @@ type Options struct {
 	Launcher Image
 	// Authority signs the launchers' certificates.
 	Authority Authority
+	// Need returns what a requester needs a launcher of; nil: its input is invalid, and no
+	// launcher serves it.
+	Need func(ctx context.Context, requester *corev1.Pod) (*dualpods.LauncherNeed, error)
+	// PriorityClass is the name of the PriorityClass of launchers whose template names none,
+	// if it exists; empty: none.
+	PriorityClass string
 	// Again requests the reconciliation of a LauncherConfig; nil: nobody does.
 	Again func(config client.ObjectKey)
 }
@@ -75,6 +81,7 @@ type Pool struct {
 	// the launcher's Pod; zero while one waits. Launchers without a waiter are absent.
 	noWaiterSince map[string]time.Time
 	refusals      map[place]refusal // launchers that could not be created last
+	replaced      *replacements
 }
 
 // specVersion identifies one specification of an object: the API server increases the
@@ -88,7 +95,7 @@ func specVersionOf(o client.Object) specVersion { return specVersion{o.GetUID(),
 
 // New makes a Pool.
 func New(opts Options) *Pool {
-	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, unconfirmed: map[string]bool{}, written: map[client.ObjectKey]specVersion{}, noWaiterSince: map[string]time.Time{}, refusals: map[place]refusal{}}
+	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, unconfirmed: map[string]bool{}, written: map[client.ObjectKey]specVersion{}, noWaiterSince: map[string]time.Time{}, refusals: map[place]refusal{}, replaced: newReplacements()}
 }
 
 // ConfigOf returns the LauncherConfig of a launcher Pod, by the Pod's UID, which is
@@ -107,6 +114,7 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	if apierrors.IsNotFound(err) || err == nil && !config.DeletionTimestamp.IsZero() {
 		p.trackLaunchers(request.NamespacedName, nil)
 		p.forgetDaemonSet(request.NamespacedName)
+		p.replaced.forgetConfig(request.NamespacedName)
 		return reconcile.Result{}, nil // the garbage collector deletes what it owns
 	}
 	if err != nil {
@@ -117,14 +125,18 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	p.trackLaunchers(request.NamespacedName, launchers)
+	p.replaced.keep(request.NamespacedName, launchers)
 	found := observation{config: &config, launchers: launchers}
-	if found.template, found.problems, err = p.template(ctx, &config); err != nil {
+	if found.template, found.priority, found.problems, err = p.template(ctx, &config); err != nil {
 		return reconcile.Result{}, err
 	}
 	if len(found.problems) == 0 {
 		err = p.ensure(ctx, &found)
 	}
 	again, removeErr := p.removeUnwanted(ctx, &found)
+	if err == nil && len(found.problems) == 0 {
+		err = p.replace(ctx, &found) // after the removal: an idle launcher needs no successor
+	}
 	refused, left := p.refused(request.NamespacedName)
 	found.refused = refused
 	again = dualpods.Sooner(dualpods.Sooner(again, found.requeueAfter), left)
@@ -146,18 +158,23 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: again}, err
 }
 
-// template returns the Pod template of the launchers of a LauncherConfig.
-func (p *Pool) template(ctx context.Context, config *v1alpha1.LauncherConfig) (corev1.PodTemplateSpec, []podmeta.Problem, error) {
+// template returns the Pod template of the launchers of a LauncherConfig, and their priority.
+func (p *Pool) template(ctx context.Context, config *v1alpha1.LauncherConfig) (made corev1.PodTemplateSpec, is priority, problems []podmeta.Problem, err error) {
 	group, missing, err := p.modelGroup(ctx, config)
 	if err != nil {
-		return corev1.PodTemplateSpec{}, nil, err
+		return made, is, nil, err
 	}
 	claims, err := p.missingClaims(ctx, config)
 	if err != nil {
-		return corev1.PodTemplateSpec{}, nil, err
+		return made, is, nil, err
 	}
-	made, problems := Template(config, p.opts.Launcher, secretName(config), group)
-	return made, slices.Concat(problems, missing, claims), nil
+	class, err := p.defaultClass(ctx)
+	if err != nil {
+		return made, is, nil, err
+	}
+	made, problems = Template(config, p.opts.Launcher, secretName(config), group, class)
+	is, err = p.priorityOf(ctx, &made)
+	return made, is, slices.Concat(problems, missing, claims, is.problems()), err
 }
 
 // observation is what one pass knows of a LauncherConfig.
@@ -166,11 +183,16 @@ type observation struct {
 	template     corev1.PodTemplateSpec
 	problems     []podmeta.Problem
 	launchers    []*corev1.Pod
-	daemonSet    *appsv1.DaemonSet // of mode PerNode; nil: it does not exist yet
-	nameTaken    string            // the name that is taken by an object of another owner
-	failure      string            // what the pass could not do
-	refused      string            // why a launcher could not be created for a requester
-	requeueAfter time.Duration     // until the certificates are checked again; 0: at the next event
+	daemonSet    *appsv1.DaemonSet  // of mode PerNode; nil: it does not exist yet
+	nameTaken    string             // the name that is taken by an object of another owner
+	failure      string             // what the pass could not do
+	rollout      *rollout           // nil: nothing was decided about launchers of earlier templates
+	uncounted    map[types.UID]bool // launchers on nodes that the DaemonSet does not count
+	priority     priority           // of the launchers
+	refused      string             // why a launcher could not be created for a requester
+	requeueAfter time.Duration      // until the certificates are checked again; 0: at the next event
+	// selection is which nodes the LauncherConfig selects; nil: it was not read yet.
+	selection *dualpods.Selection
 }
 
 func (f *observation) hash() string { return f.template.Annotations[podmeta.AnnotationTemplateHash] }
@@ -215,9 +237,8 @@ func (p *Pool) trackLaunchers(config client.ObjectKey, launchers []*corev1.Pod) 
 	maps.DeleteFunc(p.noWaiterSince, func(uid string, _ time.Time) bool { _, there := p.owner[uid]; return !there })
 }
 
-// ensure creates the certificates and the DaemonSet, and removes launchers of
-// earlier templates. A template that the API server refuses is a problem of the
-// LauncherConfig.
+// ensure creates the certificates and the DaemonSet. A template that the API server refuses
+// is a problem of the LauncherConfig.
 func (p *Pool) ensure(ctx context.Context, f *observation) error {
 	var err error
 	if f.requeueAfter, err = p.ensureCertificates(ctx, f.config, f.launchers); err != nil {
@@ -232,10 +253,7 @@ func (p *Pool) ensure(ctx context.Context, f *observation) error {
 		f.problems = append(f.problems, podmeta.Problem{Kind: podmeta.Invalid, Field: fieldTemplate, Message: "is refused by the API server: " + err.Error()})
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	return p.replace(ctx, f)
+	return err
 }
 
 // validateTemplate has the API server validate a Pod of the template by a dry run, unless the
@@ -358,22 +376,4 @@ func (p *Pool) confirmCreated(kind string, o client.Object) {
 
 func objectKey(kind string, o client.Object) string {
 	return kind + " " + o.GetNamespace() + "/" + o.GetName()
-}
-
-// replace deletes launchers of an earlier template and launchers whose Pod has ended,
-// where no requester is bound to them. The DaemonSet, or the next need, makes new
-// ones. The deletion has the resource version that was read as a precondition: a
-// launcher that was bound since then stays.
-func (p *Pool) replace(ctx context.Context, f *observation) error {
-	var errs []error
-	for _, pod := range f.launchers {
-		if !pod.DeletionTimestamp.IsZero() || isBound(pod) || !f.outdated(pod) && !podmeta.Finished(pod) {
-			continue
-		}
-		err := p.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
-		if client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("cannot replace launcher %s: %w", pod.Name, err))
-		}
-	}
-	return errors.Join(errs...)
 }

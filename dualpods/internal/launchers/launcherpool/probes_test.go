@@ -32,7 +32,7 @@ podTemplate:
       restartPolicy: Always
       startupProbe: {httpGet: {path: /health, port: 8001}}
 `)
-	made, problems := Template(config, image, secretName(config), nil)
+	made, problems := Template(config, image, secretName(config), nil, "")
 	require.Empty(t, problems)
 	scheme := func(p *corev1.Probe) corev1.URIScheme { return p.HTTPGet.Scheme }
 	main, sidecar := podmeta.Container(&made.Spec, podmeta.ServingContainer), podmeta.Container(&made.Spec, "sidecar")
@@ -56,7 +56,7 @@ func TestProbesThatTheControlPortRefusesAreProblems(t *testing.T) {
 		"the probe uses gRPC":                 {"livenessProbe: {grpc: {port: 8001}}", "livenessProbe.grpc", "use httpGet with path /readyz"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, problems := Template(configOf(t, plain+"      "+c.probe+"\n"), image, "tls", nil)
+			_, problems := Template(configOf(t, plain+"      "+c.probe+"\n"), image, "tls", nil, "")
 			require.Len(t, problems, 1)
 			assert.Equal(t, container+c.field, problems[0].Field)
 			assert.Contains(t, problems[0].Message, c.says)

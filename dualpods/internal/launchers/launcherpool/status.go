@@ -49,6 +49,10 @@ func (p *Pool) updateStatus(ctx context.Context, f *observation) error {
 	meta.SetStatusCondition(&s.Conditions, acceptance)
 	meta.SetStatusCondition(&s.Conditions, availableCondition(f, s))
 	meta.SetStatusCondition(&s.Conditions, allocationsCheckedCondition(f.config))
+	meta.SetStatusCondition(&s.Conditions, protectedCondition(f))
+	if c, ok := upToDateCondition(f); ok {
+		meta.SetStatusCondition(&s.Conditions, c)
+	}
 	if equality.Semantic.DeepEqual(changed.Status, f.config.Status) {
 		return nil
 	}
@@ -64,11 +68,12 @@ func (p *Pool) updateStatus(ctx context.Context, f *observation) error {
 // countLaunchers counts the launchers and their instances. For a launcher that does not answer,
 // its last answer counts.
 func (p *Pool) countLaunchers(f *observation, s *v1alpha1.LauncherConfigStatus) {
-	s.Launchers, s.Ready, s.Outdated, s.Awake, s.Asleep = 0, 0, 0, 0, 0
+	s.Launchers, s.Ready, s.Outdated, s.Requesters, s.Awake, s.Asleep = 0, 0, 0, 0, 0, 0
 	nodes := map[string]bool{}
 	var instances []v1alpha1.LauncherInstance
 	for _, pod := range f.launchers {
 		requesters := requestersOf(pod)
+		s.Requesters += int32(records(pod))
 		for id, i := range p.opts.Views.View(string(pod.UID)).Instances {
 			instances = append(instances, v1alpha1.LauncherInstance{
 				Node: pod.Spec.NodeName, Name: id, State: i.State, Since: metav1.NewTime(i.StateSince).Rfc3339Copy(),
@@ -89,12 +94,15 @@ func (p *Pool) countLaunchers(f *observation, s *v1alpha1.LauncherConfigStatus) 
 		if !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) {
 			continue
 		}
+		if !f.counts(pod) {
+			continue
+		}
 		s.Launchers++
 		if podmeta.Ready(pod) {
 			s.Ready++
 		}
 	}
-	if f.daemonSet != nil && f.daemonSet.Status.ObservedGeneration == f.daemonSet.Generation {
+	if f.daemonSetCounts() {
 		s.Launchers = f.daemonSet.Status.DesiredNumberScheduled
 	}
 	s.SleepsOn = Listed(slices.Sorted(maps.Keys(nodes)), 256)
@@ -103,6 +111,18 @@ func (p *Pool) countLaunchers(f *observation, s *v1alpha1.LauncherConfigStatus) 
 	})
 	shown := min(len(instances), v1alpha1.MaxListedInstances)
 	s.Instances, s.InstancesLeftOut = instances[:shown:shown], int32(len(instances)-shown)
+}
+
+// daemonSetCounts reports whether the status of the DaemonSet says how many launchers there are
+// to be.
+func (f *observation) daemonSetCounts() bool {
+	return f.daemonSet != nil && f.daemonSet.Status.ObservedGeneration == f.daemonSet.Generation
+}
+
+// counts reports whether a launcher is one of those that the number of launchers counts.
+// DaemonSets leave out the nodes where they may not place Pods.
+func (f *observation) counts(pod *corev1.Pod) bool {
+	return !f.daemonSetCounts() || !f.uncounted[pod.UID]
 }
 
 // requestersOf returns the names of the requesters that are bound to a launcher, by
@@ -133,7 +153,7 @@ func availableCondition(f *observation, s *v1alpha1.LauncherConfigStatus) metav1
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNoNodes, noNodesMessage(f.template.Spec.NodeSelector)
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, fmt.Sprintf("%d of %d launchers are ready", s.Ready, s.Launchers)
-		if first := firstNotReady(f.launchers); first != nil {
+		if first := f.firstUnready(); first != nil {
 			c.Message += fmt.Sprintf("; %s on node %s %s", first.Name, NodeOf(first), dualpods.Truncate(waitReason(first), 500))
 		}
 	}
@@ -157,11 +177,11 @@ func allocationsCheckedCondition(config *v1alpha1.LauncherConfig) metav1.Conditi
 	return c
 }
 
-// firstNotReady returns the first launcher, by name, that is not ready.
-func firstNotReady(launchers []*corev1.Pod) *corev1.Pod {
+// firstUnready returns the first launcher that counts, by name, that is not ready.
+func (f *observation) firstUnready() *corev1.Pod {
 	var first *corev1.Pod
-	for _, pod := range launchers {
-		if pod.DeletionTimestamp.IsZero() && !podmeta.Ready(pod) && (first == nil || pod.Name < first.Name) {
+	for _, pod := range f.launchers {
+		if f.counts(pod) && pod.DeletionTimestamp.IsZero() && !podmeta.Ready(pod) && (first == nil || pod.Name < first.Name) {
 			first = pod
 		}
 	}

@@ -36,7 +36,7 @@ func isReady(pod *corev1.Pod) {
 func TestStatusCountsLaunchersAndExplainsTheWait(t *testing.T) {
 	pool := New(Options{Views: nodeview.New(nodeview.Options{})})
 	config := configOf(t, plain)
-	made, _ := Template(config, image, "token", nil)
+	made, _ := Template(config, image, "token", nil, "")
 	hash := made.Annotations[podmeta.AnnotationTemplateHash]
 	pulling := func(pod *corev1.Pod) {
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "inference-server", State: corev1.ContainerState{
@@ -98,16 +98,34 @@ func TestLauncherWithUnreadableRecordIsBound(t *testing.T) {
 	assert.True(t, isBound(launcherPod("a", "", func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationBindingPrefix+"x"] = "damaged" })))
 }
 
+// foreignRecord is a readable record of a requester of namespace elsewhere.
+const foreignRecord = `{"requesterUID":"u","namespace":"elsewhere","name":"web-0","gpus":["GPU-0"],"servingPort":8000,"specHash":"h","attempt":1,"since":"2026-11-22T12:00:00Z"}`
+
+func TestRecordOfAnotherNamespaceBindsNoLauncher(t *testing.T) {
+	pool := New(Options{Views: said{"a": view("a-1")}})
+	pod := launcherPod("a", "", func(p *corev1.Pod) {
+		p.Namespace, p.UID = "ns", "a"
+		p.Annotations[podmeta.AnnotationBindingPrefix+"a-1"] = foreignRecord
+	})
+	assert.False(t, isBound(pod), "it has no finalizer, and can be replaced")
+	var s v1alpha1.LauncherConfigStatus
+	pool.countLaunchers(&observation{config: configOf(t, plain), launchers: []*corev1.Pod{pod}}, &s)
+	assert.Zero(t, s.Requesters)
+	assert.Empty(t, s.Instances[0].Requester)
+}
+
 func TestStatusListsABoundedNumberOfInstances(t *testing.T) {
 	pool := New(Options{Views: said{"a": view("b-1", "a-1"), "z": view(many(v1alpha1.MaxListedInstances)...)}})
 	bound := launcherPod("a", "", func(p *corev1.Pod) {
-		p.UID = "a"
+		p.Namespace, p.UID = "ns", "a"
+		p.Annotations[podmeta.AnnotationBindingPrefix+"b-1"] = "damaged"
 		p.Annotations[podmeta.AnnotationBindingPrefix+"a-1"] = `{"requesterUID":"u","namespace":"ns","name":"web-0","gpus":["GPU-0"],"servingPort":8000,"specHash":"h","attempt":1,"since":"2026-11-22T12:00:00Z"}`
 	})
 	var s v1alpha1.LauncherConfigStatus
 	pool.countLaunchers(&observation{config: configOf(t, plain), launchers: []*corev1.Pod{launcherPod("z", "", func(p *corev1.Pod) { p.UID = "z" }), bound}}, &s)
 	assert.Len(t, s.Instances, v1alpha1.MaxListedInstances)
 	assert.EqualValues(t, 2, s.InstancesLeftOut)
+	assert.EqualValues(t, 2, s.Requesters, "one of the two records cannot be read")
 	assert.Equal(t, v1alpha1.LauncherInstance{
 		Node: "node-of-a", Name: "a-1", State: "sleeping", Since: metav1.NewTime(since), Requester: "web-0", GPUs: []string{"GPU-0"},
 	}, s.Instances[0])

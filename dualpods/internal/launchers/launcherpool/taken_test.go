@@ -40,7 +40,7 @@ func poolOf(t *testing.T, mode v1alpha1.PopulationMode, there ...client.Object) 
 		WithIndex(&corev1.Pod{}, dualpods.IndexNode, func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithInterceptorFuncs(interceptor.Funcs{List: listed}).Build()
 	told := events.NewFakeRecorder(10)
-	return New(Options{API: api, Views: said{}, Recorder: told, Launcher: image, Authority: fixedAuthority(t)}), config, told
+	return New(Options{API: api, Views: said{}, Recorder: told, Launcher: image, Authority: fixedAuthority(t), Need: needsOf(api)}), config, told
 }
 
 // listed lists as a cache does, and fails for Pods that would be copied.

@@ -44,9 +44,10 @@ type Image struct {
 
 // Template returns the Pod template of the launchers of a LauncherConfig. The Secret of
 // that name has their certificate. The group says how they keep models; nil: they keep
-// none. The annotation podmeta.AnnotationTemplateHash has the template's hash. A
-// template with problems must not be used.
-func Template(config *v1alpha1.LauncherConfig, image Image, secret string, group *v1alpha1.ModelCacheNodeGroup) (corev1.PodTemplateSpec, []podmeta.Problem) {
+// none. The PriorityClass is that of launchers whose template names none; empty: none.
+// The annotation podmeta.AnnotationTemplateHash has the template's hash. A template with
+// problems must not be used.
+func Template(config *v1alpha1.LauncherConfig, image Image, secret string, group *v1alpha1.ModelCacheNodeGroup, priorityClass string) (corev1.PodTemplateSpec, []podmeta.Problem) {
 	theirs, problems := config.Template()
 	main := podmeta.Container(&theirs.Spec, podmeta.ServingContainer)
 	if len(problems) > 0 || main == nil {
@@ -59,7 +60,8 @@ func Template(config *v1alpha1.LauncherConfig, image Image, secret string, group
 	w.addVolumes()
 	w.selectNodes()
 	w.addModels()
-	w.addPodResources()
+	w.protect(priorityClass)
+	w.addPodResources() // last: it moves the containers
 	made := corev1.PodTemplateSpec{Spec: theirs.Spec}
 	made.Labels, made.Annotations = maps.Clone(theirs.Labels), maps.Clone(theirs.Annotations)
 	if made.Labels == nil {

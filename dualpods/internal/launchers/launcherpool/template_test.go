@@ -82,11 +82,11 @@ func TestTemplateMatchesItsGoldenFile(t *testing.T) {
 	for name, spec := range map[string]string{"plain": plain, "rich": rich} {
 		t.Run(name, func(t *testing.T) {
 			config := configOf(t, spec)
-			made, problems := Template(config, image, secretName(config), nil)
+			made, problems := Template(config, image, secretName(config), nil, "")
 			require.Empty(t, problems)
 			golden(t, name+".yaml", made)
 			golden(t, name+"-on-demand.yaml", podOn(config, made, "node-1"))
-			again, _ := Template(config, image, secretName(config), nil)
+			again, _ := Template(config, image, secretName(config), nil, "")
 			assert.Equal(t, made, again)
 		})
 	}
@@ -97,18 +97,18 @@ const cached = "modelCache: {nodeGroup: gpu-nodes}\n" + plain
 
 func TestTemplateHasTheFolderAndLimitsOfItsGroup(t *testing.T) {
 	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu-nodes"}}
-	require.NoError(t, yaml.UnmarshalStrict([]byte("path: /srv/models\nstorageLimit: 500Gi\ngcHighThresholdPercent: 90\ngcLowThresholdPercent: 70\nperNode: {streams: 8, bytesPerSecond: 100Mi}\ntolerations: [{key: models, operator: Exists}, {key: nvidia.com/gpu, operator: Exists}]"), &group.Spec))
+	require.NoError(t, yaml.UnmarshalStrict([]byte("path: /srv/models\nstorageLimit: 500Gi\nperNode: {streams: 8, bytesPerSecond: 100Mi}\ntolerations: [{key: models, operator: Exists}, {key: nvidia.com/gpu, operator: Exists}]"), &group.Spec))
 	config := configOf(t, cached)
-	made, problems := Template(config, image, secretName(config), group)
+	made, problems := Template(config, image, secretName(config), group, "")
 	require.Empty(t, problems)
 	golden(t, "models.yaml", made)
-	without, _ := Template(configOf(t, plain), image, secretName(config), nil)
+	without, _ := Template(configOf(t, plain), image, secretName(config), nil, "")
 	assert.NotContains(t, without.Labels, podmeta.LabelModelNodeGroup)
 }
 
 func TestTemplateMountsTheNamedClaims(t *testing.T) {
 	config := configOf(t, "modelCache: {claims: [llama, team.qwen]}\n"+plain)
-	made, problems := Template(config, image, secretName(config), nil)
+	made, problems := Template(config, image, secretName(config), nil, "")
 	require.Empty(t, problems)
 	golden(t, "claims.yaml", made)
 	api := fake.NewClientBuilder().WithObjects(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: "llama"}}).Build()
@@ -156,7 +156,7 @@ func TestForbiddenFieldsOfATemplateAreNamed(t *testing.T) {
 		"the serving container is missing":          {"podTemplate: {spec: {containers: [{name: x, image: example}]}}", "spec.podTemplate.spec.containers", "has no container inference-server"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, problems := Template(configOf(t, c.spec), image, "token", nil)
+			_, problems := Template(configOf(t, c.spec), image, "token", nil, "")
 			require.Len(t, problems, 1)
 			assert.Equal(t, c.field, problems[0].Field)
 			assert.Contains(t, problems[0].Message, c.says)
@@ -168,7 +168,7 @@ func TestEachChangeOfAPodChangesTheHash(t *testing.T) {
 	hash := func(change func(*v1alpha1.LauncherConfig), image Image) string {
 		config := configOf(t, plain)
 		change(config)
-		made, problems := Template(config, image, secretName(config), nil)
+		made, problems := Template(config, image, secretName(config), nil, "")
 		require.Empty(t, problems)
 		return made.Annotations[podmeta.AnnotationTemplateHash]
 	}
@@ -192,7 +192,7 @@ func TestEachChangeOfAPodChangesTheHash(t *testing.T) {
 }
 
 func TestPodWithoutAllocationCheckMountsNothingOfTheHost(t *testing.T) {
-	made, problems := Template(configOf(t, "allocationCheck: {mode: None}\n"+plain), image, "token", nil)
+	made, problems := Template(configOf(t, "allocationCheck: {mode: None}\n"+plain), image, "token", nil, "")
 	require.Empty(t, problems)
 	assert.Len(t, made.Spec.Containers, 1)
 	for _, v := range made.Spec.Volumes {
@@ -201,7 +201,7 @@ func TestPodWithoutAllocationCheckMountsNothingOfTheHost(t *testing.T) {
 }
 
 func TestKubeletDirOfTheLauncherConfigIsMounted(t *testing.T) {
-	made, problems := Template(configOf(t, "allocationCheck: {kubeletDir: /var/lib/k0s/kubelet/}\n"+plain), image, "token", nil)
+	made, problems := Template(configOf(t, "allocationCheck: {kubeletDir: /var/lib/k0s/kubelet/}\n"+plain), image, "token", nil, "")
 	require.Empty(t, problems)
 	last := made.Spec.Volumes[len(made.Spec.Volumes)-1]
 	require.NotNil(t, last.HostPath)
@@ -210,7 +210,7 @@ func TestKubeletDirOfTheLauncherConfigIsMounted(t *testing.T) {
 
 func TestNodeOfReadsTheNodeFromTheAffinity(t *testing.T) {
 	config := configOf(t, rich)
-	made, problems := Template(config, image, "token", nil)
+	made, problems := Template(config, image, "token", nil, "")
 	require.Empty(t, problems)
 	pod := podOn(config, made, "node-1")
 	assert.Equal(t, "node-1", NodeOf(pod))

@@ -77,7 +77,7 @@ func TestLauncherGetsOnlyTheTokenThatItsPodMounts(t *testing.T) {
 func TestLauncherWithClientCAGetsNoToken(t *testing.T) {
 	pool := New(Options{API: secrets{tokens: map[client.ObjectKey]string{{Namespace: "ours", Name: "s"}: "sesame"}}})
 	pod := launcherPod("l", "", func(p *corev1.Pod) { p.Labels = Labels("vllm") })
-	template, problems := Template(configOf(t, plain), image, "s", nil)
+	template, problems := Template(configOf(t, plain), image, "s", nil, "")
 	require.Empty(t, problems)
 	pod.Namespace, pod.Spec = "ours", template.Spec
 	assert.Equal(t, nodeview.Access{Name: "vllm.ours.launchers.hotseat.dev"}, pool.Access(pod))
@@ -91,7 +91,7 @@ func TestMountedSecretsAreRenewed(t *testing.T) {
 	unused := tlsSecret(func(s *corev1.Secret) { s.Name = "vllm-launcher-tls-unused" })
 	pool, config, _ := poolOf(t, v1alpha1.PerNode, token, before, unused)
 	mounting := func(secret string) *corev1.Pod {
-		template, _ := Template(config, image, secret, nil)
+		template, _ := Template(config, image, secret, nil, "")
 		return &corev1.Pod{Spec: template.Spec}
 	}
 	ca := pool.opts.Authority.(fixed).now

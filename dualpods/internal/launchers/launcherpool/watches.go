@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -37,22 +38,16 @@ func (p *Pool) SetupWithManager(ctx context.Context, mgr ctrl.Manager, others so
 	}
 	api := mgr.GetClient()
 	return ctrl.NewControllerManagedBy(mgr).Named("launcherpool").
+		Watches(&schedulingv1.PriorityClass{}, handler.EnqueueRequestsFromMapFunc(configsThat(api, anyConfig)), builder.WithPredicates(CreatedOrDeleted())).
 		For(&v1alpha1.LauncherConfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&appsv1.DaemonSet{}).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(configOfSecret)).
 		Watches(&corev1.Pod{}, launcherEvents()).
-		Watches(&v1alpha1.ModelCacheNodeGroup{}, handler.EnqueueRequestsFromMapFunc(configsOfGroup(api)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(configsOfClaim(api)), builder.WithPredicates(CreatedOrDeleted())).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(configsOfNode(api)), builder.WithPredicates(deleted())).
+		Watches(&v1alpha1.ModelCacheNodeGroup{}, handler.EnqueueRequestsFromMapFunc(configsThat(api, namesGroup)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(configsThat(api, mountsClaim)), builder.WithPredicates(CreatedOrDeleted())).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(configsOfNode(api)), builder.WithPredicates(changesPlaces())).
 		WatchesRawSource(others).
 		Complete(p)
-}
-
-// deleted accepts only deletions.
-func deleted() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
-	}
 }
 
 // CreatedOrDeleted accepts everything but updates.
@@ -85,20 +80,22 @@ func configOfSecret(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: o.GetLabels()[podmeta.LabelLauncherConfig]}}}
 }
 
-// configsOfNode returns the LauncherConfigs of the launchers that were created for a node
-// and are not scheduled.
+// configsOfNode returns the LauncherConfigs of the launchers on a node, and of those that
+// were created for it and are not scheduled.
 func configsOfNode(api client.Client) handler.MapFunc {
 	return func(ctx context.Context, node client.Object) []reconcile.Request {
-		var pods corev1.PodList
-		if err := api.List(ctx, &pods, client.MatchingFields{dualpods.IndexNode: ""}, client.UnsafeDisableDeepCopy); err != nil {
-			return nil
-		}
 		var all []reconcile.Request
-		for i := range pods.Items {
-			pod := &pods.Items[i]
-			for _, config := range IndexedConfig(pod) {
-				if NodeOf(pod) == node.GetName() {
-					all = append(all, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: pod.Namespace, Name: config}})
+		for _, at := range []string{"", node.GetName()} {
+			var pods corev1.PodList
+			if err := api.List(ctx, &pods, client.MatchingFields{dualpods.IndexNode: at}, client.UnsafeDisableDeepCopy); err != nil {
+				return nil
+			}
+			for i := range pods.Items {
+				pod := &pods.Items[i]
+				for _, config := range IndexedConfig(pod) {
+					if NodeOf(pod) == node.GetName() {
+						all = append(all, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: pod.Namespace, Name: config}})
+					}
 				}
 			}
 		}
@@ -106,16 +103,16 @@ func configsOfNode(api client.Client) handler.MapFunc {
 	}
 }
 
-// configsOfGroup returns the LauncherConfigs whose launchers have the models of a group.
-func configsOfGroup(api client.Client) handler.MapFunc {
-	return func(ctx context.Context, o client.Object) []reconcile.Request {
+// configsThat returns the LauncherConfigs that an object concerns: those of its namespace, or
+// of all if it has none.
+func configsThat(api client.Reader, concerns func(of *v1alpha1.LauncherConfig, o client.Object) bool) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) (these []reconcile.Request) {
 		var configs v1alpha1.LauncherConfigList
-		if err := api.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+		if err := api.List(ctx, &configs, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
 			return nil
 		}
-		var these []reconcile.Request
 		for i := range configs.Items {
-			if of := configs.Items[i].Spec.ModelCache; of != nil && of.NodeGroup == o.GetName() {
+			if concerns(&configs.Items[i], o) {
 				these = append(these, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&configs.Items[i])})
 			}
 		}
@@ -123,18 +120,16 @@ func configsOfGroup(api client.Client) handler.MapFunc {
 	}
 }
 
-// configsOfClaim returns the LauncherConfigs whose launchers mount a claim.
-func configsOfClaim(api client.Reader) handler.MapFunc {
-	return func(ctx context.Context, o client.Object) (these []reconcile.Request) {
-		var configs v1alpha1.LauncherConfigList
-		if err := api.List(ctx, &configs, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
-			return nil
-		}
-		for i := range configs.Items {
-			if of := configs.Items[i].Spec.ModelCache; of != nil && slices.Contains(of.Claims, o.GetName()) {
-				these = append(these, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&configs.Items[i])})
-			}
-		}
-		return these
-	}
+func anyConfig(*v1alpha1.LauncherConfig, client.Object) bool { return true }
+
+// namesGroup reports whether the launchers of a LauncherConfig have the models of a group.
+func namesGroup(config *v1alpha1.LauncherConfig, group client.Object) bool {
+	of := config.Spec.ModelCache
+	return of != nil && of.NodeGroup == group.GetName()
+}
+
+// mountsClaim reports whether the launchers of a LauncherConfig mount a claim.
+func mountsClaim(config *v1alpha1.LauncherConfig, claim client.Object) bool {
+	of := config.Spec.ModelCache
+	return of != nil && slices.Contains(of.Claims, claim.GetName())
 }

@@ -42,7 +42,7 @@ func serveBench(how string) {
 		id, published := fmt.Sprintf("%032x", n), time.Now()
 		h.models[id] = launcherapi.Model{
 			ID: id, URI: fmt.Sprintf("hf://organisation/model-%d", n), Ref: "main", Revision: fmt.Sprintf("%040x", n), State: launcherapi.ModelReady,
-			Path: "/var/lib/hotseat/models/models/" + id + "/files", HubCache: "/var/lib/hotseat/models/hub", Refs: []string{"main"},
+			Path: "/var/lib/hotseat/models/models/" + id + "/files", Refs: []string{"main"},
 			WantedBy: []string{fmt.Sprintf("ClusterModelCache/model-%d/%036d", n, n)}, Published: &published, LastUsed: &published,
 		}
 	}

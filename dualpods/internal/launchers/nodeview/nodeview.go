@@ -48,6 +48,15 @@ type View struct {
 	ModelsAsked bool
 }
 
+// LostFor returns for how long the launcher has not answered; 0: it answers, or was not asked
+// yet.
+func (v *View) LostFor(now time.Time) time.Duration {
+	if v.Connected || v.Lost.IsZero() {
+		return 0
+	}
+	return now.Sub(v.Lost)
+}
+
 // Target says how to reach a launcher.
 type Target struct {
 	Address string // such as "10.1.2.3:8001"
@@ -284,30 +293,21 @@ func (l *launcher) followRepeatedly(ctx context.Context, follow func(context.Con
 		if ctx.Err() != nil {
 			return
 		}
-		held := reached && time.Since(begun) > longestPause && !client.IsTooLong(err)
+		level, longest, tooLong := slog.LevelDebug, longestPause, client.IsTooLong(err)
+		if tooLong {
+			level, longest = slog.LevelWarn, longestRefusal
+		}
+		held := reached && time.Since(begun) > longestPause && !tooLong
 		if held { // a stream that ends at once keeps backing off
 			pause = firstPause
 		}
 		lost(err, held)
-		l.pauseAfter(ctx, pause, err)
-		longest := longestPause
-		if client.IsTooLong(err) {
-			longest = longestRefusal
+		l.opts.Logger.Log(ctx, level, "the stream of a launcher broke off", "launcher", l.target.Address, "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
 		}
 		pause = min(2*pause, longest)
-	}
-}
-
-// pauseAfter waits for the pause after a broken stream, or until ctx ends.
-func (l *launcher) pauseAfter(ctx context.Context, pause time.Duration, why error) {
-	level := slog.LevelDebug
-	if client.IsTooLong(why) {
-		level = slog.LevelWarn
-	}
-	l.opts.Logger.Log(ctx, level, "the stream of a launcher broke off", "launcher", l.target.Address, "error", why)
-	select {
-	case <-time.After(pause):
-	case <-ctx.Done():
 	}
 }
 

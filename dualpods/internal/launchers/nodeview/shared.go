@@ -28,7 +28,7 @@ func NewModel(m launcherapi.Model) Model {
 	if m.Published != nil {
 		published = m.Published.UnixNano()
 	}
-	m.Path, m.HubCache, m.Published, m.LastUsed, m.PageCacheBytes = "", "", nil, nil, nil
+	m.Path, m.Published, m.LastUsed, m.PageCacheBytes = "", nil, nil, nil
 	m.NetworkBytes, m.Rate, m.LeftMS = 0, 0, 0
 	return Model{&m, published}
 }

@@ -4,6 +4,7 @@
 package podresources
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
+	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
@@ -35,7 +37,14 @@ type Options struct {
 	// TokenFile holds what clients know that show no certificate. It is read for
 	// every request, so that another token counts at once. Empty: there are none.
 	TokenFile string
-	Logger    *slog.Logger
+	// Connections is how many connections may be open; 0: what the descriptors allow.
+	Connections int
+	// BodyTimeout bounds how long a request with its body may take to come, and how long the
+	// server reads on a body that it does not use; 0: ten seconds.
+	BodyTimeout time.Duration
+	// IdleTimeout is how long a connection may be open without a request; 0: two minutes.
+	IdleTimeout time.Duration
+	Logger      *slog.Logger
 }
 
 // Server answers the controller.
@@ -49,6 +58,9 @@ type Server struct {
 const (
 	// askLimit bounds a question to the kubelet, which answers in milliseconds.
 	askLimit = 2 * time.Second
+	// bodyTimeout is for a body, which no call has.
+	bodyTimeout = 10 * time.Second
+	idleTimeout = 2 * time.Minute
 	// closingTime is for requests that are under way at the end.
 	closingTime = 3 * time.Second
 )
@@ -78,9 +90,10 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+podresourcesapi.Path, s.pods)
 	s.http = &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: cmp.Or(opts.BodyTimeout, bodyTimeout), IdleTimeout: cmp.Or(opts.IdleTimeout, idleTimeout), MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 	}
+	connlimit.New(cmp.Or(opts.Connections, connlimit.Share(4))).Watch(s.http)
 	return s, nil
 }
 

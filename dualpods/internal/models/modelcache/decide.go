@@ -1,7 +1,6 @@
 package modelcache
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,9 +78,7 @@ func Decide(w *World) *Plan {
 			c.Spec.Retention = v1alpha1.RetentionKeep // launchers do not know the Pods that mount a copy
 		}
 	}
-	slices.SortFunc(caches, func(a, b v1alpha1.ClusterModelCache) int {
-		return cmp.Or(cmp.Compare(evictionRank(&a), evictionRank(&b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(caches, func(a, b v1alpha1.ClusterModelCache) int { return Older(&a, &b) })
 	holders := map[string]bool{}
 	for i := range caches {
 		holders[Holder(&caches[i])] = true
@@ -89,15 +86,6 @@ func Decide(w *World) *Plan {
 	}
 	d.dropOrphans(holders)
 	return d.plan
-}
-
-// evictionRank returns 1 for a cache whose copies may be evicted, else 0. Caches whose copies
-// stay are decided first, so that they get the room.
-func evictionRank(c *v1alpha1.ClusterModelCache) int {
-	if c.Spec.Retention == v1alpha1.RetentionLRU {
-		return 1
-	}
-	return 0
 }
 
 // decision is the state of one call of Decide.

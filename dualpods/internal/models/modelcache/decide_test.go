@@ -166,10 +166,9 @@ var rows = map[string][]row{
 			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
 		}, state: v1alpha1.ModelNodeFailed, why: "the model takes 2 GiB", asked: []Call{drop1}},
 		{make: func(w *World) { // the back-off of the fetch is over
-			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
-			w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged, Revision: "earlier", LRUBy: []string{holder}})
+			w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged, Revision: "earlier"})
 			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-10 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
-		}, state: v1alpha1.ModelNodeWaiting, why: "there is no room for it", asked: []Call{drop1}},
+		}, state: v1alpha1.ModelNodeFailed, why: "the model takes 2 GiB", asked: []Call{drop1}},
 		{make: func(w *World) { // the launcher does not know what version the source has
 			w.Caches[0].Spec.Source.URI, w.Caches[0].Status.Revision = "https://host/llama", "etag"
 			w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged, Revision: "etag"})
@@ -188,16 +187,6 @@ var rows = map[string][]row{
 			w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged, Revision: commit})
 			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
 		}, state: v1alpha1.ModelNodeFailed, why: "the model takes 2 GiB"},
-	},
-	"no room": {
-		{make: func(w *World) {
-			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
-			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
-		}, state: v1alpha1.ModelNodeWaiting, why: "fetched once there is room: the model takes 2 GiB"},
-		{make: func(w *World) {
-			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
-			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-10 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
-		}, state: v1alpha1.ModelNodeWaiting, why: "there is no room for it", asked: []Call{fetch1}},
 	},
 	"downloading": {{make: func(w *World) {
 		w.has(0, launcherapi.Model{State: launcherapi.ModelDownloading, Bytes: 200, FetchedBytes: 50})
@@ -480,16 +469,6 @@ func TestRequestSaysWhetherTheModelIsPrivate(t *testing.T) {
 	assert.True(t, Decide(w).Pulls[holder].Private)
 	w.Caches[0].Spec.Credentials.Shared = true
 	assert.False(t, Decide(w).Pulls[holder].Private)
-}
-
-func TestCachesWithRetentionKeepComeFirst(t *testing.T) {
-	w := world()
-	w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
-	keeps := w.Caches[0]
-	keeps.Name, keeps.UID, keeps.Spec.Retention = "younger", types.UID("u2"), v1alpha1.RetentionKeep
-	keeps.CreationTimestamp = metav1.NewTime(now)
-	w.Caches = append(w.Caches, keeps)
-	assert.Equal(t, []Call{{Launcher: "l1", Holder: Holder(&keeps)}, {Launcher: "l2", Holder: Holder(&keeps)}}, Decide(w).Calls)
 }
 
 func TestMaxConcurrentNodesBoundsTheFetches(t *testing.T) {

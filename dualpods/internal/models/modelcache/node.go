@@ -58,14 +58,14 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, report *Report, at store,
 		return n
 	case m.State == launcherapi.ModelDownloading:
 		n.State, n.Why, n.Percent = v1alpha1.ModelNodeDownloading, m.Reason, percent(m)
-		reportLastFailure(c, report, m, answer, &n)
+		reportLastFailure(report, m, answer, &n)
 		return n
 	case answer.pending(d.Now):
 		n.Why = "launcher " + s.Name + " is asking the source"
 		if !answer.Running {
 			d.waitUntil(answer.AnsweredAt.Add(watchDelay))
 		}
-		reportLastFailure(c, report, m, answer, &n)
+		reportLastFailure(report, m, answer, &n)
 		return n
 	}
 	if n.Why = report.Credentials.whyNot(s.Launcher); n.Why == "" {
@@ -91,7 +91,7 @@ func (d *decision) fetchMissing(c *v1alpha1.ClusterModelCache, report *Report, a
 	if mayFetch {
 		n.Why = "launcher " + s.Name + " is asking the source"
 	}
-	reportLastFailure(c, report, m, answer, n)
+	reportLastFailure(report, m, answer, n)
 	if answer.Cause == fetchapi.ReasonCapacityExceeded && d.dropDamaged(c, report, s) {
 		return // the fetch begins when the launcher reports that the copy is gone
 	}
@@ -105,7 +105,7 @@ func (d *decision) fetchMissing(c *v1alpha1.ClusterModelCache, report *Report, a
 func (d *decision) updateSettings(c *v1alpha1.ClusterModelCache, report *Report, s *storeView, m nodeview.Model, answer Answer) (why string) {
 	holder := Holder(c)
 	var changed []string
-	if noted := slices.Contains(m.LRUBy, holder); noted != (evictionRank(c) == 1) {
+	if noted := slices.Contains(m.LRUBy, holder); noted != (c.Spec.Retention == v1alpha1.RetentionLRU) {
 		changed = append(changed, "its retention")
 	}
 	if noted := slices.Contains(m.PrivateBy, holder); noted != isPrivate(c) {
@@ -179,22 +179,17 @@ func (t *Report) describeFailure(why, cause string) string {
 }
 
 // reportLastFailure reports the last failure of a node, also while another try runs.
-func reportLastFailure(c *v1alpha1.ClusterModelCache, report *Report, m nodeview.Model, answer Answer, n *v1alpha1.ModelNode) {
-	last, shown, waits := answer.lastFailure(), m.State == launcherapi.ModelFailed, n.State == v1alpha1.ModelNodeWaiting
-	if shown {
-		last = failure{m.Reason, m.Cause}
-	}
+func reportLastFailure(report *Report, m nodeview.Model, answer Answer, n *v1alpha1.ModelNode) {
+	last := answer.lastFailure()
 	switch {
-	case last == failure{} && !shown:
-	case last.cause == fetchapi.ReasonCapacityExceeded && evictionRank(c) == 1:
-		if waits {
-			n.Why = "there is no room for it: with retention LRU it evicts no other model, and is fetched once there is room: " + last.why
-		}
-	default:
-		why := report.recordNodeFailure(n.Node, last.why, last.cause)
-		if waits {
-			n.State, n.Why = v1alpha1.ModelNodeFailed, why
-		}
+	case m.State == launcherapi.ModelFailed:
+		last = failure{m.Reason, m.Cause}
+	case last == failure{}:
+		return
+	}
+	why := report.recordNodeFailure(n.Node, last.why, last.cause)
+	if n.State == v1alpha1.ModelNodeWaiting {
+		n.State, n.Why = v1alpha1.ModelNodeFailed, why
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
@@ -75,12 +76,20 @@ func isOwn(ip netip.Addr) bool {
 	return false
 }
 
+// ownConnections is how many connections each of the requester's own ports takes.
+func ownConnections() int { return connlimit.Share(16) }
+
+// ownPorts is how many ports a requester may have beside the serving port: of the probes, the
+// SPI, the metrics and the profiles.
+const ownPorts = 4
+
 // maxConnections leaves half of the descriptors for the pipes that bytes go
-// through, and some for the SPI.
+// through, and some for the requester's own ports.
 func maxConnections() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return 256
 	}
-	return int(max(16, (min(limit.Cur, 1<<20)-min(limit.Cur, 64))/4))
+	own := uint64(64 + ownPorts*ownConnections())
+	return int(max(16, (min(limit.Cur, 1<<20)-min(limit.Cur, own))/4))
 }

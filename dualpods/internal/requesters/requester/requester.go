@@ -33,6 +33,11 @@ type Options struct {
 	Host string
 	// ProbesPort and SPIPort are listened on at once; 0 is any free port.
 	ProbesPort, SPIPort int
+	// MetricsPort has the metrics, which ProbesPort has too; 0: there is no such port.
+	MetricsPort int
+	// DebugPort has the profiles of the program, on the loopback address alone; 0: there
+	// is no such port.
+	DebugPort int
 	// ClientCAFile has the certificates of those that must have signed a client's
 	// own at the SPI, which is served by TLS then. Empty: plain HTTP, to everybody.
 	ClientCAFile string
@@ -51,6 +56,11 @@ type Options struct {
 	Version string
 	// Getenv reads the environment; nil is os.Getenv.
 	Getenv func(string) string
+
+	connections int           // that each port but the serving port takes; 0: what the descriptors allow
+	headerTime  time.Duration // 0: headerTime
+	bodyTime    time.Duration // 0: bodyTime
+	idleTime    time.Duration // 0: idleTime
 }
 
 // Requester is the running program. It has the ports from New to Close.
@@ -61,7 +71,8 @@ type Requester struct {
 	log          *logRelay
 	tally        tally
 	probes, spi  *server
-	reserved     []int // ports that are no serving ports: the requester's own
+	asked        []*server // those of MetricsPort and DebugPort
+	reserved     []int     // ports that are no serving ports: the requester's own
 	maxConns     int
 
 	mu          sync.Mutex
@@ -79,6 +90,7 @@ type Requester struct {
 // wrong, or the port that is taken. Whoever called New calls Close.
 func New(opts Options) (*Requester, error) {
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
+	opts.connections = cmp.Or(opts.connections, ownConnections())
 	if opts.Log == nil {
 		opts.Log = io.Discard
 	}
@@ -96,11 +108,11 @@ func New(opts Options) (*Requester, error) {
 		return nil, err
 	}
 	r := &Requester{opts: opts, instance: newInstance(), accelerators: found, log: newLogRelay(opts.Log), maxConns: maxConnections(), turned: make(chan struct{}), readyHold: readyHold}
-	probes, err := r.listen("probes", opts.ProbesPort)
+	probes, err := listenAt("probes", opts.Host, opts.ProbesPort)
 	if err != nil {
 		return nil, err
 	}
-	spi, err := r.listen("SPI", opts.SPIPort)
+	spi, err := listenAt("SPI", opts.Host, opts.SPIPort)
 	if err != nil {
 		return nil, errors.Join(err, probes.Close())
 	}
@@ -111,9 +123,12 @@ func New(opts Options) (*Requester, error) {
 		}
 		spi = tls.NewListener(spi, secured)
 	}
-	r.probes = newServer(probes, r.probeRoutes(), opts.Logger)
-	r.spi = newServer(spi, r.spiRoutes(), opts.Logger)
+	r.probes = newServer(probes, r.probeRoutes(), opts)
+	r.spi = newServer(spi, r.spiRoutes(), opts)
 	r.reserved = []int{portOf(probes), portOf(spi)}
+	if err := r.openAsked(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
 	return r, nil
 }
 
@@ -123,11 +138,11 @@ func newInstance() string {
 	return hex.EncodeToString(random)
 }
 
-func (r *Requester) listen(what string, port int) (net.Listener, error) {
+func listenAt(what, host string, port int) (net.Listener, error) {
 	if port < 0 || port > 65535 {
 		return nil, fmt.Errorf("the port of the %s is %d: give one from 1 to 65535", what, port)
 	}
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(r.opts.Host, strconv.Itoa(port)))
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on the port of the %s: %w", what, err)
 	}
@@ -146,9 +161,11 @@ func (r *Requester) SPIAddr() net.Addr { return r.spi.listener.Addr() }
 // unbound or the termination grace is over. A drain that has begun by then goes on to
 // its own end. It is called once.
 func (r *Requester) Run(ctx context.Context) error {
-	failed := make(chan error, 2)
-	r.probes.start(failed)
-	r.spi.start(failed)
+	servers := append([]*server{r.probes, r.spi}, r.asked...)
+	failed := make(chan error, len(servers))
+	for _, s := range servers {
+		s.start(failed)
+	}
 	r.opts.Logger.Info("serving", "instance", r.instance, "probes", r.ProbesAddr(), "spi", r.SPIAddr())
 	r.tellAccelerators()
 	select {
@@ -222,5 +239,9 @@ func (r *Requester) Close() error {
 		_, _ = r.unbind(context.Background(), bound.config.Binding, drainFor{}) // nobody else can be bound now
 	}
 	r.drains.Wait()
-	return errors.Join(r.spi.close(), r.probes.close())
+	err := errors.Join(r.spi.close(), r.probes.close())
+	for _, s := range r.asked {
+		err = errors.Join(err, s.cut())
+	}
+	return err
 }

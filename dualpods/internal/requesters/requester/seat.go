@@ -33,7 +33,7 @@ func (r *Requester) bind(config requesterapi.ProxyConfig) error {
 	case r.terminating:
 		return refused(requesterapi.CodeTerminating, nil, "this requester is terminating: bind another one")
 	case slices.Contains(r.reserved, int(config.ServingPort)):
-		return invalid("serving_port %d is the requester's own, for its probes or its SPI: give the port that clients of the Pod use, or change the requester's with --probes-port or --spi-port", config.ServingPort)
+		return invalid("serving_port %d is the requester's own, by one of --probes-port, --spi-port, --metrics-port and --debug-port: give the port that clients of the Pod use, or change that flag", config.ServingPort)
 	}
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(r.opts.Host, strconv.Itoa(int(config.ServingPort))))
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -1,6 +1,7 @@
 package requester
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,11 +13,18 @@ import (
 	"sync"
 	"time"
 
+	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
-// bodyTime bounds how long the body of a request may take to come.
+// bodyTime bounds how long a request with its body may take to come. It also bounds what the
+// server reads of a body that a handler has left, before and after the answer.
 const bodyTime = 30 * time.Second
+
+const (
+	headerTime = 10 * time.Second // in which the header of a request has to come
+	idleTime   = 2 * time.Minute  // that a connection may be open without a request
+)
 
 // mostIgnored bounds what is read of a body that is too large.
 const mostIgnored = 16 << 20
@@ -28,14 +36,18 @@ type server struct {
 	running  sync.WaitGroup
 }
 
-func newServer(l net.Listener, handler http.Handler, logger *slog.Logger) *server {
-	return &server{listener: l, http: &http.Server{
+// newServer makes a server that takes at most opts.connections.
+func newServer(l net.Listener, handler http.Handler, opts Options) *server {
+	s := &server{listener: l, http: &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
+		ReadHeaderTimeout: cmp.Or(opts.headerTime, headerTime),
+		ReadTimeout:       cmp.Or(opts.bodyTime, bodyTime),
+		IdleTimeout:       cmp.Or(opts.idleTime, idleTime),
 		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 	}}
+	connlimit.New(opts.connections).Watch(s.http)
+	return s
 }
 
 // start serves until close; an error that is none of close's goes to failed.
@@ -54,6 +66,14 @@ func (s *server) close() error {
 	if err != nil {
 		err = s.http.Close()
 	}
+	_ = s.listener.Close() // closed already, unless the server was never started
+	s.running.Wait()
+	return err
+}
+
+// cut closes without waiting for answers under way.
+func (s *server) cut() error {
+	err := s.http.Close()
 	_ = s.listener.Close() // closed already, unless the server was never started
 	s.running.Wait()
 	return err
@@ -98,11 +118,11 @@ func refused(code string, bound *binding, format string, args ...any) error {
 }
 
 // handler answers a request: with what it returns as JSON, or with a problem.
-type handler func(w http.ResponseWriter, r *http.Request) (any, error)
+type handler func(r *http.Request) (any, error)
 
 func (r *Requester) serve(handle handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, request *http.Request) {
-		answer, err := handle(w, request)
+		answer, err := handle(request)
 		if err != nil {
 			r.answerProblem(w, request, err)
 			return
@@ -126,12 +146,10 @@ func answerJSON(w http.ResponseWriter, status int, contentType string, answer an
 	_ = json.NewEncoder(w).Encode(answer) // the client is gone when this fails
 }
 
-// body reads what the request brings, up to most bytes, in bodyTime. The
-// deadline must not outlive that: it would end handlers that wait.
-func body(w http.ResponseWriter, r *http.Request, most int) ([]byte, error) {
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // both fail only where the connection is gone
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+// body reads what the request brings, up to most bytes. The server bounds how long that takes.
+func body(r *http.Request, most int) ([]byte, error) {
+	came := connlimit.AwaitBody(r)
+	defer came()
 	content, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
 	if err != nil {
 		return nil, invalid("the body ended early, after %d bytes: %v", len(content), err)

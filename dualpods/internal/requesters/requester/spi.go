@@ -51,7 +51,7 @@ func answerText(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text+"\n") // the client is gone when this fails
 }
 
-func (r *Requester) getAccelerators(http.ResponseWriter, *http.Request) (any, error) {
+func (r *Requester) getAccelerators(*http.Request) (any, error) {
 	uuids, err := r.accelerators.uuids()
 	if err != nil {
 		return nil, failed(requesterapi.CodeNoAccelerators, "cannot find out which GPUs this Pod has: %v", err)
@@ -59,7 +59,7 @@ func (r *Requester) getAccelerators(http.ResponseWriter, *http.Request) (any, er
 	return uuids, nil
 }
 
-func (r *Requester) getMemoryUsage(http.ResponseWriter, *http.Request) (any, error) {
+func (r *Requester) getMemoryUsage(*http.Request) (any, error) {
 	usage, err := r.accelerators.memory()
 	if errors.Is(err, errNobodyKnows) {
 		return nil, failed(requesterapi.CodeNotSupported, "%v", err)
@@ -74,7 +74,7 @@ type done struct {
 	Ready bool `json:"ready"`
 }
 
-func (r *Requester) postReady(_ http.ResponseWriter, request *http.Request) (any, error) {
+func (r *Requester) postReady(request *http.Request) (any, error) {
 	if err := r.becomeReady(request.URL.Query().Get(requesterapi.ParamBinding)); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (r *Requester) postReady(_ http.ResponseWriter, request *http.Request) (any
 	return done{Ready: true}, nil
 }
 
-func (r *Requester) postUnready(_ http.ResponseWriter, request *http.Request) (any, error) {
+func (r *Requester) postUnready(request *http.Request) (any, error) {
 	if err := r.becomeUnready(request.URL.Query().Get(requesterapi.ParamBinding)); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (r *Requester) postUnready(_ http.ResponseWriter, request *http.Request) (a
 	return done{}, nil
 }
 
-func (r *Requester) postLog(w http.ResponseWriter, request *http.Request) (any, error) {
+func (r *Requester) postLog(request *http.Request) (any, error) {
 	query := request.URL.Query()
 	start, err := startPos(query)
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *Requester) postLog(w http.ResponseWriter, request *http.Request) (any, 
 	if err := checkName(requesterapi.ParamLog, name); err != nil {
 		return nil, err
 	}
-	chunk, err := body(w, request, requesterapi.MaxLogChunk)
+	chunk, err := body(request, requesterapi.MaxLogChunk)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +130,8 @@ func (r *Requester) getProxy(w http.ResponseWriter, _ *http.Request) {
 	answerJSON(w, status, "application/json", proxy)
 }
 
-func (r *Requester) putProxy(w http.ResponseWriter, request *http.Request) (any, error) {
-	content, err := body(w, request, requesterapi.MaxConfig)
+func (r *Requester) putProxy(request *http.Request) (any, error) {
+	content, err := body(request, requesterapi.MaxConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func readConfig(content []byte) (requesterapi.ProxyConfig, error) {
 	return config, nil
 }
 
-func (r *Requester) deleteProxy(_ http.ResponseWriter, request *http.Request) (any, error) {
+func (r *Requester) deleteProxy(request *http.Request) (any, error) {
 	query := request.URL.Query()
 	id := query.Get(requesterapi.ParamBinding)
 	if id == "" {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/launcher"
@@ -24,8 +25,9 @@ import (
 // act makes a step's write, and keeps w up with what was written.
 func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observation, step Step) error {
 	uid := o.Requester.UID
-	pod := w.pods[uid]
-	l, record := w.boundTo(uid)
+	id := dualpods.Identity{Namespace: o.Requester.Namespace, UID: uid}
+	pod := w.pod(id)
+	l, record := w.boundTo(id)
 	switch step.Do {
 	case Tell:
 		return c.tell(ctx, n, w, pod, o, step)
@@ -48,7 +50,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 		return c.deleteRequester(ctx, pod, step)
 	case AddRecord, NextAttempt:
 		if step.Do == AddRecord {
-			l = w.candidate(o.Requester.Namespace, o.Form)
+			l = w.launcher(o.Launcher.UID)
 		}
 		err := c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
 		if err == nil {

@@ -132,13 +132,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	var again time.Duration
 	failed := 0
 	subjects := w.subjects()
-	for _, uid := range subjects {
-		came := w.rank(uid).turn == comes
-		after, err := c.settle(ctx, n, w, uid)
+	for _, id := range subjects {
+		came := w.rank(id).turn == comes
+		after, err := c.settle(ctx, n, w, id)
 		if err != nil && ctx.Err() == nil {
 			after = retryAfter
 			if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // what the cache lacks yet
-				c.log.Error(err, "cannot take a step", "requester", uid, "node", n.name)
+				c.log.Error(err, "cannot take a step", "requester", id.UID, "namespace", id.Namespace, "node", n.name)
 				failed = n.failed + 1
 				after = n.pause()
 			}
@@ -149,7 +149,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			break
 		}
 	}
-	c.opts.Observer.Passed(n.name, subjects)
+	c.opts.Observer.Passed(n.name, uidsOf(subjects))
 	after, ok := c.tidy(ctx, n, w)
 	if !ok {
 		failed = n.failed + 1
@@ -161,6 +161,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	n.calls.forgetTroubles(w.now)
 	c.forget(n, w)
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+func uidsOf(requesters []dualpods.Identity) (uids []types.UID) {
+	for _, id := range requesters {
+		uids = append(uids, id.UID)
+	}
+	return uids
 }
 
 // nowherePause is the time between two passes over what is on no node yet, which may be
@@ -197,15 +204,15 @@ func (n *nodeWork) pause() time.Duration {
 	return retryAfter << min(n.failed, doublings)
 }
 
-// tidy puts to rest what runs for nobody. On a node that was deleted, and whose
-// machine may go on, requesters are not asked whether they carry traffic, and
-// nothing is put to rest under them. again is when to look again at what did not
-// rest though told to; ok says that no write failed.
+// tidy puts to rest what runs for nobody, and evicts sleepers that exceed lowered budgets.
+// On a node that was deleted, and whose machine may go on, requesters are not asked
+// whether they carry traffic, and nothing is put to rest under them. again is when to look
+// again at what did not rest though told to; ok says that no write failed.
 func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again time.Duration, ok bool) {
 	ok = true
 	for _, l := range w.launchers {
-		if err := c.release(ctx, n, w, l); err != nil && ctx.Err() == nil {
-			c.log.Error(err, "cannot take our finalizer off a launcher", "launcher", l.pod.Name)
+		if err := c.keepFinalizer(ctx, n, w, l); err != nil && ctx.Err() == nil {
+			c.log.Error(err, "cannot add our finalizer to a launcher, or remove it", "launcher", l.pod.Name)
 			ok = false
 		}
 		view := c.opts.Views.View(l.key())
@@ -213,7 +220,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 			continue
 		}
 		for id, i := range view.Instances {
-			if slices.ContainsFunc(l.bindings, func(b podmeta.Binding) bool { return b.Instance == id }) || w.mayServe(l, id) || w.carried(l, i) {
+			if l.holder(id) != "" || w.mayServe(l, id) || w.carried(l, i) {
 				continue
 			}
 			sleep, remove := n.calls.instanceTroubles(l, id, launcher.State(i.State))
@@ -230,15 +237,16 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 				c.log.Error(err, "cannot put a stray instance to rest", "launcher", l.pod.Name, "instance", id)
 			}
 		}
+		again = dualpods.Sooner(again, c.evictSurplus(n, w, l, view))
 	}
 	return again, ok
 }
 
 // settle takes steps for one requester until there is none to take now, and says
 // when to look again, if nothing else tells.
-func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, uid types.UID) (again time.Duration, err error) {
+func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, id dualpods.Identity) (again time.Duration, err error) {
 	for range most {
-		o := c.observe(ctx, n, w, uid)
+		o := c.observe(ctx, n, w, id)
 		sight := Sight{Node: n.name, Observation: o, Leaving: o.leaving(), Serving: o.stillServing(), Step: decide(&o, c.rules), Began: c.opts.Now()}
 		var over bool
 		again, over, err = c.take(ctx, n, w, o, sight.Step)

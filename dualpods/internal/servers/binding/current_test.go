@@ -72,6 +72,7 @@ func TestNoFinalizerGoesWhileARecordMayHaveBeenWrittenOfWhichTheCacheHasNotHeard
 	o.Requester.UID, o.Requester.Namespace, o.Form.LauncherConfig = "a", "ns", "vllm"
 
 	w := cached()
+	o.Launcher.UID = w.launchers[0].pod.UID
 	_, _, err := c.take(t.Context(), n, w, o, Step{Do: AddRecord, Record: o.newRecord()})
 	require.ErrorContains(t, err, "it was done")
 	again, over, err := c.take(t.Context(), n, w, o, Step{Do: RemoveFinalizer})

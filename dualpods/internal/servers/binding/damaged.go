@@ -1,13 +1,11 @@
 package binding
 
 import (
-	"context"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -17,12 +15,12 @@ import (
 // requester that has no other: it carries traffic to the instance that the record
 // is of, or does not say whether it carries any. What was in a container that has
 // ended serves nobody.
-func (w *world) unread(uid types.UID) *launcherPod {
-	pod, said := w.pods[uid], w.spi[uid]
-	if pod == nil || !running(pod) {
+func (w *world) unread(pod *corev1.Pod) *launcherPod {
+	said := w.spi[pod.UID]
+	if !running(pod) {
 		return nil
 	}
-	if _, record := w.boundTo(uid); record != nil {
+	if _, record := w.boundTo(dualpods.IdentityOf(pod)); record != nil {
 		return nil
 	}
 	for _, l := range w.launchers {
@@ -50,8 +48,7 @@ func (l *launcherPod) serves(port uint16) bool {
 
 // lost says that the record of an instance cannot be read.
 func (l *launcherPod) lost(id string) bool {
-	_, there := l.pod.Annotations[podmeta.AnnotationBindingPrefix+id]
-	return there && !slices.ContainsFunc(l.bindings, func(b podmeta.Binding) bool { return b.Instance == id })
+	return slices.ContainsFunc(l.damaged, func(p podmeta.Problem) bool { return p.Field == podmeta.RecordField(id) })
 }
 
 // mayServe says that an instance whose record cannot be read may serve somebody.
@@ -59,8 +56,8 @@ func (w *world) mayServe(l *launcherPod, id string) bool {
 	if !l.lost(id) {
 		return false
 	}
-	for uid := range w.pods {
-		if w.unread(uid) == l {
+	for _, pod := range w.pods {
+		if w.unread(pod) == l {
 			return true
 		}
 	}
@@ -76,21 +73,4 @@ func (c *Controller) tellDamaged(n *nodeWork, w *world) {
 		}
 		n.damaged[l.pod.UID] = text
 	}
-}
-
-// release takes our finalizer off a launcher that holds nothing for anybody: it
-// has no record, or none that can be read, and has ended while it was to go.
-func (c *Controller) release(ctx context.Context, n *nodeWork, w *world, l *launcherPod) error {
-	ended := !l.pod.DeletionTimestamp.IsZero() && (podmeta.Finished(l.pod) || w.node.Gone)
-	if !slices.Contains(l.pod.Finalizers, podmeta.FinalizerProvider) || len(l.bindings) > 0 || len(l.damaged) > 0 && !ended {
-		return nil
-	}
-	err := c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error {
-		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == podmeta.FinalizerProvider })
-		return nil
-	})
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // the Pod's next change begins the next pass
-		return nil
-	}
-	return err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/launcher"
 )
 
@@ -54,12 +55,17 @@ var leaving = []rule{
 	{"leaving, never bound", func(o *Observation) bool { return o.leaving() && o.Record == nil && !o.Requester.Finalizer },
 		do(Nothing, "nothing is held for it")},
 	{"ended, shown", func(o *Observation) bool {
-		return (o.Node.Gone || o.Requester.Finished) && o.Requester.Exists && !o.Requester.Deleting && o.shown()
+		return (o.Node.Gone || o.Requester.Finished || o.ending()) && o.Requester.Exists && !o.Requester.Deleting && o.shown()
 	}, do(Retract, "%s", func(o *Observation) string {
-		if o.Requester.Finished {
+		switch {
+		case o.Requester.Finished:
 			return "its containers have ended"
+		case o.Node.Gone:
+			return "its node " + o.Node.Name + " is gone"
+		case o.Requester.Ending:
+			return "the kubelet ends it"
 		}
-		return "its node " + o.Node.Name + " is gone"
+		return "its program was told to end"
 	})},
 	{"not awake, ready", func(o *Observation) bool { return o.readyInVain() && o.toldUnready() },
 		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
@@ -72,7 +78,7 @@ var leaving = []rule{
 	}, do(Nothing, "connections of its clients are ending")},
 	{"leaving, still serving", (*Observation).stillServing,
 		func(o *Observation) Step {
-			return Step{Do: Retry, After: o.untilUnbound(), Why: "proxies may not have heard of its deletion yet: it serves until they have had their time"}
+			return Step{Do: Retry, After: o.untilUnbound(), Why: "proxies may not have heard yet that it ends: it serves until they have had their time"}
 		}},
 	{"leaving, carries", func(o *Observation) bool {
 		starting := o.known() && o.in(launcher.Starting) // what the program carries for died before
@@ -365,7 +371,7 @@ func (o *Observation) dead() bool {
 
 // patience is how long a launcher that has answered before may be silent until
 // people are told: one that is killed is back within a second.
-const patience = 10 * time.Second
+const patience = dualpods.LauncherPatience
 
 // untilSilent looks again when people are to be told.
 func untilSilent(o *Observation) Step {

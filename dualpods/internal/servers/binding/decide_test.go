@@ -73,6 +73,9 @@ func toldToEnd(o *Observation, left time.Duration) {
 	o.SPI.Proxy.Ready, o.SPI.Proxy.Terminating, o.SPI.Proxy.ShutdownDelayMS = false, true, left.Milliseconds()
 }
 
+// endingNow has the kubelet say that it ends the requester.
+func endingNow(o *Observation) { o.Requester.Ending = true }
+
 // waits has a ClusterModelCache have the requester wait for its model.
 func waits(o *Observation) {
 	o.Keeper = &dualpods.ModelKeeper{Name: "kept", Waits: true, Node: "node node-0 is fetching its model and has 40 % of it"}
@@ -211,8 +214,17 @@ var examples = map[string]example{
 	"the same, shown no more": {"leaving, awake", Sleep, but(servedOne(), func(o *Observation) {
 		o.Requester.Finished, o.Requester.Running, o.Requester.Shown, o.SPI = true, false, false, nil
 	})},
-	"a DaemonSet's on a node that is closed": {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Node.Unschedulable, o.Requester.Tolerates = true, true })},
-	"a served one whose node is gone":        {"ended, shown", Retract, but(servedOne(), func(o *Observation) { o.Node.Gone, o.SPI = true, nil })},
+	"a served one whose deadline has passed":                  {"ended, shown", Retract, but(servedOne(), endingNow)},
+	"one whose deadline has passed, its preStop hook running": {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { endingNow(o); o.Requester.Shown = false })},
+	"one whose deadline has passed while its swap waited":     {"leaving, swap waits", CallOff, but(recorded(), func(o *Observation) { endingNow(o); o.Attempt.Asked = true })},
+	"a served one that the kubelet ends, told a moment ago":   {"ended, shown", Retract, but(servedOne(), func(o *Observation) { toldToEnd(o, time.Second) })},
+	"a served one that the kubelet ends, shown no more":       {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { toldToEnd(o, time.Second); o.Requester.Shown = false })},
+	"one that the kubelet ends, its shutdown delay over":      {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { toldToEnd(o, 0); o.Requester.Shown = false })},
+	"one that the kubelet ends, its model dead":               {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { toldToEnd(o, time.Second); o.Requester.Shown, o.Instance.State = false, "failed" })},
+	"one that the kubelet ends, unbound":                      {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) { toldToEnd(o, 0) })},
+	"one that the kubelet ends before it was bound":           {"leaving, released", RemoveFinalizer, but(fresh(), func(o *Observation) { toldToEnd(o, 0) })},
+	"a DaemonSet's on a node that is closed":                  {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Node.Unschedulable, o.Requester.Tolerates = true, true })},
+	"a served one whose node is gone":                         {"ended, shown", Retract, but(servedOne(), func(o *Observation) { o.Node.Gone, o.SPI = true, nil })},
 	"one that is being deleted, and whose node is gone": {"leaving, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) {
 		deleting(o)
 		o.Node.Gone, o.SPI = true, nil

@@ -9,8 +9,8 @@ import (
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
-// How a deleted requester ends, as any Pod does. From the deletion on, endpoints lead
-// elsewhere, but proxies follow them late:
+// How a requester ends, as any Pod does. From the deletion on, endpoints lead elsewhere, but
+// proxies follow them late:
 //
 //	deletion   the preStop hook runs; the requester is ready and serves
 //	SIGTERM    the requester is unready, and serves through its shutdown delay
@@ -18,6 +18,18 @@ import (
 //	sleep      its model sleeps, and the finalizer goes
 //
 // The kubelet does not report SIGTERM, so the controller asks the requester program.
+//
+// The kubelet also ends Pods that nobody deletes: when its node shuts down, when memory or
+// disk is short, when activeDeadlineSeconds has passed. Such a Pod has no deletion timestamp,
+// and its phase is Running until all of its containers have ended. Its condition Ready is all
+// that takes it from its endpoints, and all that begins a pass:
+//
+//   - At activeDeadlineSeconds the kubelet sets it to False with the reason PodFailed, before
+//     the preStop hook runs (podmeta.Ending).
+//   - In the other cases the kubelet sets it if a readiness probe fails that had begun before.
+//     It sends no new ones, so it does not notice a SIGTERM that comes after a long hook.
+//
+// Then it goes on as above, and its labels and its gate go first.
 
 // graceEnds returns when the kubelet kills the containers of a Pod that is being deleted.
 // The API server has added the grace to the deletion timestamp.
@@ -28,13 +40,22 @@ func graceEnds(pod *corev1.Pod) time.Time {
 	return pod.DeletionTimestamp.Time
 }
 
-// stillServing reports whether a deleted requester serves clients whose proxies may not
-// have heard of its deletion. Its end is known from its program alone; a program that
-// never tells is unbound when its grace is nearly over.
+// graceOf returns how long the kubelet gives a Pod to end. It may give it less.
+func graceOf(pod *corev1.Pod) time.Duration {
+	seconds := int64(corev1.DefaultTerminationGracePeriodSeconds)
+	if given := pod.Spec.TerminationGracePeriodSeconds; given != nil {
+		seconds = *given
+	}
+	return time.Duration(min(max(seconds, 0), int64(requesterapi.MaxDrain/time.Second))) * time.Second
+}
+
+// stillServing reports whether a requester that ends serves clients whose proxies may not
+// have heard of it. When its preStop hook is over, its program alone knows; a program that never
+// tells is unbound when the grace of its deletion is nearly over.
 func (o *Observation) stillServing() bool {
 	r := &o.Requester
-	deleted := r.Exists && r.Deleting && !r.Finished && r.Running && !o.Node.Gone
-	if !deleted || o.Record == nil || o.SPI == nil || o.graceLeft() <= 0 {
+	ends := r.Deleting && o.graceLeft() > 0 || !r.Deleting && o.ending()
+	if !ends || !r.Exists || r.Finished || !r.Running || o.Node.Gone || o.Record == nil || o.SPI == nil {
 		return false
 	}
 	awake := !o.emptied() && (!o.known() || o.in(launcher.Awake)) // as far as is known
@@ -53,7 +74,10 @@ func (o *Observation) untilUnbound() time.Duration {
 	if delay := o.SPI.Proxy.ShutdownDelayMS; delay > 0 {
 		after = time.Duration(min(delay, requesterapi.MaxDrain.Milliseconds())) * time.Millisecond
 	}
-	return min(after, o.graceLeft())
+	if o.Requester.Deleting {
+		after = min(after, o.graceLeft())
+	}
+	return after
 }
 
 // killMargin is how long before the end of its grace a deleted requester is to be unbound,
@@ -66,13 +90,16 @@ func (o *Observation) graceLeft() time.Duration {
 }
 
 // drain returns how long the connections of its clients may take to end. Those of a deleted
-// requester have the rest of its grace, as those of any Pod have.
+// requester have the rest of its grace, as those of any Pod have. When the grace of one ends
+// that nobody deleted, the kubelet alone knows: it ends the drain by ending the program.
 func (o *Observation) drain(usual time.Duration) time.Duration {
 	switch {
 	case o.Record == nil || o.emptied():
 		return 0 // nobody answers any more at the other end
 	case o.Requester.Deleting && o.in(launcher.Awake):
 		return min(max(usual, o.graceLeft()), requesterapi.MaxDrain)
+	case o.ending() && o.in(launcher.Awake):
+		return min(max(usual, o.Requester.Grace), requesterapi.MaxDrain)
 	}
 	return usual
 }

@@ -17,6 +17,9 @@ func TestARequesterThatSomebodyTakesTheInputFromIsServedAndGoesAsBefore(t *testi
 			out = simulate(t, 1, append(script, simEvent{at: time.Minute, what: "delete"}), rules, false)
 			assert.Empty(t, out.wrong)
 			assert.Zero(t, out.served)
+			out = simulate(t, 1, append(script, simEvent{at: time.Minute, what: "reinstall"}), rules, false)
+			assert.Empty(t, out.wrong)
+			assert.Equal(t, 1, out.served)
 		})
 	}
 }

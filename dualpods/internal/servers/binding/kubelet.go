@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
@@ -37,12 +36,12 @@ func (l *launcherPod) asksKubelet() bool {
 
 // allocation is what the kubelet says of a requester that a launcher would serve;
 // nil where that launcher has nobody to ask.
-func (c *Controller) allocation(w *world, l *launcherPod, uid types.UID) *Allocation {
+func (c *Controller) allocation(w *world, l *launcherPod, id dualpods.Identity) *Allocation {
 	if c.opts.Allocations == nil || !l.asksKubelet() {
 		return nil
 	}
-	word, asked := w.kubelet[uid]
-	if !asked {
+	word, asked := w.kubelet[id.UID]
+	if !asked || w.pods[id.UID] != w.pod(id) {
 		word = Allocation{Why: "it is asked in the next pass", Since: w.now}
 	}
 	return &word
@@ -51,7 +50,7 @@ func (c *Controller) allocation(w *world, l *launcherPod, uid types.UID) *Alloca
 // askKubelet asks once for each requester that runs and is not bound, by one
 // question for each namespace: what the kubelet has given to a container stays
 // given. The program that is asked is beside a launcher of the requester's
-// namespace: whoever can lie there has these launchers already.
+// namespace that a LauncherConfig owns: whoever can lie there has these launchers already.
 func (c *Controller) askKubelet(ctx context.Context, n *nodeWork, w *world) {
 	if c.opts.Allocations == nil || w.node.Gone {
 		return
@@ -59,7 +58,7 @@ func (c *Controller) askKubelet(ctx context.Context, n *nodeWork, w *world) {
 	wanted := map[string][]*corev1.Pod{}
 	for uid, pod := range w.pods {
 		word, known := n.kubelet[uid]
-		_, record := w.boundTo(uid)
+		_, record := w.boundTo(dualpods.IdentityOf(pod))
 		if record == nil && running(pod) && (!known || len(word.GPUs) == 0 && !w.now.Before(word.Again)) {
 			wanted[pod.Namespace] = append(wanted[pod.Namespace], pod)
 		}
@@ -84,9 +83,9 @@ func (c *Controller) askNamespace(ctx context.Context, w *world, namespace strin
 	var whys []string
 	for _, l := range w.launchers {
 		switch {
-		case l.pod.Namespace != namespace || !l.asksKubelet():
+		case l.pod.Namespace != namespace || l.orphan || !l.asksKubelet():
 			continue
-		case !containerRuns(l.pod, podmeta.PodResourcesContainer):
+		case !podmeta.ContainerRuns(l.pod, podmeta.PodResourcesContainer):
 			whys = append(whys, dualpods.WaitForLauncher(l.pod).Why)
 			continue
 		}

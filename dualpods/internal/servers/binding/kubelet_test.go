@@ -12,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
@@ -130,8 +132,8 @@ func TestBesideALauncherWithoutThatContainerARequestersWordCounts(t *testing.T) 
 	l.pod.Spec.Containers = l.pod.Spec.Containers[:1]
 	a.pass(t, 0)
 	assert.Empty(t, a.kubelets.asked)
-	assert.Nil(t, a.c.allocation(a.w, l, uid))
-	assert.NotNil(t, a.c.allocation(a.w, a.w.launchers[1], uid))
+	assert.Nil(t, a.c.allocation(a.w, l, dualpods.Identity{Namespace: "a", UID: uid}))
+	assert.NotNil(t, a.c.allocation(a.w, a.w.launchers[1], dualpods.Identity{Namespace: "a", UID: uid}))
 }
 
 func TestOneThatLiesDisturbsNobodyWhoHasItsGPUsFromTheKubelet(t *testing.T) {
@@ -158,11 +160,10 @@ func TestOneThatLiesDisturbsNobodyWhoHasItsGPUsFromTheKubelet(t *testing.T) {
 func TestOneThatIsBoundOnAGPUHasOnlyOthersThatAreBoundOnItForRivals(t *testing.T) {
 	a := newAsking(t)
 	first, second := a.add("a", "first", "GPU-0"), a.add("b", "second", "GPU-0")
-	l := a.w.launchers[0]
-	l.bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: first, GPUs: []string{"GPU-0"}}}
+	a.w.launchers[0].bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: first, GPUs: []string{"GPU-0"}}}
 	assert.Empty(t, a.w.rivals(first), "what one says who is not bound does not count")
 	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
-	l.bindings = append(l.bindings, podmeta.Binding{Instance: "model-2", RequesterUID: second, GPUs: []string{"GPU-0"}}) // as after a damaged record was mended
+	a.w.launchers[1].bindings = []podmeta.Binding{{Instance: "model-2", RequesterUID: second, GPUs: []string{"GPU-0"}}} // as after a damaged record was mended
 	assert.Equal(t, []string{"b/second"}, a.w.rivals(first))
 	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
 }
@@ -175,4 +176,26 @@ func TestTheKubeletIsAskedAgainWhileAGPUIsClaimedTwice(t *testing.T) {
 	assert.Equal(t, 3*time.Second, Decide(o).After)
 	o.Kubelet = &Allocation{GPUs: []string{"GPU-0"}}
 	assert.Zero(t, Decide(o).After, "it has said")
+}
+
+func TestRecordsOfAnOrphanThatShowsATokenClaimNoGPU(t *testing.T) {
+	a := newAsking(t)
+	first, second := a.add("a", "first", "GPU-1"), a.add("a", "second", "GPU-0")
+	a.gave("a", "first", "GPU-1")
+	a.gave("a", "second", "GPU-0")
+	a.pass(t, 0)
+	orphan := a.w.launchers[0]
+	orphan.orphan = true
+	orphan.bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: first, GPUs: []string{"GPU-0"}}}
+	assert.Empty(t, a.w.rivals(second))
+	orphan.view = nodeview.View{Certified: true, Instances: map[string]launcherapi.Instance{}}
+	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
+}
+
+func TestNoOrphanIsAskedForTheKubeletsWord(t *testing.T) {
+	a := newAsking(t)
+	a.add("a", "one", "GPU-0")
+	a.w.launchers[0].orphan = true
+	a.pass(t, 0)
+	assert.Empty(t, a.kubelets.asked)
 }

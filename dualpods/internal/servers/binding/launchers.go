@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -22,15 +23,14 @@ type Launchers interface {
 }
 
 func (o *Observation) need() dualpods.LauncherNeed {
-	return dualpods.LauncherNeed{Namespace: o.Requester.Namespace, Config: o.Form.LauncherConfig, Image: o.Form.Image, Node: o.Node.Name}
+	need := o.Form.Need()
+	need.Namespace, need.Node, need.Placed = o.Requester.Namespace, o.Node.Name, o.Requester.Placed
+	return need
 }
 
-// lacking says why there is no launcher for a requester, and none is made for it.
-func (c *Controller) lacking(ctx context.Context, o *Observation) *dualpods.LauncherWait {
-	if !o.Requester.Exists || o.leaving() || o.Record != nil || len(o.Problems) > 0 || o.Node.Name == "" || c.opts.Launchers == nil {
-		return nil
-	}
-	return c.opts.Launchers.Lacking(ctx, o.need())
+// mayGetLauncher reports whether the pool can be asked for a launcher for a requester.
+func (c *Controller) mayGetLauncher(o *Observation) bool {
+	return o.Requester.Exists && !o.leaving() && o.Record == nil && len(o.Problems) == 0 && o.Node.Name != "" && c.opts.Launchers != nil
 }
 
 // createAgain is when a launcher is tried to be made again, after it could not be.
@@ -66,41 +66,40 @@ func lackingReason(w *dualpods.LauncherWait) Reason {
 	return LauncherStarting
 }
 
-// prospect is how soon a launcher can serve somebody, the soonest first.
-type prospect int
-
-const (
-	works prospect = iota
-	isStarting
-	isDown // its container has ended, and is started again
-	isGoing
-)
-
-func (l *launcherPod) prospect() prospect {
-	switch {
-	case !l.pod.DeletionTimestamp.IsZero() || podmeta.Finished(l.pod):
-		return isGoing
-	case podmeta.ServerEnded(l.pod):
-		return isDown
-	case !running(l.pod):
-		return isStarting
-	default:
-		return works
-	}
+// candidate returns the launcher of the node that is to serve a requester, as
+// dualpods.ChooseLauncher says; nil: there is none. If fits is false, it lacks what the
+// requester needs.
+func (w *world) candidate(need dualpods.LauncherNeed) (l *launcherPod, fits bool) {
+	l, fits, _ = dualpods.ChooseLauncher(&need, w.open(), func(l *launcherPod) dualpods.Candidate {
+		return dualpods.CandidateOf(l.pod, l.view.LostFor(w.now))
+	})
+	return l, fits
 }
 
-// candidate is the launcher that would serve a requester of that namespace: one
-// of the same namespace and of the LauncherConfig that is named; where none is,
-// of the image that is asked for. Of several it is the one that can serve the
-// soonest, and of those the oldest.
-func (w *world) candidate(namespace string, form nominal.Form) (best *launcherPod) {
+// choose returns the launcher that is to serve a requester, and otherwise what the
+// requester waits for; nil: a launcher can be made for it. A launcher that lacks what the
+// requester needs is returned only if the pool has no launcher that fits: the input is
+// wrong then.
+func (c *Controller) choose(ctx context.Context, w *world, o *Observation) (*launcherPod, *dualpods.LauncherWait) {
+	l, fits := w.candidate(o.need())
+	if fits || !c.mayGetLauncher(o) {
+		return l, nil
+	}
+	wait := c.opts.Launchers.Lacking(ctx, o.need())
+	if l != nil && wait != nil && wait.Missing {
+		return l, nil
+	}
+	return nil, wait
+}
+
+// launcher returns the launcher with that UID; nil: there is none.
+func (w *world) launcher(uid types.UID) *launcherPod {
 	for _, l := range w.launchers {
-		named := form.LauncherConfig == l.config() || form.LauncherConfig == "" && (form.Image == "" || form.Image == l.image())
-		if named && l.pod.Namespace == namespace && (best == nil || l.prospect() < best.prospect()) {
-			best = l
+		if l.pod.UID == uid {
+			return l
 		}
 	}
-	return best
+	return nil
 }
 
 // instance is one that is known to be there; nil where it is not.
@@ -130,8 +129,7 @@ func (l *launcherPod) observed() *Launcher {
 // long, once until it does: other launchers of its node do not wait for it.
 func (c *Controller) tellMute(n *nodeWork, w *world) {
 	for _, l := range w.launchers {
-		asked := running(l.pod) && !l.view.Lost.IsZero() && !w.node.Gone
-		mute := asked && !l.view.Connected && w.now.Sub(l.view.Lost) >= patience
+		mute := running(l.pod) && !w.node.Gone && l.view.LostFor(w.now) >= patience
 		if mute && !n.mute[l.pod.UID] {
 			c.event(l.pod, Step{Reason: LauncherSilent, Warn: true, Why: "the launcher does not answer the controller: " + l.view.Why}, "Ask")
 		}

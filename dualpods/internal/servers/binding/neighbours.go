@@ -16,7 +16,7 @@ import (
 )
 
 // Neighbour is an instance that another launcher of the node has on a GPU of the
-// record. To the record's launcher its memory is that of a stranger.
+// record. To the record's launcher its memory is foreign.
 type Neighbour struct {
 	launcherapi.Instance
 	Launcher string // key by which it is asked
@@ -40,20 +40,13 @@ func (c *Controller) beside(w *world, l *launcherPod) (others []*launcherPod) {
 	for _, other := range w.launchers {
 		switch {
 		case other == l || podmeta.Finished(other.pod) || podmeta.ServerEnded(other.pod):
-		case other.pod.Namespace != l.pod.Namespace && other.orphan && (!other.replaced || !c.hasShownCertificate(other)): // nobody vouches for it
+		case !other.countsFor(l.pod.Namespace):
 		case !c.opts.Views.View(other.key()).Connected && !running(other.pod): // it has not begun
 		default:
 			others = append(others, other)
 		}
 	}
 	return others
-}
-
-// hasShownCertificate reports whether a launcher has answered this process by TLS, with the
-// certificate of its LauncherConfig.
-func (c *Controller) hasShownCertificate(l *launcherPod) bool {
-	view := c.opts.Views.View(l.key())
-	return view.Certified && view.Instances != nil
 }
 
 // unheard is one of them that this process has not heard of since it began to ask,
@@ -81,9 +74,9 @@ func (c *Controller) neighbours(n *nodeWork, w *world, others []*launcherPod, re
 				Instance: i, Launcher: other.key(), Name: other.pod.Name, Deleting: n.calls.underWay(deleteKey(other, id), view.Revision),
 				Silent: !view.Connected, Lost: view.Lost, Why: view.Why,
 			}
-			for _, theirs := range other.bindings {
-				if theirs.Instance == id {
-					pod := w.pods[theirs.RequesterUID]
+			for n := range other.bindings {
+				if theirs := &other.bindings[n]; theirs.Instance == id {
+					pod := w.pod(other.requester(theirs))
 					b.Recorded, b.Living = true, pod != nil && pod.DeletionTimestamp.IsZero() && !podmeta.Finished(pod)
 				}
 			}

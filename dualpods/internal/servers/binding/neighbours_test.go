@@ -163,6 +163,9 @@ func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testin
 		o.Neighbours = c.neighbours(n, w, c.beside(w, w.launchers[0]), o.Record)
 		require.Len(t, o.Neighbours, 2)
 		assert.Equal(t, []bool{false, true}, []bool{o.Neighbours[0].Recorded, o.Neighbours[1].Living})
+		w.pods["living"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "another"}}
+		beside := c.neighbours(n, w, c.beside(w, w.launchers[0]), o.Record)
+		assert.False(t, beside[1].Living, "the record has only the UID of a Pod of another namespace")
 
 		step := Decide(o)
 		require.Equal(t, Evict, step.Do, step.Why)
@@ -202,7 +205,7 @@ func TestWhatASilentLauncherHasOnItsGPUsIsKnownByItsRecordsAndByWhatItSaidLast(t
 	assert.Equal(t, "timeout", seen["silent/other-0"].Why)
 }
 
-func TestAnOrphanedLauncherOfAnotherNamespaceHoldsNobodyUp(t *testing.T) {
+func TestOrphanHoldsAGPUOnlyByItsCertificate(t *testing.T) {
 	for name, caseOf := range map[string]struct {
 		namespace string
 		orphan    bool
@@ -210,9 +213,11 @@ func TestAnOrphanedLauncherOfAnotherNamespaceHoldsNobodyUp(t *testing.T) {
 		certified bool
 		held      bool
 	}{
-		"one of the same namespace":                                                    {"ours", true, false, false, true},
+		"one of the same namespace, by a certificate":                                  {"ours", true, false, true, true},
+		"one of the same namespace, by a token":                                        {"ours", true, false, false, false},
+		"one of the same namespace whose DaemonSet was replaced, by a token":           {"ours", true, true, false, false},
 		"one of another namespace":                                                     {"theirs", true, false, true, false},
-		"one that its LauncherConfig owns":                                             {"theirs", false, false, false, true},
+		"one that its LauncherConfig owns, by a token":                                 {"theirs", false, false, false, true},
 		"one of another namespace whose DaemonSet was replaced":                        {"theirs", true, true, true, true},
 		"one of another namespace whose DaemonSet was replaced, without a certificate": {"theirs", true, true, false, false},
 	} {
@@ -220,7 +225,7 @@ func TestAnOrphanedLauncherOfAnotherNamespaceHoldsNobodyUp(t *testing.T) {
 			v := &nodeViews{views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Connected: true, Certified: caseOf.certified, Instances: map[string]launcherapi.Instance{"other-0": beside("awake", gib)[0].Instance}}}}
 			c := New(t.Context(), Options{Views: v, Again: func(string) {}}, logr.Discard())
 			pod := func(key, namespace string) *launcherPod {
-				return &launcherPod{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, UID: types.UID(key), Namespace: namespace}}}
+				return &launcherPod{view: v.View(key), pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, UID: types.UID(key), Namespace: namespace}}}
 			}
 			w := &world{launchers: []*launcherPod{pod("mine", "ours"), pod("theirs", caseOf.namespace)}}
 			w.launchers[1].orphan, w.launchers[1].replaced = caseOf.orphan, caseOf.replaced
@@ -229,4 +234,16 @@ func TestAnOrphanedLauncherOfAnotherNamespaceHoldsNobodyUp(t *testing.T) {
 			assert.Equal(t, caseOf.held, Decide(o).Rule == "awake elsewhere")
 		})
 	}
+}
+
+func TestUnheardOrphanIsNotWaitedFor(t *testing.T) {
+	v := &nodeViews{views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Lost: now, Why: "it has not answered yet"}}}
+	c := New(t.Context(), Options{Views: v, Again: func(string) {}}, logr.Discard())
+	orphan := &launcherPod{orphan: true, view: v.View("theirs"), pod: running1("ours", "theirs", podmeta.ServingContainer)}
+	mine := &launcherPod{view: v.View("mine"), pod: running1("ours", "mine", podmeta.ServingContainer)}
+	orphan.pod.UID, mine.pod.UID = "theirs", "mine"
+	w := &world{launchers: []*launcherPod{mine, orphan}}
+	assert.Nil(t, c.unheard(c.beside(w, mine)))
+	orphan.orphan = false
+	assert.NotNil(t, c.unheard(c.beside(w, mine)))
 }

@@ -128,7 +128,7 @@ func (n *nodeWork) keepSwaps(w *world) {
 		for i := range l.bindings {
 			b := &l.bindings[i]
 			keys[swapKey(l, b)], keys[callOffKey(l, b)] = true, true
-			keys[logKey(b.RequesterUID, b)] = w.pods[b.RequesterUID] != nil
+			keys[logKey(b.RequesterUID, b)] = w.pod(l.requester(b)) != nil
 		}
 	}
 	n.calls.keep("swap/", keys)

@@ -57,17 +57,19 @@ type Requester struct {
 	Instance        string // id of the instance that it would have: of its form and its GPUs
 	Exists          bool   // false: deleted by force; the record alone tells of it
 	Deleting        bool
-	GraceEnds       time.Time // when the kubelet kills what is left of it; zero: it is not being deleted
-	Finished        bool      // its containers have ended for good
-	Running         bool      // the requester program runs
-	Stuck           string    // why it does not, and will not by itself, as in "its Pod …"; empty: it may run soon
-	Tolerates       bool      // that its node is made unschedulable, as the Pods of a DaemonSet do
-	Finalizer       bool      // ours
-	Gate            bool      // lists our readiness gate
-	GateOpen        bool      // and that is true
-	Started         time.Time // the requester program
-	Silent          time.Time // since when it does not answer
-	Refuses         bool      // it answers, and takes no orders of this controller
+	GraceEnds       time.Time     // when the kubelet kills what is left of it; zero: it is not being deleted
+	Grace           time.Duration // that the kubelet gives it to end, at most
+	Ending          bool          // the kubelet has begun to end it, deleted or not
+	Finished        bool          // its containers have ended for good
+	Running         bool          // the requester program runs
+	Stuck           string        // why it does not, and will not by itself, as in "its Pod …"; empty: it may run soon
+	Tolerates       bool          // that its node is made unschedulable, as the Pods of a DaemonSet do
+	Finalizer       bool          // ours
+	Gate            bool          // lists our readiness gate
+	GateOpen        bool          // and that is true
+	Started         time.Time     // the requester program
+	Silent          time.Time     // since when it does not answer
+	Refuses         bool          // it answers, and takes no orders of this controller
 	AdminAddress    string
 	GPUs            int       // how many it asks for
 	Shown           bool      // its labels or its status tell others to use it
@@ -75,6 +77,7 @@ type Requester struct {
 	WaitsSince      time.Time // since when its status says that it waits, after it served or was about to; zero: it does not say so
 	Published       bool      // its labels and status are those of a bound, ready requester
 	Told            string    // the message of its status
+	Placed          types.UID // launcher whose sleeper is reserved for it; empty: none
 	Created         time.Time // read by no row: for an [Observer], as is PodReady
 	PodReady        time.Time // since when the Pod is ready; zero: it is not
 }
@@ -152,8 +155,15 @@ func (o *Observation) state() launcher.State {
 
 // leaving says that the requester's server is not wanted any more.
 func (o *Observation) leaving() bool {
-	return !o.Requester.Exists || o.Requester.Deleting || o.Requester.Finished || o.Node.Gone
+	return !o.Requester.Exists || o.Requester.Deleting || o.Requester.Finished || o.Node.Gone || o.ending()
 }
+
+// ending says that the kubelet ends the requester: its Pod says so, or its program, which was
+// told to end. The kubelet also ends Pods that nobody deletes.
+func (o *Observation) ending() bool { return o.Requester.Ending || o.toldToEnd() }
+
+// toldToEnd says that the requester program has got SIGTERM.
+func (o *Observation) toldToEnd() bool { return o.SPI != nil && o.SPI.Proxy.Terminating }
 
 // gone says that what the launcher held is gone with it.
 func (o *Observation) gone() bool {

@@ -9,31 +9,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // observe puts together what one decision rests on.
-func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid types.UID) Observation {
-	o := Observation{Now: w.now, Node: w.node, SPI: w.spi[uid], Rivals: w.rivals(uid), Requester: Requester{UID: uid}}
-	l, record := w.boundTo(uid)
+func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dualpods.Identity) Observation {
+	o := Observation{Now: w.now, Node: w.node, Requester: Requester{UID: id.UID, Namespace: id.Namespace}}
+	l, record := w.boundTo(id)
 	o.Record = record
-	if on := w.unread(uid); on != nil && on.pod.DeletionTimestamp.IsZero() { // else it is not served for long
-		o.Unread = "launcher " + on.pod.Name + ": " + podmeta.Join(on.damaged)
-	}
-	if pod := w.pods[uid]; pod != nil {
+	pod := w.pod(id)
+	if pod != nil {
+		o.SPI, o.Rivals = w.spi[id.UID], w.rivals(id.UID)
+		if on := w.unread(pod); on != nil && on.pod.DeletionTimestamp.IsZero() { // else it is not served for long
+			o.Unread = "launcher " + on.pod.Name + ": " + podmeta.Join(on.damaged)
+		}
 		c.observePod(ctx, &o, n, w, pod)
 	} else if record != nil {
 		o.Requester.Namespace, o.Requester.Name = record.Namespace, record.Name
 	}
 	if l == nil && len(o.Problems) == 0 {
-		if l = w.candidate(o.Requester.Namespace, o.Form); l == nil {
-			o.Lacking = c.lacking(ctx, &o)
-		}
+		l, o.Lacking = c.choose(ctx, w, &o)
 	}
 	if l != nil {
 		l.view = c.opts.Views.View(l.key())
@@ -41,26 +41,26 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 			o.Form, o.Problems = o.Form.On(&l.pod.Spec)
 		}
 		o.Launcher, o.Copy = l.observed(), l.copyFor(&o)
-		o.Kubelet = c.allocation(w, l, uid)
+		o.Kubelet = c.allocation(w, l, id)
 	}
 	if o.SPI != nil && len(o.Problems) == 0 {
 		o.Requester.Instance = nominal.InstanceID(o.Form, o.SPI.GPUs)
 	}
-	id := o.Requester.Instance
+	instance := o.Requester.Instance
 	if record != nil {
-		id = record.Instance
+		instance = record.Instance
 		c.observeAttempt(&o, n, w, l, record)
 	} else if l != nil {
-		o.Holder = l.holder(id)
+		o.Holder = l.holder(instance)
 	}
-	o.Calls.Unbind = n.calls.underWay(unbindKey(uid), 0)
+	o.Calls.Unbind = w.pods[id.UID] == pod && n.calls.underWay(unbindKey(id.UID), 0)
 	if l != nil {
-		o.Failures = podmeta.ReadFailures(l.pod, id)
-		o.Instance = l.instance(id)
+		o.Failures = podmeta.ReadFailures(l.pod, instance)
+		o.Instance = l.instance(instance)
 	}
-	o.observeTroubles(n, l, id)
-	if pod := w.pods[uid]; pod != nil { // compared with what the rest of the observation calls for
-		o.Requester.Published = published(pod, w.asked[uid].RelayedLabels, o)
+	o.observeTroubles(n, l, instance)
+	if pod != nil { // compared with what the rest of the observation calls for
+		o.Requester.Published = published(pod, w.asked[id.UID].RelayedLabels, o)
 	}
 	return o
 }
@@ -104,12 +104,15 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	}
 	o.Requester = Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
-		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), GraceEnds: graceEnds(pod), Finished: podmeta.Finished(pod), Running: running(pod),
+		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), GraceEnds: graceEnds(pod), Grace: graceOf(pod), Ending: podmeta.Ending(pod), Finished: podmeta.Finished(pod), Running: running(pod),
 		Finalizer: podmeta.Held(pod), Tolerates: toleratesClosed(pod),
 		Gate: read.Gated, GateOpen: gateOpen(pod),
 		Started: started(pod), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
 		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
+	}
+	if placed, ok := podmeta.ReadPlacement(pod); ok {
+		o.Requester.Placed = placed.Launcher
 	}
 	if why, stuck := podmeta.Waits(pod); stuck {
 		o.Requester.Stuck = why
@@ -162,8 +165,7 @@ func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, rea
 // toleratesClosed says that a Pod is to run on a node that was made unschedulable,
 // as those of a DaemonSet are: one that is deleted there comes again at once.
 func toleratesClosed(pod *corev1.Pod) bool {
-	closed := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
-	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Background(), &closed, false) })
+	return dualpods.Tolerates(pod.Spec.Tolerations, []corev1.Taint{dualpods.Cordoned})
 }
 
 func gateOpen(pod *corev1.Pod) bool {

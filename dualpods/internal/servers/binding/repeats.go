@@ -13,45 +13,35 @@ type repeated struct {
 	last  time.Time
 }
 
-// repeatKey names a kind of write to a requester.
-type repeatKey struct {
-	uid types.UID
-	do  Action
-}
-
 // repeats counts the writes publish and open gate, by requester. A webhook or another
 // controller that reverts them would otherwise get a new write in each pass. One pass of a node
 // uses it at a time.
-type repeats map[repeatKey]repeated
+type repeats map[types.UID]map[Action]repeated
 
 // add counts a write that succeeded, and returns the error of the write.
 func (r repeats) add(o Observation, do Action, err error) error {
 	if err != nil {
 		return err
 	}
-	key := repeatKey{o.Requester.UID, do}
-	before := r[key]
+	counts := r.of(o.Requester.UID)
+	if counts == nil {
+		counts = map[Action]repeated{}
+	}
+	before := counts[do]
 	if o.Now.Sub(before.last) > settled {
 		before.times = 0
 	}
-	r[key] = repeated{times: before.times + 1, last: o.Now}
+	counts[do] = repeated{times: before.times + 1, last: o.Now}
+	r[o.Requester.UID] = counts
 	return nil
 }
 
-// of returns the counts for a requester.
-func (r repeats) of(uid types.UID) map[Action]repeated {
-	all := map[Action]repeated{}
-	for _, do := range []Action{Publish, OpenGate} {
-		if count, ok := r[repeatKey{uid, do}]; ok {
-			all[do] = count
-		}
-	}
-	return all
-}
+// of returns the counts for a requester. Later writes do not change them.
+func (r repeats) of(uid types.UID) map[Action]repeated { return maps.Clone(r[uid]) }
 
 // forget removes the counts of requesters that are gone.
 func (r repeats) forget(gone func(types.UID) bool) {
-	maps.DeleteFunc(r, func(key repeatKey, _ repeated) bool { return gone(key.uid) })
+	maps.DeleteFunc(r, func(uid types.UID, _ map[Action]repeated) bool { return gone(uid) })
 }
 
 // spaced replaces a write that was made many times by a pause. The first writes are made at once:

@@ -30,7 +30,12 @@ type silentRecorder struct{}
 func (silentRecorder) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {
 }
 
-func simAccess(*corev1.Pod) nodeview.Access { return nodeview.Access{} }
+func simAccess(pod *corev1.Pod) nodeview.Access {
+	if isForged(pod) {
+		return nodeview.Access{Token: "its own"}
+	}
+	return nodeview.Access{}
+}
 
 // simAPI is the API server, with the kinds of objects that the controller reads.
 // What is stored is never changed: a write stores another object.
@@ -120,7 +125,9 @@ func (a *simAPI) putPod(pod *corev1.Pod) {
 	if gone {
 		a.s.note("Pod %s is gone", pod.Name)
 		a.s.podGone(pod)
+		return
 	}
+	a.s.launcherChanged(pod)
 }
 
 // changePod stores a Pod with a change that somebody else than the controller makes.
@@ -228,6 +235,7 @@ func (c *simClient) Get(ctx context.Context, key client.ObjectKey, into client.O
 	case *v1alpha1.LauncherConfig:
 		if owner := simOwner(key.Name); owner.Name != "" {
 			into.Namespace, into.Name, into.UID = key.Namespace, key.Name, owner.UID
+			into.Spec.Population.NodeSelector = map[string]string{simLabel: "yes"}
 			return nil
 		}
 	case *v1alpha1.InferenceServerConfig:

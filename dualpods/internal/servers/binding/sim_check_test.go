@@ -77,7 +77,7 @@ func (s *sim) check() {
 	records := s.records()
 	seen := map[types.UID]bool{}
 	for _, r := range records {
-		if pod := s.api.pods[r.Name]; pod != nil && pod.UID == r.RequesterUID && !slices.Contains(pod.Finalizers, podmeta.FinalizerRequester) && !s.byHand[pod.UID] {
+		if pod := s.api.pods[r.Name]; pod != nil && pod.UID == r.RequesterUID && !slices.Contains(pod.Finalizers, podmeta.FinalizerRequester) && !s.byHand[pod.UID] && !s.unheld[pod.UID] {
 			s.violated("requester %s is bound, and nothing keeps it until its model sleeps", r.Name)
 		}
 		if seen[r.RequesterUID] && !s.byHand[r.RequesterUID] {
@@ -181,6 +181,7 @@ func (s *sim) putToSleep(l *simLauncher, i *simInstance) {
 
 // checkRest looks for what must not be at rest.
 func (s *sim) checkRest() {
+	clear(s.unheld)
 	s.check()
 	s.checkDoomed()
 	records := s.records()
@@ -192,6 +193,9 @@ func (s *sim) checkRest() {
 			has := slices.Contains(pod.Finalizers, podmeta.FinalizerProvider)
 			if want := len(podmeta.BoundTo(pod)) > 0; has != want {
 				s.violated("at rest: launcher Pod %s has our finalizer: %v; records: %v", name, has, want)
+			}
+			if key, _ := simForeignRecord(""); pod.Labels[podmeta.LabelLauncherConfig] == "each" && pod.Annotations[key] == "" {
+				s.violated("at rest: the record of another namespace is gone from launcher Pod %s", name)
 			}
 			if pod.DeletionTimestamp != nil {
 				s.violated("at rest: launcher Pod %s is still being deleted", name)

@@ -22,8 +22,13 @@ func (s *sim) happen(e simEvent) {
 		if e.arg/7%8 == 0 {
 			gpus = 2
 		}
-		s.create(int(e.arg%simModels), gpus, e.arg/64%3 == 0, e.arg/256%4 == 0)
-	case "delete", "force", "vanish", "restart program", "hang program", "end program", "touch", "lie", "disguise":
+		name := s.create(int(e.arg%simModels), gpus, e.arg/64%3 == 0, e.arg/256%4 == 0)
+		if e.arg>>16%6 == 1 {
+			s.namesNone(name, int(e.arg%simModels), e.arg/1024%2 == 0)
+		}
+	case "create anywhere":
+		s.namesNone(s.create(int(e.arg%simModels), 1, e.arg/64%3 == 0, true), int(e.arg%simModels), e.arg/1024%2 == 0)
+	case "delete", "force", "vanish", "restart program", "hang program", "end program", "touch", "lie", "disguise", "end by kubelet", "end and forget":
 		if name, ok := pick(s.targets(), e.arg); ok {
 			s.happenTo(e, s.api.pods[name], long)
 		}
@@ -54,6 +59,8 @@ func (s *sim) happen(e simEvent) {
 		if name, ok := pick(s.bound(e.what != "hang and edit"), e.arg); ok {
 			s.happenTwice(e, s.api.pods[name], long)
 		}
+	case "reinstall":
+		s.reinstall()
 	case "kill controller":
 		s.inc.killAt = s.steps + 1 + int(e.arg%24)
 	case "edit config":
@@ -84,6 +91,13 @@ func (s *sim) happen(e simEvent) {
 		}
 	case "slow pulls":
 		s.slowPulls++
+	case "unselect":
+		if name, ok := pick(sortedKeys(s.api.nodes), e.arg); ok {
+			s.label(name, false)
+			if e.arg/4%2 > 0 { // else for long
+				s.after(5*long, func() { s.label(name, true) })
+			}
+		}
 	case "stranger":
 		s.addStranger("node-0", e.arg)
 	case "restart launcher", "kill launcher", "silence launcher", "delete launcher", "hold launcher", "vanish launcher", "end launcher", "evict launcher":
@@ -146,6 +160,12 @@ func (s *sim) happenTo(e simEvent, pod *corev1.Pod, long time.Duration) {
 		}
 	case "end program":
 		s.endContainers(pod)
+	case "end by kubelet":
+		if pod.DeletionTimestamp == nil {
+			s.endsByKubelet(pod, p, e.arg/8%simEnds)
+		}
+	case "end and forget":
+		s.endsAndForgets(pod, p, e.arg/8%2 > 0)
 	case "lie":
 		s.lie(p, e.arg/simModels)
 	}
@@ -428,5 +448,6 @@ func (s *sim) heal() {
 	}
 	for _, name := range sortedKeys(s.api.nodes) {
 		s.uncordon(name)
+		s.label(name, true)
 	}
 }

@@ -157,7 +157,7 @@ func (s *sim) recordedWithout(l *simLauncher, b podmeta.Binding, pod *corev1.Pod
 // toldMissing looks at a requester that is told that its model is missing.
 func (s *sim) toldMissing(inc *incarnation, pod *corev1.Pod) {
 	form, problems := s.asks(pod)
-	l := s.launcherOn(pod.Spec.NodeName, form.LauncherConfig)
+	l := s.launcherFor(pod.Spec.NodeName, form)
 	if len(problems) > 0 || l == nil {
 		return
 	}

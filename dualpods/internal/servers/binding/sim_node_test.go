@@ -36,7 +36,7 @@ func launchersOf(model int) string {
 func (s *sim) setUp() {
 	for n := range simNodes {
 		node := fmt.Sprintf("node-%d", n)
-		s.api.putNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+		s.api.putNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{simLabel: "yes"}}})
 		s.addLauncher(node, "each")
 	}
 	for n := range simModels {
@@ -44,7 +44,7 @@ func (s *sim) setUp() {
 	}
 	if s.chance("strangers", 15) {
 		for n := range simNodes {
-			s.addStranger(fmt.Sprintf("node-%d", n), uint64(n)+s.draw("stranger", 4))
+			s.addStranger(fmt.Sprintf("node-%d", n), uint64(n)+s.draw("stranger", 5))
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (s *sim) address() string {
 // the labels of one.
 func (s *sim) launcherOn(node, config string) *corev1.Pod {
 	for _, pod := range s.api.pods {
-		if strings.HasPrefix(pod.Name, "launcher-") && pod.Spec.NodeName == node && pod.Labels[podmeta.LabelLauncherConfig] == config {
+		if strings.HasPrefix(pod.Name, launcherPrefix) && pod.Spec.NodeName == node && pod.Labels[podmeta.LabelLauncherConfig] == config {
 			return pod
 		}
 	}
@@ -110,17 +110,23 @@ func (s *sim) launcherOn(node, config string) *corev1.Pod {
 
 // addLauncher makes a launcher Pod of a LauncherConfig.
 func (s *sim) addLauncher(node, config string) {
-	if s.api.nodes[node] == nil || s.launcherOn(node, config) != nil {
+	if s.api.nodes[node] == nil || !s.selects(node) || s.launcherOn(node, config) != nil {
 		return
 	}
-	name := fmt.Sprintf("launcher-%s-%d", node, s.number("launcher"))
+	name := fmt.Sprintf(launcherPrefix+"%s-%d", node, s.number("launcher"))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "ns", UID: types.UID(name), CreationTimestamp: metav1.Now(),
 			Labels:          map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: config, podmeta.LabelModelNodeGroup: "all"},
 			OwnerReferences: []metav1.OwnerReference{simOwner(config)},
 		},
-		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "vllm"}}},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: simImage}}},
+	}
+	if config == "demand" {
+		mountData(&pod.Spec)
+	} else {
+		key, value := simForeignRecord(node)
+		pod.Annotations = map[string]string{key: value}
 	}
 	s.withKubelet(pod)
 	s.api.putPod(pod)

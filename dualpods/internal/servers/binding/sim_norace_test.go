@@ -3,7 +3,7 @@
 package binding
 
 // simStandard is how many schedules run where nobody says how many.
-const simStandard = 1000
+const simStandard = 500
 
 // simKilled is in how many schedules the controller is killed after the step of a row.
 const simKilled = 3

@@ -46,6 +46,10 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 	if apiequality.Semantic.DeepEqual(old, same) && !s.api.unheard[old.ResourceVersion] {
 		s.violated("a write to %s changes nothing", pod.Name)
 	}
+	if isSimStranger(old) {
+		s.strangerWritten(old)
+		return
+	}
 	if !simIsLauncher(old) {
 		s.told(inc, pod, readStatus(old), readStatus(pod))
 		s.labelled(pod)
@@ -75,6 +79,7 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 	for _, a := range after {
 		if !slices.ContainsFunc(before, func(b podmeta.Binding) bool { return b.Instance == a.Instance && b.RequesterUID == a.RequesterUID }) {
 			s.recorded(l, a)
+			s.bindsOn(inc, pod)
 		}
 	}
 }

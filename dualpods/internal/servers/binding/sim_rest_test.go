@@ -68,6 +68,9 @@ func (s *sim) checkStill() {
 
 // polled says that there is something of which nobody tells when it changes.
 func (s *sim) polled() bool {
+	if slices.ContainsFunc(sortedKeys(s.api.pods), func(name string) bool { return isForged(s.api.pods[name]) }) {
+		return true
+	}
 	for _, name := range s.requesters() {
 		if p := s.programs[s.api.pods[name].UID]; p != nil && !p.dead && (p.hung || p.odd != "" || p.mute != "" || s.kubelets[p.node] != kubeletAnswers || !p.up && running(s.api.pods[name])) {
 			return true
@@ -79,6 +82,9 @@ func (s *sim) polled() bool {
 // checkOne looks at a living requester after a long time in which nothing has
 // happened: it is served and shown so, or it says what is in its way.
 func (s *sim) checkOne(pod *corev1.Pod) {
+	if !podmeta.IsRequester(pod) {
+		return // it lost its input, and then its finalizer with an uninstallation
+	}
 	status, p := readStatus(pod), s.programs[pod.UID]
 	at := s.recordOf(pod.UID)
 	blind := p != nil && p.hung
@@ -143,9 +149,15 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	if at < 0 {
 		reasons = append(reasons, s.wrongGPUs(pod, p)...)
 	}
-	launcherPod := s.launcherOn(pod.Spec.NodeName, form.LauncherConfig)
+	if at < 0 && !s.selects(pod.Spec.NodeName) {
+		return append(reasons, "gets no launcher"), false
+	}
+	launcherPod := s.launcherFor(pod.Spec.NodeName, form)
 	if at >= 0 {
 		launcherPod = s.records()[at].on
+	}
+	if launcherPod == nil && form.LauncherConfig == "" { // one is made
+		return reasons, false
 	}
 	if launcherPod == nil {
 		return append(reasons, "launcher"), false

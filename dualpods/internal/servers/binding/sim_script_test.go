@@ -30,7 +30,7 @@ var simChances = []struct {
 	{"end program", 2}, {"touch", 3}, {"cordon", 2}, {"delete node", 1}, {"sleep by hand", 3}, {"wake by hand", 2}, {"delete by hand", 3}, {"lie", 3},
 	{"break input", 3}, {"mend input", 2}, {"hold launcher", 1}, {"vanish launcher", 3}, {"slow pulls", 1}, {"sleep and kill", 2}, {"silence kubelet", 2},
 	{"create on demand", 4}, {"hold GPU", 3}, {"slow call", 3}, {"slow order", 3}, {"odd programs", 3}, {"hang and delete", 2}, {"lose both", 2},
-	{"hang and edit", 2}, {"late swap", 2}, {"disguise", 2}, {"refuse sleep", 3}, {"end launcher", 3}, {"evict launcher", 3}, {"silence and vanish", 2}, {"damage record", 2}, {oddUnready, 2}, {oddStays, 2}, {oddBind, 2},
+	{"hang and edit", 2}, {"late swap", 2}, {"disguise", 2}, {"refuse sleep", 3}, {"end launcher", 3}, {"evict launcher", 3}, {"silence and vanish", 2}, {"damage record", 2}, {oddUnready, 2}, {oddStays, 2}, {oddBind, 2}, {"unselect", 2}, {"end by kubelet", 2},
 }
 
 // simThemes are what some scripts have much of.
@@ -41,6 +41,7 @@ var simThemes = [][]string{
 	{"lie", "restart program", "hang program", "delete"},
 	{"silence launcher", "restart launcher", "delete launcher", "hold launcher", "vanish launcher"},
 	{"cordon", "slow pulls", "create"},
+	{"unselect", "create", "delete", "end by kubelet"},
 	{"fail starts", "kill controller", "delete", "kill engine"},
 	{"hang program", "delete", "force", "vanish"},
 	{"hang program", "restart program", "vanish launcher"},
@@ -82,7 +83,7 @@ func drawScript(seed uint64) (script []simEvent) {
 			}
 		}
 	}
-	return s.modelsComeAndGo(append([]simEvent{{at: time.Millisecond, what: "create", arg: s.draw("arg", 1<<20)}}, script...))
+	return s.reinstalled(s.modelsComeAndGo(append([]simEvent{{at: time.Millisecond, what: "create", arg: s.draw("arg", 1<<20)}}, script...)))
 }
 
 // pick is one of some things, nothing where there is none.

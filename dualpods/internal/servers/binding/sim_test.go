@@ -65,8 +65,10 @@ type sim struct {
 	kubelets    map[string]string    // what the kubelets of nodes do
 	kubeletsBy  map[string]time.Time // since when
 	byHand      map[types.UID]bool   // Pods whose finalizers somebody took off, or whose records somebody damaged
+	unheld      map[types.UID]bool   // requesters whose finalizers an uninstallation took off
 	damaged     map[string]string    // records that somebody damaged, as they were
 	killing     simKilling
+	unselected  map[string]time.Time       // nodes that the LauncherConfigs do not select any more, and since when
 	lacks       map[string]map[string]bool // models that are not whole, by node
 	lateModels  int                        // how many launchers are still to say late what models they have
 }
@@ -356,7 +358,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, 
 		s := &sim{
 			start: time.Now(), rules: rules, trace: trace, draws: schedules.Draws{Seed: seed}, numbers: map[string]int{}, launchers: map[string]*simLauncher{},
 			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
-			lacks:    map[string]map[string]bool{},
+			lacks: map[string]map[string]bool{}, unselected: map[string]time.Time{},
 			failures: map[types.UID]int{}, serves: map[types.UID]time.Time{}, evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
 			killing: simKilling{after: row, decided: map[string]bool{}, acted: map[string]bool{}},
 		}

@@ -215,7 +215,7 @@ func (inc *incarnation) Watch(key string, target nodeview.Target) {
 	inc.s.mu.Lock()
 	defer inc.s.mu.Unlock()
 	if strings.HasPrefix(key, strangerPrefix) {
-		inc.s.violated("the Pod %s is called, which no LauncherConfig owns", key)
+		inc.watchStranger(key, target)
 		return
 	}
 	if v := inc.views[key]; v != nil && v.target == target || inc.dead {
@@ -338,6 +338,9 @@ func (inc *incarnation) View(key string) nodeview.View {
 func (inc *incarnation) Client(key string) LauncherClient {
 	inc.s.mu.Lock()
 	defer inc.s.mu.Unlock()
+	if inc.views[key] != nil && strings.HasPrefix(key, strangerPrefix) {
+		return simLiar{}
+	}
 	if v := inc.views[key]; v == nil || inc.s.launchers[key] == nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -39,7 +40,7 @@ func (w *world) carried(l *launcherPod, i launcherapi.Instance) bool {
 		if w.spi[uid] != nil || pod.Namespace != l.pod.Namespace || !running(pod) || i.StateSince.Before(pod.CreationTimestamp.Time) {
 			continue
 		}
-		if _, record := w.boundTo(uid); record == nil {
+		if _, record := w.boundTo(dualpods.IdentityOf(pod)); record == nil {
 			return true
 		}
 	}

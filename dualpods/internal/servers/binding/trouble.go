@@ -123,7 +123,7 @@ func (o *Observation) observeTroubles(n *nodeWork, l *launcherPod, id string) {
 	if o.SPI == nil {
 		return
 	}
-	done := o.Record != nil && o.in(launcher.Awake) && o.ready() && o.SPI.Proxy.ProxyConfig == o.proxy()
+	done := o.Record != nil && !o.goes() && o.in(launcher.Awake) && o.ready() && o.SPI.Proxy.ProxyConfig == o.proxy()
 	for _, do := range requesterCalls {
 		key := troubleKey(do, o.Requester.UID)
 		if done || do == BecomeUnready && !o.ready() {

@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -71,7 +72,8 @@ func nodeChanged() predicate.Predicate {
 		before, ok := e.ObjectOld.(*corev1.Node)
 		after, too := e.ObjectNew.(*corev1.Node)
 		return !ok || !too || before.UID != after.UID || before.Spec.Unschedulable != after.Spec.Unschedulable ||
-			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || !maps.Equal(before.Labels, after.Labels)
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || !maps.Equal(before.Labels, after.Labels) ||
+			!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints)
 	}}
 }
 

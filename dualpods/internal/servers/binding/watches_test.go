@@ -124,9 +124,9 @@ func TestStatusOfANodeBeginsNoPass(t *testing.T) {
 		n.ResourceVersion, n.Annotations = "2", map[string]string{"a": "b"}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
 		n.Status.Images = []corev1.ContainerImage{{Names: []string{"vllm"}}}
-		n.Spec.Taints = []corev1.Taint{{Key: "k"}}
 	}))
 	for name, change := range map[string]func(*corev1.Node){
+		"it has a taint":                   func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k"}} },
 		"it is cordoned":                   func(n *corev1.Node) { n.Spec.Unschedulable = true },
 		"it is being deleted":              func(n *corev1.Node) { now := metav1.Now(); n.DeletionTimestamp = &now },
 		"it has a label that is asked for": func(n *corev1.Node) { n.Labels["zone"] = "a" },

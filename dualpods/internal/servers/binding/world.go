@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // world is what one pass over a node knows: read once, and kept up with the
@@ -28,6 +29,7 @@ type world struct {
 	node      Node
 	pods      map[types.UID]*corev1.Pod // requesters
 	launchers []*launcherPod
+	takers    []*launcherPod // result of open
 	spi       map[types.UID]*SPI
 	kubelet   map[types.UID]Allocation
 	asked     map[types.UID]requester // of pods, as read
@@ -41,20 +43,36 @@ type requester struct {
 	problems []podmeta.Problem
 }
 
+// pod returns the Pod of a requester; nil: it is gone.
+func (w *world) pod(id dualpods.Identity) *corev1.Pod {
+	if pod := w.pods[id.UID]; pod != nil && pod.Namespace == id.Namespace {
+		return pod
+	}
+	return nil
+}
+
 // launcherPod is a launcher and its records.
 type launcherPod struct {
 	pod      *corev1.Pod
-	orphan   bool // bound, and its LauncherConfig or its DaemonSet is gone
-	replaced bool // an orphan whose LauncherConfig exists, as when its DaemonSet was replaced
+	of       *v1alpha1.LauncherConfig // nil of an orphan
+	orphan   bool                     // bound, and no LauncherConfig owns it
+	replaced bool                     // an orphan whose LauncherConfig exists, as when its DaemonSet was replaced
+	closed   bool                     // it keeps the requesters that it has, and gets no new ones
 	bindings []podmeta.Binding
 	damaged  []podmeta.Problem // of records that cannot be read
 	view     nodeview.View
 	began    uint64 // the view's revision when the pass began
 }
 
+// read reads the records of a launcher Pod.
 func (l *launcherPod) read(pod *corev1.Pod) {
 	l.pod = pod
 	l.bindings, l.damaged = podmeta.ReadBindings(pod)
+}
+
+// requester returns which requester a record of the launcher is of.
+func (l *launcherPod) requester(b *podmeta.Binding) dualpods.Identity {
+	return dualpods.Identity{Namespace: l.pod.Namespace, UID: b.RequesterUID}
 }
 
 func (l *launcherPod) key() string { return string(l.pod.UID) }
@@ -62,28 +80,13 @@ func (l *launcherPod) key() string { return string(l.pod.UID) }
 // config is the name of the LauncherConfig that the launcher is of.
 func (l *launcherPod) config() string { return l.pod.Labels[podmeta.LabelLauncherConfig] }
 
-func (l *launcherPod) image() string {
-	if c := podmeta.Container(&l.pod.Spec, podmeta.ServingContainer); c != nil {
-		return c.Image
-	}
-	return ""
-}
-
 // gather reads everything about a node, of name "" what is on none yet. The Pods
 // are the cache's own: whoever changes one changes a copy.
 func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 	w := &world{now: c.opts.Now(), node: Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}, refusing: map[types.UID]bool{}}
-	if n.name != "" {
-		var node corev1.Node
-		switch err := c.opts.API.Get(ctx, client.ObjectKey{Name: n.name}, &node); {
-		case apierrors.IsNotFound(err):
-			w.node.Gone = true
-		case err != nil:
-			return nil, fmt.Errorf("cannot read node %s: %w", n.name, err)
-		default:
-			w.node.Gone = !node.DeletionTimestamp.IsZero()
-			w.node.Unschedulable = node.Spec.Unschedulable
-		}
+	node, err := c.readNode(ctx, w)
+	if err != nil {
+		return nil, err
 	}
 	var pods corev1.PodList
 	if err := c.opts.API.List(ctx, &pods, client.MatchingFields{dualpods.IndexNode: n.name}, client.UnsafeDisableDeepCopy); err != nil {
@@ -97,7 +100,7 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 		case err != nil:
 			return nil, err
 		case is:
-			l := &launcherPod{view: c.opts.Views.View(string(pod.UID)), orphan: config == nil}
+			l := &launcherPod{view: c.opts.Views.View(string(pod.UID)), of: config, orphan: config == nil, closed: !launchers.TakesRequesters(config, node)}
 			if l.orphan {
 				if l.replaced, err = launchers.ConfigExists(ctx, pod); err != nil {
 					return nil, err
@@ -122,6 +125,24 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 	c.askRequesters(ctx, n, w)
 	asked.Wait()
 	return w, nil
+}
+
+// readNode reads the node of a pass; nil where there is none.
+func (c *Controller) readNode(ctx context.Context, w *world) (*corev1.Node, error) {
+	if w.node.Name == "" {
+		return nil, nil
+	}
+	node := &corev1.Node{}
+	switch err := c.opts.API.Get(ctx, client.ObjectKey{Name: w.node.Name}, node); {
+	case apierrors.IsNotFound(err):
+		w.node.Gone = true
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("cannot read node %s: %w", w.node.Name, err)
+	}
+	w.node.Gone = !node.DeletionTimestamp.IsZero()
+	w.node.Unschedulable = node.Spec.Unschedulable
+	return node, nil
 }
 
 // askLimit bounds a call to a requester program, which answers in a millisecond
@@ -221,29 +242,31 @@ func (w *world) claim(uid types.UID) (gpus []string, given bool) {
 
 // rivals are other living requesters that have a GPU of this one's, or that are
 // bound on it. What one says that it has counts for nothing against what the
-// kubelet gave to another, and against who is bound only another record counts.
+// kubelet gave to another, and against who is bound only another record counts. The
+// record of an orphan counts only if its word does.
 func (w *world) rivals(uid types.UID) (names []string) {
 	if w.spi[uid] == nil {
 		return nil
 	}
 	mine, given := w.claim(uid)
-	_, bound := w.boundTo(uid)
+	pod := w.pods[uid]
+	_, bound := w.boundTo(dualpods.IdentityOf(pod))
 	if bound != nil {
 		mine = bound.GPUs
 	}
-	for other, pod := range w.pods {
-		if other == uid || !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) {
+	for other, rival := range w.pods {
+		if other == uid || !rival.DeletionTimestamp.IsZero() || podmeta.Finished(rival) {
 			continue
 		}
 		theirs, theirsGiven := w.claim(other)
 		if given && !theirsGiven || bound != nil {
 			theirs = nil
 		}
-		if _, record := w.boundTo(other); record != nil {
+		if on, record := w.boundTo(dualpods.IdentityOf(rival)); record != nil && on.countsFor(pod.Namespace) {
 			theirs = slices.Concat(theirs, record.GPUs)
 		}
 		if slices.ContainsFunc(mine, func(g string) bool { return slices.Contains(theirs, g) }) {
-			names = append(names, pod.Namespace+"/"+pod.Name)
+			names = append(names, rival.Namespace+"/"+rival.Name)
 		}
 	}
 	slices.Sort(names)
@@ -251,10 +274,10 @@ func (w *world) rivals(uid types.UID) (names []string) {
 }
 
 // boundTo finds the launcher that has the requester's record, and the record.
-func (w *world) boundTo(uid types.UID) (*launcherPod, *podmeta.Binding) {
+func (w *world) boundTo(id dualpods.Identity) (*launcherPod, *podmeta.Binding) {
 	for _, l := range w.launchers {
 		for n := range l.bindings {
-			if l.bindings[n].RequesterUID == uid {
+			if l.requester(&l.bindings[n]) == id {
 				return l, &l.bindings[n]
 			}
 		}
@@ -268,7 +291,7 @@ func (w *world) swapping(n *nodeWork, record *podmeta.Binding) string {
 	for _, l := range w.launchers {
 		for i := range l.bindings {
 			b := &l.bindings[i]
-			if b.RequesterUID == record.RequesterUID || !slices.ContainsFunc(b.GPUs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
+			if b.RequesterUID == record.RequesterUID && b.Namespace == record.Namespace || !slices.ContainsFunc(b.GPUs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
 				continue
 			}
 			if a := n.calls.attempt(swapKey(l, b), l.view.Revision); a.Asked && !a.Over {
@@ -280,28 +303,28 @@ func (w *world) swapping(n *nodeWork, record *podmeta.Binding) string {
 }
 
 // subjects are the requesters there are, and those of which a record alone tells.
-func (w *world) subjects() []types.UID {
-	var uids []types.UID
-	for uid := range w.pods {
-		uids = append(uids, uid)
+func (w *world) subjects() []dualpods.Identity {
+	var ids []dualpods.Identity
+	for _, pod := range w.pods {
+		ids = append(ids, dualpods.IdentityOf(pod))
 	}
 	for _, l := range w.launchers {
-		for _, b := range l.bindings {
-			if w.pods[b.RequesterUID] == nil && !slices.Contains(uids, b.RequesterUID) {
-				uids = append(uids, b.RequesterUID)
+		for n := range l.bindings {
+			if id := l.requester(&l.bindings[n]); w.pod(id) == nil && !slices.Contains(ids, id) {
+				ids = append(ids, id)
 			}
 		}
 	}
 	// Those that leave make room for those that come; those that are bound may have
 	// a model that is awake by now, and want little; then by age.
-	slices.SortFunc(uids, func(a, b types.UID) int { return w.rank(a).compare(w.rank(b)) })
-	return uids
+	slices.SortFunc(ids, func(a, b dualpods.Identity) int { return w.rank(a).compare(w.rank(b)) })
+	return ids
 }
 
 type rank struct {
 	turn  turn
 	since time.Time
-	uid   types.UID
+	id    dualpods.Identity
 }
 
 // turn is which kind of requester is looked at first in a pass.
@@ -313,13 +336,13 @@ const (
 	comes
 )
 
-func (w *world) rank(uid types.UID) rank {
-	pod := w.pods[uid]
+func (w *world) rank(id dualpods.Identity) rank {
+	pod := w.pod(id)
 	if pod == nil {
-		return rank{uid: uid}
+		return rank{id: id}
 	}
-	r := rank{turn: comes, since: pod.CreationTimestamp.Time, uid: uid}
-	if _, record := w.boundTo(uid); record != nil {
+	r := rank{turn: comes, since: pod.CreationTimestamp.Time, id: id}
+	if _, record := w.boundTo(id); record != nil {
 		r.turn = isBound
 	}
 	if !pod.DeletionTimestamp.IsZero() {
@@ -334,12 +357,8 @@ func (r rank) compare(other rank) int {
 		return int(r.turn - other.turn)
 	case !r.since.Equal(other.since):
 		return r.since.Compare(other.since)
-	case r.uid < other.uid:
-		return -1
-	case r.uid > other.uid:
-		return 1
 	}
-	return 0
+	return cmp.Or(cmp.Compare(r.id.UID, other.id.UID), cmp.Compare(r.id.Namespace, other.id.Namespace))
 }
 
 // started is when the requester program did.
@@ -363,13 +382,4 @@ func readySince(pod *corev1.Pod) time.Time {
 }
 
 // running says that the requester program, or the launcher, runs.
-func running(pod *corev1.Pod) bool { return containerRuns(pod, podmeta.ServingContainer) }
-
-func containerRuns(pod *corev1.Pod, container string) bool {
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.Name == container {
-			return c.State.Running != nil && pod.Status.PodIP != ""
-		}
-	}
-	return false
-}
+func running(pod *corev1.Pod) bool { return podmeta.ContainerRuns(pod, podmeta.ServingContainer) }

@@ -1,13 +1,16 @@
 package binding
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -20,11 +23,99 @@ func TestALauncherServesRequestersOfItsNamespaceAlone(t *testing.T) {
 	}
 	w := &world{launchers: []*launcherPod{of("theirs"), of("ours")}}
 	for _, form := range []nominal.Form{{LauncherConfig: "vllm"}, {}} {
-		found := w.candidate("ours", form)
+		need := form.Need()
+		need.Namespace = "ours"
+		found, _ := w.candidate(need)
 		require.NotNil(t, found)
 		assert.Equal(t, "ours", found.pod.Namespace)
-		assert.Nil(t, w.candidate("elsewhere", form))
+		need.Namespace = "elsewhere"
+		found, _ = w.candidate(need)
+		assert.Nil(t, found)
 	}
+}
+
+func TestClosedLauncherGetsNoNewRequesters(t *testing.T) {
+	of := func(name string, closed bool) *launcherPod {
+		return &launcherPod{closed: closed, pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "ns", Labels: map[string]string{podmeta.LabelLauncherConfig: "vllm"},
+		}}}
+	}
+	w := &world{launchers: []*launcherPod{of("closed", true), of("open", false)}}
+	for _, form := range []nominal.Form{{LauncherConfig: "vllm"}, {}} {
+		need := form.Need()
+		need.Namespace = "ns"
+		found, _ := w.candidate(need)
+		require.NotNil(t, found)
+		assert.Equal(t, "open", found.pod.Name)
+	}
+	found, _ := (&world{launchers: w.launchers[:1]}).candidate(dualpods.LauncherNeed{Namespace: "ns", Config: "vllm"})
+	assert.Nil(t, found)
+}
+
+func TestRecordsOfOtherNamespacesCountForNothing(t *testing.T) {
+	record := func(namespace string) string {
+		b := podmeta.Binding{Instance: "model-1", RequesterUID: "uid", Namespace: namespace, Name: "req", GPUs: []string{"GPU-0"}, ServingPort: 8000, SpecHash: "h", Attempt: 1, Since: now}
+		_, value, err := b.Encode()
+		require.NoError(t, err)
+		return value
+	}
+	for namespace, counts := range map[string]bool{"ours": true, "theirs": false} {
+		l := &launcherPod{}
+		l.read(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Annotations: map[string]string{podmeta.AnnotationBindingPrefix + "model-1": record(namespace)}}})
+		on, _ := (&world{launchers: []*launcherPod{l}}).boundTo(dualpods.Identity{Namespace: "ours", UID: "uid"})
+		assert.Equal(t, counts, on != nil, namespace)
+		assert.Empty(t, l.damaged)
+		assert.False(t, l.lost("model-1"), "it can be read")
+	}
+}
+
+func TestRecordWithTheUIDOfAnotherNamespacesPodIsNotThatPods(t *testing.T) {
+	recorded := func(namespace string) *launcherPod {
+		return &launcherPod{
+			pod:      &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "of-" + namespace, Namespace: namespace}},
+			bindings: []podmeta.Binding{{Instance: "model-1", RequesterUID: "uid", Namespace: namespace, Name: "req"}},
+		}
+	}
+	ours, theirs := recorded("ours"), recorded("theirs")
+	living := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", UID: "uid"}}
+	said := &SPI{GPUs: []string{"GPU-0"}}
+	for name, c := range map[string]struct {
+		launchers []*launcherPod
+		pods      map[types.UID]*corev1.Pod
+		subjects  []dualpods.Identity // in the order in which a pass looks at them
+	}{
+		"only theirs, and the Pod lives": {[]*launcherPod{theirs}, map[types.UID]*corev1.Pod{"uid": living}, []dualpods.Identity{{Namespace: "theirs", UID: "uid"}, {Namespace: "ours", UID: "uid"}}},
+		"both, and the Pod lives":        {[]*launcherPod{theirs, ours}, map[types.UID]*corev1.Pod{"uid": living}, []dualpods.Identity{{Namespace: "theirs", UID: "uid"}, {Namespace: "ours", UID: "uid"}}},
+		"both, and the Pod is gone":      {[]*launcherPod{theirs, ours}, nil, []dualpods.Identity{{Namespace: "ours", UID: "uid"}, {Namespace: "theirs", UID: "uid"}}},
+	} {
+		w := &world{launchers: c.launchers, pods: c.pods, spi: map[types.UID]*SPI{"uid": said}}
+		assert.Equal(t, c.subjects, w.subjects(), name)
+		for _, id := range c.subjects {
+			on, record := w.boundTo(id)
+			if id.Namespace == "ours" && !slices.Contains(c.launchers, ours) {
+				assert.Nil(t, on, name)
+				continue
+			}
+			require.NotNil(t, on, name)
+			assert.Equal(t, []string{id.Namespace, id.Namespace}, []string{on.pod.Namespace, record.Namespace}, name)
+			assert.Equal(t, id.Namespace == "ours" && c.pods != nil, w.pod(id) != nil, name)
+		}
+	}
+}
+
+func TestRecordWithTheUIDOfAnotherNamespacesPodIsOfARequesterThatIsGone(t *testing.T) {
+	a := newAsking(t)
+	a.c.opts.Views = &nodeViews{}
+	uid := a.add("a", "living", "GPU-0")
+	a.w.kubelet[uid] = Allocation{GPUs: []string{"GPU-0"}}
+	theirs := a.w.launchers[1]
+	theirs.bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: uid, Namespace: "b", Name: "made-up", GPUs: []string{"GPU-0"}}}
+	o := a.c.observe(t.Context(), a.n, a.w, dualpods.Identity{Namespace: "b", UID: uid})
+	assert.False(t, o.Requester.Exists)
+	assert.Nil(t, o.SPI)
+	assert.NotNil(t, o.Record)
+	assert.Empty(t, o.Kubelet.GPUs)
+	assert.Equal(t, "b/made-up", o.Requester.Namespace+"/"+o.Requester.Name)
 }
 
 func TestOfSeveralLaunchersTheOldestServesThatWorks(t *testing.T) {
@@ -68,6 +159,7 @@ func TestOfSeveralLaunchersTheOldestServesThatWorks(t *testing.T) {
 		"the second one's container ended": {well, crashed, "oldest"},
 	} {
 		w := &world{launchers: []*launcherPod{of("oldest", c.oldest), of("second", c.second)}}
-		assert.Equal(t, c.serves, w.candidate("ns", nominal.Form{LauncherConfig: "vllm"}).pod.Name, name)
+		found, _ := w.candidate(dualpods.LauncherNeed{Namespace: "ns", Config: "vllm"})
+		assert.Equal(t, c.serves, found.pod.Name, name)
 	}
 }

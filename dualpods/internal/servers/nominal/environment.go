@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -116,7 +117,7 @@ func (w *work) mounts(pod *corev1.Pod, theirs, own *corev1.Container) {
 			if mount.MountPath == "/dev/shm" && source.EmptyDir != nil && source.EmptyDir.Medium == corev1.StorageMediumMemory {
 				continue
 			}
-			w.form.Mounts = append(w.form.Mounts, Mount{field, mount.MountPath, mount.SubPath, mount.ReadOnly, source})
+			w.form.Mounts = append(w.form.Mounts, dualpods.Mount{Field: field, Path: mount.MountPath, SubPath: mount.SubPath, ReadOnly: mount.ReadOnly, Source: source})
 		}
 	}
 }
@@ -134,20 +135,11 @@ func (f Form) On(launcher *corev1.PodSpec) (Form, []podmeta.Problem) {
 		w.cannotGive(containerField+".image", fmt.Sprintf("is %s, and the launcher's is %s: name another LauncherConfig, or leave the image out", f.Image, c.Image))
 	}
 	for _, want := range f.Mounts {
-		if !gives(launcher, c, want) {
+		if !want.In(launcher) {
 			w.cannotGive(want.Field, "the launcher has not mounted that volume there: let the podTemplate of the LauncherConfig mount it")
 		}
 	}
 	w.form.Image = c.Image
 	w.form.Mounts = nil
 	return w.form, w.problems
-}
-
-func gives(launcher *corev1.PodSpec, c *corev1.Container, want Mount) bool {
-	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
-		return m.MountPath == want.Path && m.SubPath == want.SubPath && (want.ReadOnly || !m.ReadOnly) &&
-			slices.ContainsFunc(launcher.Volumes, func(v corev1.Volume) bool {
-				return v.Name == m.Name && reflect.DeepEqual(v.VolumeSource, want.Source)
-			})
-	})
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
+	"hotseat.dev/hotseat/dualpods"
 )
 
 // Form is an inference server as a launcher is asked for it.
@@ -16,7 +16,7 @@ type Form struct {
 	Args        []string          // arguments of `vllm serve`, without --host and --port
 	Env         map[string]string // environment of the engine, without what the launcher decides
 	Image       string            // the image that vLLM is wanted from; empty where any launcher's will do
-	Mounts      []Mount           // what it needs to find mounted
+	Mounts      []dualpods.Mount  // what it needs to find mounted
 	Annotations map[string]string // of the instance on its launcher
 	ModelCache  string            // one of podmeta.ModelCacheModes; empty: the requester does not say
 
@@ -34,13 +34,10 @@ type Form struct {
 	Ignored []string
 }
 
-// Mount is a volume that the engine needs to find.
-type Mount struct {
-	Field    string // where it was asked for
-	Path     string // where the engine looks
-	SubPath  string
-	ReadOnly bool
-	Source   corev1.VolumeSource
+// Need returns what the form needs a launcher of. The caller adds what only the Pod says:
+// its namespace, its node, and the launcher that it was placed for.
+func (f Form) Need() dualpods.LauncherNeed {
+	return dualpods.LauncherNeed{Config: f.LauncherConfig, Image: f.Image, Mounts: f.Mounts}
 }
 
 // Hash identifies what runs: arguments, environment, image, and from where the model
@@ -79,7 +76,7 @@ func (f *Form) tidy() {
 	slices.Sort(f.LeftAlone)
 	slices.Sort(f.Ignored)
 	f.Ignored = slices.Compact(f.Ignored)
-	slices.SortFunc(f.Mounts, func(a, b Mount) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(f.Mounts, func(a, b dualpods.Mount) int { return strings.Compare(a.Path, b.Path) })
 }
 
 // theLaunchers are the variables that the launcher itself decides; whoever sets

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -287,9 +288,17 @@ func TestOldestLauncherOfANodeCounts(t *testing.T) {
 	assert.Equal(t, "no node has its model on disk, or asleep on free GPUs", told.Why)
 }
 
-func TestPodsThatLookLikeLaunchersCountForNothing(t *testing.T) {
+func TestStrangersAndOrphansCountForNothing(t *testing.T) {
+	for name, finalizers := range map[string][]string{"stranger": nil, "orphan": {podmeta.FinalizerProvider}} {
+		t.Run(name, func(t *testing.T) { countsForNothing(t, finalizers) })
+	}
+}
+
+// countsForNothing looks at a Pod with the labels of a launcher that no LauncherConfig owns.
+func countsForNothing(t *testing.T, finalizers []string) {
+	t.Helper()
 	stranger := launcherPod("stranger", "n1", 2*time.Hour)
-	stranger.OwnerReferences[0].UID = "made up"
+	stranger.OwnerReferences[0].UID, stranger.Finalizers = "made up", finalizers
 	stranger.Annotations = map[string]string{podmeta.AnnotationBindingPrefix + "x": `{"requesterUID":"r","namespace":"ns","name":"r","gpus":["GPU-0"],"servingPort":8000,"specHash":"h","attempt":1,"since":"2026-11-22T12:00:00Z"}`}
 	lies := has("hf://org/other")
 	lies.Instances["a"] = launcherapi.Instance{InstanceID: "a", State: "awake", GPUUUIDs: []string{"GPU-0"}}
@@ -303,6 +312,34 @@ func TestPodsThatLookLikeLaunchersCountForNothing(t *testing.T) {
 	c.pass()
 	told, _ := podmeta.ReadPlacement(c.pod("r"))
 	assert.Equal(t, "its model is on the disk of node n1", told.Why)
+}
+
+func TestLauncherOfANodeThatIsNotSelectedAnyMoreGetsNoRequesters(t *testing.T) {
+	for name, c := range map[string]struct {
+		labels  map[string]string
+		prefers bool
+	}{
+		"it is selected":              {map[string]string{"pool": "yes"}, true},
+		"it is not selected any more": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			held := has("hf://org/llama")
+			held.Instances["a"] = launcherapi.Instance{InstanceID: "a", State: "awake", GPUUUIDs: []string{"GPU-0"}}
+			at := node("n1")
+			at.Labels = c.labels
+			site := newCluster(t, interceptor.Funcs{}, views{"l1": held}, gatedPod("r"), serverConfig(), at, launcherPod("l1", "n1", time.Hour))
+			config := launcherConfig()
+			require.NoError(t, site.api.Get(t.Context(), client.ObjectKeyFromObject(config), config))
+			config.Spec.Population.NodeSelector = map[string]string{"pool": "yes"}
+			require.NoError(t, site.api.Update(t.Context(), config))
+			w, _, err := site.observe(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, map[string]bool{"GPU-0": true}, w.Taken["n1"], "what it has awake holds its GPU")
+			site.pass()
+			told, _ := podmeta.ReadPlacement(site.pod("r"))
+			assert.Equal(t, c.prefers, told.Why == "its model is on the disk of node n1", told.Why)
+		})
+	}
 }
 
 func TestPlacementAnnotationIsBounded(t *testing.T) {
@@ -341,4 +378,59 @@ func TestLostWriteAnswerKeepsTheSleeperPromised(t *testing.T) {
 		require.True(t, ok, what)
 		assert.Equal(t, c.free, told.Instance != "", "%s: %s", what, told.Why)
 	}
+}
+
+func TestRecordsOfOtherNamespacesTakeNoGPUsAndEndNoPromises(t *testing.T) {
+	const record = `{"requesterUID":"p","namespace":"NAMESPACE","name":"p","gpus":["GPU-0"],"servingPort":8000,"specHash":"h","attempt":1,"since":"2026-11-22T12:00:00Z"}`
+	for name, c := range map[string]struct {
+		launcher, record string // their namespaces
+		taken, promised  bool
+	}{
+		"it is its own":                    {"ns", "ns", true, false},
+		"it names another namespace":       {"ns", "elsewhere", false, true},
+		"its launcher is of another, too":  {"elsewhere", "ns", false, true},
+		"it has the UID of somebody's Pod": {"elsewhere", "elsewhere", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := launcherConfig()
+			other.Namespace, other.UID = "elsewhere", "other"
+			bearer := launcherPod("bearer", "n1", time.Hour)
+			bearer.Namespace = c.launcher
+			if c.launcher != "ns" {
+				bearer.OwnerReferences[0].UID = "other"
+			}
+			bearer.Annotations = map[string]string{podmeta.AnnotationBindingPrefix + "x": strings.Replace(record, "NAMESPACE", c.record, 1)}
+			waits := gatedPod("p")
+			waits.Spec.SchedulingGates = nil
+			waits.Annotations[podmeta.AnnotationPlacement] = podmeta.Placement{Launcher: "l1", Instance: "i", Since: now}.Encode()
+			site := newCluster(t, interceptor.Funcs{}, views{}, gatedPod("r"), serverConfig(), node("n1"), other, bearer, waits, launcherPod("l1", "n1", time.Hour))
+			w, _, err := site.observe(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, c.taken, w.Taken["n1"]["GPU-0"])
+			assert.Equal(t, c.promised, w.Promised[Sleeper{"l1", "i"}])
+		})
+	}
+}
+
+// A launcher that has not started comes before one that has not answered for long, in binding
+// and here.
+func TestLauncherThatHasNotStartedIsStartingThoughItIsNotHeard(t *testing.T) {
+	starting, silent := launcherPod("starting", "n1", time.Hour), launcherPod("silent", "n1", time.Minute)
+	starting.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	silent.Status.PodIP = "10.1.0.2"
+	silent.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: podmeta.ServingContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	lost := has("hf://org/llama")
+	lost.Connected, lost.Lost = false, now.Add(-dualpods.LauncherPatience)
+	c := newCluster(t, interceptor.Funcs{}, views{"silent": lost, "starting": nodeview.View{Lost: lost.Lost}},
+		gatedPod("r"), serverConfig(), node("n1"), starting, silent)
+	w, _, err := c.observe(t.Context())
+	require.NoError(t, err)
+	stages := map[string]dualpods.Stage{}
+	for _, l := range w.Launchers {
+		stages[l.Name] = l.Stage
+	}
+	assert.Equal(t, map[string]dualpods.Stage{"starting": dualpods.Starting, "silent": dualpods.Silent}, stages)
+	c.pass()
+	told, _ := podmeta.ReadPlacement(c.pod("r"))
+	assert.Equal(t, "no node has its model on disk, or asleep on free GPUs", told.Why, "it will be bound to the one that is starting")
 }

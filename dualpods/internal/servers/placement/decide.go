@@ -10,10 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -68,21 +67,15 @@ type Requester struct {
 
 // Launcher is a launcher Pod.
 type Launcher struct {
-	UID       types.UID
-	Name      string
-	Namespace string
-	Node      string
-	Created   time.Time
-	Config    string // name of its LauncherConfig
-	Image     string
-	Spec      *corev1.PodSpec
-	Ready     bool                            // its Pod is Ready
-	Since     time.Time                       // when this controller began to listen to it, or when its stream broke
-	Silent    bool                            // its instances are unknown now
-	Store     bool                            // it has a model store; its models are unknown while Models is nil
-	Instances map[string]launcherapi.Instance // nil: it was never heard
-	Models    map[string]nodeview.Model
-	Claims    []string // PersistentVolumeClaims whose models it reads
+	dualpods.Candidate // as binding sees it
+	Name               string
+	Node               string
+	Since              time.Time                       // when this controller began to listen to it, or when its stream broke
+	Silent             bool                            // its instances are unknown now
+	Store              bool                            // it has a model store; its models are unknown while Models is nil
+	Instances          map[string]launcherapi.Instance // nil: it was never heard
+	Models             map[string]nodeview.Model
+	Claims             []string // PersistentVolumeClaims whose models it reads
 }
 
 // Sleeper is a sleeping instance.
@@ -171,6 +164,7 @@ type decision struct {
 	*World
 	promised        map[Sleeper]bool
 	gpus            map[string]map[string]bool // GPUs of promised sleepers, by node
+	nodeLaunchers   [][]*Launcher              // result of byNode
 	servers         map[string][]*Launcher     // results of serving
 	near            map[string][]place         // results of nearbyPlaces: many requesters want the same model
 	withoutSleepers map[string][]string        // results of nodesWithoutSleepers, rotated
@@ -224,15 +218,13 @@ func (d *decision) decide(r *Requester) Decision {
 // node, by the node's labels and taints. The node must have the label, if one is given.
 func (d *decision) reachable(r *Requester, label string) func(node string) bool {
 	affinity := nodeaffinity.NewRequiredNodeAffinity(r.Spec.NodeSelector, r.Spec.Affinity)
-	hard := func(t *corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule }
 	return func(name string) bool {
 		node := d.Nodes[name]
 		if node == nil || node.Spec.Unschedulable || label != "" && node.Labels[label] != podmeta.ModelReady {
 			return false
 		}
 		fits, err := affinity.Match(node)
-		_, kept := scheduling.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, r.Spec.Tolerations, hard, false)
-		return fits && err == nil && !kept
+		return fits && err == nil && dualpods.Tolerates(r.Spec.Tolerations, node.Spec.Taints)
 	}
 }
 
@@ -310,9 +302,22 @@ func isPreferred(all []Preference, node string) bool {
 	return slices.ContainsFunc(all, func(p Preference) bool { return p.Node == node })
 }
 
-// mayServe reports whether a launcher may serve a requester.
-func (l *Launcher) mayServe(r *Requester) bool {
-	return l.Namespace == r.Namespace && (r.Form.LauncherConfig == l.Config || r.Form.LauncherConfig == "" && (r.Form.Image == "" || r.Form.Image == l.Image))
+// byNode returns the launchers of each node.
+func (d *decision) byNode() [][]*Launcher {
+	if d.nodeLaunchers != nil {
+		return d.nodeLaunchers
+	}
+	at := map[string]int{}
+	for i := range d.Launchers {
+		l := &d.Launchers[i]
+		n, known := at[l.Node]
+		if !known {
+			n, at[l.Node] = len(d.nodeLaunchers), len(d.nodeLaunchers)
+			d.nodeLaunchers = append(d.nodeLaunchers, nil)
+		}
+		d.nodeLaunchers[n] = append(d.nodeLaunchers[n], l)
+	}
+	return d.nodeLaunchers
 }
 
 // serveKey returns a key of what a requester demands of its launcher.
@@ -324,22 +329,19 @@ func serveKey(r *Requester) string {
 	return fmt.Sprintf("%s %s %s %s", r.Namespace, r.Form.LauncherConfig, r.Form.Image, mounts)
 }
 
-// serving returns the launchers that may serve a requester. Only the oldest ready one of each node
-// counts. If it lacks a mount that the requester needs, serving returns none for that node.
+// serving returns the launchers that are to serve a requester: on each node the one that binding
+// would choose, unless it is not ready or lacks what the requester needs.
 func (d *decision) serving(r *Requester) []*Launcher {
 	key := serveKey(r)
 	if known, ok := d.servers[key]; ok {
 		return known
 	}
-	has := map[string]bool{} // nodes whose launcher was found
+	need := r.Form.Need()
+	need.Namespace = r.Namespace
+	candidate := func(l *Launcher) dualpods.Candidate { return l.Candidate }
 	var all []*Launcher
-	for i := range d.Launchers {
-		l := &d.Launchers[i]
-		if !l.Ready || has[l.Node] || !l.mayServe(r) {
-			continue
-		}
-		has[l.Node] = true
-		if _, problems := r.Form.On(l.Spec); len(problems) == 0 {
+	for _, launchers := range d.byNode() {
+		if l, fits, _ := dualpods.ChooseLauncher(&need, launchers, candidate); fits && l.Ready {
 			all = append(all, l)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/launcher"
@@ -58,7 +59,8 @@ func world() *World {
 	for _, node := range []string{"n1", "n2", "n3"} {
 		w.Nodes[node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{}}}
 		w.Launchers = append(w.Launchers, Launcher{
-			UID: types.UID("l-" + node), Name: "launcher-" + node, Namespace: "ns", Node: node, Config: "pool", Spec: &spec, Ready: true,
+			Candidate: dualpods.Candidate{UID: types.UID("l-" + node), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true},
+			Name:      "launcher-" + node, Node: node,
 			Since: now.Add(-time.Second), Instances: map[string]launcherapi.Instance{}, Models: map[string]nodeview.Model{},
 		})
 	}
@@ -171,7 +173,7 @@ var rows = []struct {
 	{rowNowhere, "it sleeps on a launcher of another LauncherConfig", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Config = "other" }, nil},
 	{rowNowhere, "it sleeps on a launcher of another namespace", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Namespace = "other" }, nil},
 	{rowNowhere, "it sleeps on a launcher that lacks a mount", func(w *World) {
-		w.Waiting[0].Form.Mounts = []nominal.Mount{{Field: "f", Path: "/data", Source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		w.Waiting[0].Form.Mounts = []dualpods.Mount{{Field: "f", Path: "/data", Source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 		w.sleeps(1, w.Waiting[0].Form, 0)
 	}, nil},
 	{rowInMemory, "it is on disk elsewhere, too", func(w *World) {
@@ -462,7 +464,7 @@ func TestMissingMountKeepsOnlyItsOwnRequesterAway(t *testing.T) {
 	w.claimed("hf://org/llama", "models", 0)
 	other := w.Waiting[0]
 	other.UID = "r2"
-	other.Form.Mounts = []nominal.Mount{{Field: "f", Path: "/data", Source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	other.Form.Mounts = []dualpods.Mount{{Field: "f", Path: "/data", Source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	for _, age := range []time.Duration{time.Second, -time.Second} { // in either order
 		other.Created = now.Add(age)
 		w.Waiting = []Requester{w.Waiting[0], other}
@@ -542,7 +544,7 @@ func benchmarkDecide(b *testing.B, models int) {
 	}
 	for n := range 1000 {
 		l := Launcher{
-			UID: types.UID(fmt.Sprint("l", n)), Namespace: "ns", Node: fmt.Sprint("n", n), Config: "pool", Spec: &spec, Ready: true,
+			Candidate: dualpods.Candidate{UID: types.UID(fmt.Sprint("l", n)), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true}, Node: fmt.Sprint("n", n),
 			Instances: map[string]launcherapi.Instance{}, Models: map[string]nodeview.Model{},
 		}
 		for g := range 8 {
@@ -569,5 +571,40 @@ func TestReasonNamesOneNodeAndCountsTheOthers(t *testing.T) {
 	for on, says := range []string{"its model is on the disk of node n1", "its model is on the disk of node n1 and 1 more", "its model is on the disk of node n1 and 2 more"} {
 		w.stores(on, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
 		assert.Equal(t, says, Decide(w)[0].Why)
+	}
+}
+
+func TestOfSeveralLaunchersOfANodeTheOneCountsThatBindingChooses(t *testing.T) {
+	needsData := []dualpods.Mount{{Path: "/data", Source: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}}}
+	hasData := spec.DeepCopy()
+	hasData.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	hasData.Volumes = []corev1.Volume{{Name: "data", VolumeSource: needsData[0].Source}}
+	for name, c := range map[string]struct {
+		older  func(*Launcher)
+		mounts []dualpods.Mount
+		placed bool
+	}{
+		"the older one works":         {func(*Launcher) {}, nil, false},
+		"the older one is not ready":  {func(l *Launcher) { l.Ready = false }, nil, true},
+		"the older one lacks a mount": {func(*Launcher) {}, needsData, true},
+		"the older one has been silent for long": {func(l *Launcher) {
+			l.Silent, l.Since, l.Stage = true, now.Add(-dualpods.LauncherPatience), dualpods.Silent
+		}, nil, true},
+		"the older one has been silent for a while": {func(l *Launcher) { l.Silent, l.Since = true, now.Add(-6*time.Second) }, nil, false},
+	} {
+		w := world()
+		w.Waiting[0].Form.LauncherConfig, w.Waiting[0].Form.Image, w.Waiting[0].Form.Mounts = "", image, c.mounts
+		w.Launchers = w.Launchers[:1]
+		younger := w.Launchers[0]
+		younger.UID, younger.Config, younger.Created, younger.Spec = "younger", "other", now, hasData
+		younger.Instances = map[string]launcherapi.Instance{}
+		c.older(&w.Launchers[0])
+		w.Launchers = append(w.Launchers, younger)
+		sleeper := w.sleeps(1, w.Waiting[0].Form, 0)
+		if got := Decide(w)[0].Sleeper; c.placed {
+			assert.Equal(t, sleeper, got, name)
+		} else {
+			assert.Equal(t, Sleeper{}, got, name)
+		}
 	}
 }

@@ -46,21 +46,14 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 	if err != nil {
 		return nil, nil, err
 	}
-	bound := map[types.UID]bool{}
-	launchers, err := dualpods.NewLaunchers(c.opts.API).Among(ctx, lists[provider].Items)
+	bound, err := c.launchers(ctx, w, lists[provider].Items)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, pod := range launchers {
-		c.launcher(w, pod, bound)
-	}
-	slices.SortFunc(w.Launchers, func(a, b Launcher) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
-	})
 	for i := range lists[promised].Items {
 		pod := &lists[promised].Items[i]
 		p, _ := podmeta.ReadPlacement(pod)
-		if !bound[pod.UID] && w.mayStillUse(pod, p) {
+		if !bound[dualpods.IdentityOf(pod)] && w.mayStillUse(pod, p) {
 			w.promise(p)
 		}
 	}
@@ -217,8 +210,30 @@ func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
 	return r
 }
 
-// launcher adds a launcher to the World, with the taken GPUs of its node.
-func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]bool) {
+// launchers adds the launchers among these Pods to the World, and returns the requesters that
+// are bound to them. An orphan counts for nothing.
+func (c *Controller) launchers(ctx context.Context, w *World, pods []corev1.Pod) (bound map[dualpods.Identity]bool, err error) {
+	bound = map[dualpods.Identity]bool{}
+	launchers := dualpods.NewLaunchers(c.opts.API)
+	for i := range pods {
+		pod := &pods[i]
+		config, _, err := launchers.Of(ctx, pod)
+		if err != nil {
+			return nil, err
+		}
+		if config != nil {
+			c.launcher(w, pod, launchers.TakesRequesters(config, w.Nodes[pod.Spec.NodeName]), bound)
+		}
+	}
+	slices.SortFunc(w.Launchers, func(a, b Launcher) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+	})
+	return bound, nil
+}
+
+// launcher adds the taken GPUs of a launcher to the World, and the launcher if it takes new
+// requesters.
+func (c *Controller) launcher(w *World, pod *corev1.Pod, takes bool, bound map[dualpods.Identity]bool) {
 	taken := w.Taken[pod.Spec.NodeName]
 	if taken == nil {
 		taken = map[string]bool{}
@@ -231,7 +246,7 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]boo
 	}
 	bindings, _ := podmeta.ReadBindings(pod)
 	for _, b := range bindings {
-		bound[b.RequesterUID] = true
+		bound[dualpods.Identity{Namespace: b.Namespace, UID: b.RequesterUID}] = true
 		take(b.GPUs)
 	}
 	view := c.opts.Views.View(string(pod.UID))
@@ -240,12 +255,12 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]boo
 			take(i.GPUUUIDs)
 		}
 	}
-	if podmeta.Finished(pod) || podmeta.ServerEnded(pod) || !pod.DeletionTimestamp.IsZero() {
+	if !takes || podmeta.Finished(pod) || podmeta.ServerEnded(pod) || !pod.DeletionTimestamp.IsZero() {
 		return
 	}
 	l := Launcher{
-		UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Node: pod.Spec.NodeName, Config: pod.Labels[podmeta.LabelLauncherConfig],
-		Spec: &pod.Spec, Created: pod.CreationTimestamp.Time, Ready: podmeta.Ready(pod), Since: view.Lost, Silent: !view.Connected, Instances: view.Instances, Models: view.Models,
+		Candidate: dualpods.CandidateOf(pod, view.LostFor(w.Now)), Name: pod.Name, Node: pod.Spec.NodeName,
+		Since: view.Lost, Silent: !view.Connected, Instances: view.Instances, Models: view.Models,
 		Store: pod.Labels[podmeta.LabelModelNodeGroup] != "",
 	}
 	if len(w.Claims) > 0 {
@@ -256,9 +271,6 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]boo
 	}
 	if l.Since.IsZero() { // this process is about to listen to it
 		l.Since = latest(c.leadingSince, pod.CreationTimestamp.Time)
-	}
-	if container := podmeta.Container(&pod.Spec, podmeta.ServingContainer); container != nil {
-		l.Image = container.Image
 	}
 	w.Launchers = append(w.Launchers, l)
 }

@@ -43,7 +43,7 @@ func (f *finding) tell(s *v1alpha1.InferenceServerConfigStatus) {
 	var waits *corev1.Pod // the first, by name, that is not ready
 	for i := range f.requesters {
 		pod := &f.requesters[i]
-		if !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) {
+		if !pod.DeletionTimestamp.IsZero() || podmeta.Ending(pod) || podmeta.Finished(pod) {
 			continue
 		}
 		s.Requesters++

@@ -51,6 +51,11 @@ func isTold(status string) func(*corev1.Pod) {
 func isLeaving(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
 func hasEnded(p *corev1.Pod)  { p.Status.Phase = corev1.PodFailed }
 
+// isEnded has the kubelet end a Pod.
+func isEnded(p *corev1.Pod) {
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "PodFailed"}}
+}
+
 func TestTheStatusSaysWhetherAConfigurationServesAndWhatItsPodsWaitFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		requesters        []corev1.Pod
@@ -71,7 +76,7 @@ func TestTheStatusSaysWhetherAConfigurationServesAndWhatItsPodsWaitFor(t *testin
 			"0 of 1 Pods are ready; b is binding: instance llama-1 on launcher x"},
 		"the first by name is told of": {[]corev1.Pod{requester("z"), requester("b")}, 2, 0, "False", v1alpha1.ReasonNotReady,
 			"0 of 2 Pods are ready; b is starting"},
-		"those that go do not count": {[]corev1.Pod{requester("a", isLeaving), requester("b", hasEnded)}, 0, 0, "True", v1alpha1.ReasonNoneNeeded, "no Pod asks for it"},
+		"those that go do not count": {[]corev1.Pod{requester("a", isLeaving), requester("b", hasEnded), requester("c", isEnded)}, 0, 0, "True", v1alpha1.ReasonNoneNeeded, "no Pod asks for it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := finding{generation: 3, there: true, requesters: c.requesters, asleep: map[string]int{"node-2": 1, "node-1": 2}}

@@ -16,8 +16,8 @@ import (
 )
 
 // Publisher tells the requesters of a namespace whom to trust, by the ConfigMap
-// mtls.ConfigMap. Like kube-root-ca.crt, which Kubernetes publishes, it stays as
-// long as the namespace does.
+// mtls.ConfigMap. As kube-root-ca.crt, which Kubernetes publishes, it is in every
+// namespace, and stays as long as the namespace does.
 type Publisher struct {
 	API client.Client // reads from a cache
 	// Current are the authorities; see [Keeper.Current].

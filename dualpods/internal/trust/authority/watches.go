@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -45,22 +46,38 @@ func (k *Keeper) SetupWithManager(ctx context.Context, mgr ctrl.Manager, secrets
 	return errors.Join(mgr.Add(secrets), mgr.Add(keep))
 }
 
-// SetupWithManager has the authorities published in a namespace when a requester or a
-// LauncherConfig comes there, or the ConfigMap changes. Requests for what these watches
-// do not report come from others.
-func (p *Publisher) SetupWithManager(mgr ctrl.Manager, others source.Source) error {
-	namespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetNamespace()}}}
-	})
-	return ctrl.NewControllerManagedBy(mgr).Named("authority").
+// SetupWithManager has the authorities published in a namespace when it is created, so that
+// its first requester finds them, and when the ConfigMap changes. Requests for what these
+// watches do not report come from others. A controller that watches only one namespace may
+// not watch that namespace itself: it publishes when it starts, and when a requester or a
+// LauncherConfig comes.
+func (p *Publisher) SetupWithManager(mgr ctrl.Manager, others source.Source, only string) error {
+	namespace := enqueue(client.Object.GetNamespace)
+	all := func(client.Object) bool { return true }
+	published := ctrl.NewControllerManagedBy(mgr).Named("authority").
+		Watches(&corev1.ConfigMap{}, namespace).
+		WatchesRawSource(others)
+	if only == "" {
+		return published.WatchesMetadata(&corev1.Namespace{}, enqueue(client.Object.GetName), created(all)).Complete(p)
+	}
+	return published.
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: only}})
+			return nil
+		})).
 		Watches(&corev1.Pod{}, namespace, created(func(o client.Object) bool {
 			pod, ok := o.(*corev1.Pod)
 			return ok && podmeta.IsRequester(pod)
 		})).
-		Watches(&v1alpha1.LauncherConfig{}, namespace, created(func(client.Object) bool { return true })).
-		Watches(&corev1.ConfigMap{}, namespace).
-		WatchesRawSource(others).
+		Watches(&v1alpha1.LauncherConfig{}, namespace, created(all)).
 		Complete(p)
+}
+
+// enqueue requests the namespace that an object tells.
+func enqueue(of func(client.Object) string) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: of(o)}}}
+	})
 }
 
 // created accepts only the creation of objects that count.

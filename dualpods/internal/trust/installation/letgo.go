@@ -60,7 +60,7 @@ func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	if err := stopController(ctx, api, opts); err != nil {
 		return err
 	}
-	var launchers []client.ObjectKey
+	var launchers []*corev1.Pod
 	if opts.Engines == Stop {
 		var err error
 		if launchers, err = deleteLaunchers(ctx, api, opts); err != nil {
@@ -77,8 +77,8 @@ func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 		return nil
 	}
 	return poll(ctx, "the launchers are gone", func(ctx context.Context) (bool, error) {
-		for _, key := range launchers {
-			if err := api.Get(ctx, key, &corev1.Pod{}); !apierrors.IsNotFound(err) {
+		for _, pod := range launchers {
+			if err := api.Get(ctx, client.ObjectKeyFromObject(pod), &corev1.Pod{}); !apierrors.IsNotFound(err) {
 				return false, err
 			}
 		}
@@ -108,27 +108,24 @@ func stopController(ctx context.Context, api client.Client, opts LetGoOptions) e
 	})
 }
 
-// deleteLaunchers has Kubernetes end the launchers, and names them. They go once their
+// deleteLaunchers has Kubernetes end the launchers, and returns them. They go once their
 // finalizers do. Pods that only look like launchers stay.
-func deleteLaunchers(ctx context.Context, api client.Client, opts LetGoOptions) (launchers []client.ObjectKey, err error) {
+func deleteLaunchers(ctx context.Context, api client.Client, opts LetGoOptions) (launchers []*corev1.Pod, err error) {
 	marks := client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelManagedBy: podmeta.ManagedBy}
 	var pods corev1.PodList
 	var configs v1alpha1.LauncherConfigList
 	if err := errors.Join(api.List(ctx, &pods, client.InNamespace(opts.Namespace), marks), api.List(ctx, &configs, client.InNamespace(opts.Namespace))); err != nil {
 		return nil, fmt.Errorf("cannot list the launchers: %w", err)
 	}
-	found, err := dualpods.NewLaunchers(api).Among(ctx, pods.Items) // while what owns them is there
-	if err != nil {
+	if launchers, err = dualpods.NewLaunchers(api).Among(ctx, pods.Items); err != nil { // while what owns them is there
 		return nil, err
 	}
 	if err := deleteDaemonSets(ctx, api, configs.Items); err != nil {
 		return nil, err
 	}
-	for _, pod := range found {
-		key := client.ObjectKeyFromObject(pod)
-		launchers = append(launchers, key)
+	for _, pod := range launchers {
 		if err := client.IgnoreNotFound(api.Delete(ctx, pod)); err != nil {
-			return nil, fmt.Errorf("cannot delete launcher %s: %w", key, err)
+			return nil, fmt.Errorf("cannot delete launcher %s: %w", client.ObjectKeyFromObject(pod), err)
 		}
 	}
 	return launchers, nil

@@ -65,9 +65,12 @@ type Options struct {
 	LauncherPort  int
 	// LauncherImage is copied from into the launchers that LauncherConfigs ask for.
 	LauncherImage string
-	Drain         time.Duration
-	Nodes         int // how many are looked at side by side
-	Log           logr.Logger
+	// LauncherPriorityClass is the PriorityClass of launchers whose template names none;
+	// empty: none.
+	LauncherPriorityClass string
+	Drain                 time.Duration
+	Nodes                 int // how many are looked at side by side
+	Log                   logr.Logger
 }
 
 // Run works until ctx ends, or another replica leads.
@@ -112,6 +115,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	pool = launcherpool.New(launcherpool.Options{
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
 		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)}, Authority: keeper, Again: counts.addLater,
+		Need: readNeed(mgr.GetClient()), PriorityClass: opts.LauncherPriorityClass,
 	})
 	watcher, closeWatcher, err := openTelemetry(ctx, views, func() int { return relay.Followers() }, opts.Log)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -15,6 +16,7 @@ import (
 type request struct {
 	step
 	l       *life
+	run     *swap.Run // of a swap; nil: none has begun
 	first   time.Time // of the first asking
 	began   time.Time // of the latest
 	within  time.Duration
@@ -81,7 +83,7 @@ func (w *world) ask(r *request) {
 	}
 	ctx, stop := context.WithCancelCause(l.ctx)
 	w.mu.Lock()
-	r.l, r.began, r.within, r.open, r.stop, r.left, r.cut = l, time.Now(), r.timeLimit(), true, stop, false, false
+	r.l, r.run, r.began, r.within, r.open, r.stop, r.left, r.cut = l, nil, time.Now(), r.timeLimit(), true, stop, false, false
 	if r.asked++; r.asked == 1 {
 		r.first = r.began
 	}
@@ -124,6 +126,9 @@ func (r *request) callSwap(ctx context.Context, l *life) (launcherapi.SwapResult
 	run, err := l.swaps.Begin(r.swapRequest(), key)
 	var result launcherapi.SwapResult
 	if err == nil {
+		l.w.mu.Lock()
+		r.run = run
+		l.w.mu.Unlock()
 		result, err = run.Wait(ctx)
 	}
 	if failed, ok := errors.AsType[*launcher.SwapError](err); ok {
@@ -188,7 +193,7 @@ func (w *world) answered(r *request, l *life, a answer) {
 	case cut:
 	case left && !errors.Is(a.err, errWentAway) && errors.Is(a.err, context.Canceled):
 		w.m.wrong(everyCallIsAnswered, "%s of a client that went away ends with %v", r.step, a.err)
-	case took > r.within+w.diskTime():
+	case took > r.within+w.slack(r):
 		w.m.wrong(everyCallIsAnswered, "it took %s to answer %s", took, r.step)
 	case !left:
 		w.answerIsTrue(r, l, a)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/core/gpuqueue"
@@ -12,6 +13,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor/supervisortest"
 	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -52,7 +54,7 @@ func (w *world) copyFolder() {
 	log := slog.New(slog.NewTextHandler(w.log, nil)).With("launcher", "copy")
 	l.sup = supervisor.New(supervisor.Options{
 		Mark: l.mark, Engines: []engine.Engine{&simEngine{l, engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/vllm"}, SleepMode: engine.SleepModeAlways,
-		GPUs: gpus{l}, Processes: l.m, Runner: copyRunner{l}, Gates: ports{l}, Logs: logs{l}, Records: instances,
+		GPUs: gpu.Guard(gpus{l}, log), Processes: l.m, Runner: copyRunner{l}, Gates: ports{l}, Logs: logs{l}, Records: instances,
 		Feed: eventlog.New(100, memory.Revision), Turns: l.turns, ConfigDir: dir, Limits: limits, Observer: supervisortest.Nobody{}, Logger: log,
 	})
 	l.swaps = swap.New(swap.Options{
@@ -69,11 +71,24 @@ func (w *world) copyFolder() {
 		}
 	}
 	l.swaps.Close(ctx)
-	if err := l.sup.Close(ctx, true); err != nil {
-		w.m.wrong(nothingIsLeft, "the launcher of a copied state folder cannot close: %v", err)
+	l.closeCopy()
+	must(l.state.Close())
+	w.late, w.idle = map[string]time.Time{}, time.Time{} // nobody has looked meanwhile
+}
+
+// closeCopy ends the launcher of a copied folder with all of its engines, within the time that
+// package daemon gives it.
+func (l *life) closeCopy() {
+	began := time.Now()
+	patience, stop := context.WithTimeout(context.Background(), closeTime)
+	defer stop()
+	if err := l.sup.Close(patience, true); err != nil {
+		l.m.wrong(nothingIsLeft, "the launcher of a copied state folder cannot close: %v", err)
+	}
+	if took := time.Since(began); took > closeTime+driverTime+leeway {
+		l.m.wrong(everyCallIsAnswered, "the launcher of a copied state folder took %s to close", took)
 	}
 	l.over(errDead)
-	must(l.state.Close())
 }
 
 // intact are the records that can be read.

@@ -43,6 +43,9 @@ func (r runner) Start(c process.Command) (supervisor.Tree, error) {
 	}
 	p.be(m.odd[p.model])
 	m.procs[p.pid] = p
+	if time.Until(m.logsStalled) > 0 {
+		p.silence(m.logsStalled)
+	}
 	m.mu.Unlock()
 	r.l.w.started(p)
 	go p.load()
@@ -72,10 +75,12 @@ func (p *proc) load() {
 	p.m.mu.Lock()
 	extra, dies := p.m.loading, p.m.odd[p.model] == "dies while it loads"
 	p.m.mu.Unlock()
-	select {
-	case <-time.After(time.Second + extra + p.m.take("load "+p.name, 4*time.Second)):
-	case <-p.done:
-		return
+	for wait := time.Second + extra + p.m.take("load "+p.name, 4*time.Second); wait > 0; wait = p.untilItLogs() {
+		select {
+		case <-time.After(wait):
+		case <-p.done:
+			return
+		}
 	}
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()

@@ -78,7 +78,7 @@ var acts = map[string]func(w *world, s step){
 	"pull the model":   func(w *world, _ step) { w.pullModel() },
 	"remove the model": func(w *world, _ step) { w.removeModel() },
 	"disk full":        func(w *world, s step) { w.fillDisk(true); w.later(s.limit, func() { w.fillDisk(false) }) },
-	"disk stalls":      func(w *world, s step) { w.stallDisk(s.limit) },
+	"disk stalls":      func(w *world, s step) { w.stallDisk(s.limit, s.n > 0) },
 	"port taken": func(w *world, s step) {
 		if _, err := w.m.listen(s.port, "a stranger"); err == nil {
 			w.m.remember("port taken")

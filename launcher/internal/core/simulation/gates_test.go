@@ -95,7 +95,10 @@ type gate struct {
 
 	mu      sync.Mutex
 	open    bool
+	since   time.Time     // it last opened
 	changed chan struct{} // closed and replaced when it opens
+
+	timesQuiet int // as of the last check
 }
 
 func (g *gate) Host() string        { return "127.0.0.1" }
@@ -104,7 +107,25 @@ func (g *gate) InFlight() int       { return 0 }
 func (g *gate) Held() int           { return 0 }
 func (g *gate) LastUsed() time.Time { return time.Time{} }
 
-func (g *gate) QuietFor() time.Duration { return 0 }
+// QuietFor: clients ask all the time, and are answered at once unless the engine waits for the
+// disk.
+func (g *gate) QuietFor() time.Duration {
+	g.l.m.mu.Lock()
+	var since time.Time
+	if p := g.l.m.at(g.target); p != nil && time.Until(p.silent) > 0 {
+		since = p.silentSince
+	}
+	g.l.m.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case !g.open || since.IsZero():
+		return 0
+	case g.since.After(since):
+		since = g.since
+	}
+	return time.Since(since)
+}
 
 func (g *gate) Shut(string) { g.set(false) }
 func (g *gate) Fail(string) { g.set(false) }
@@ -121,7 +142,7 @@ func (g *gate) Open() {
 	}
 	garbage := p != nil && p.garbage
 	if p != nil && !p.opened {
-		p.opened, p.known = true, p.answered >= 2 && !p.troubled
+		p.opened, p.known = true, p.answered >= 2 && !p.troubled && p.lost == 0
 	}
 	// Where what is written was lost, so was what the engine is compared with.
 	unusable := p != nil && p.known && (p.garbled || p.mute) && !g.l.m.ever["disk full"] && !g.l.m.ever["damage"]
@@ -141,6 +162,9 @@ func (g *gate) Open() {
 func (g *gate) set(open bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if open && !g.open {
+		g.since = time.Now()
+	}
 	g.open = open
 	if open {
 		close(g.changed)

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -50,6 +51,7 @@ func (w *world) check() {
 	if w.life == nil || w.life.isDead() {
 		return
 	}
+	w.life.checkQuiet()
 	all, revision := w.life.sup.List()
 	w.seen.follow(w, all, revision)
 	w.checkListed(all)
@@ -61,7 +63,7 @@ func (w *world) checkAnswers() {
 	w.mu.Lock()
 	var overdue []*request
 	for _, r := range w.requests {
-		if r.open && time.Since(r.began) > r.within+leeway+diskTime {
+		if r.open && time.Since(r.began) > r.within+leeway+max(diskTime, w.slack(r)) {
 			r.open = false // told once
 			overdue = append(overdue, r)
 		}
@@ -116,7 +118,7 @@ func (w *world) checkListed(all []launcherapi.Instance) {
 		case p.troubled:
 		case state == launcher.Awake && p.level > 0, state == launcher.Sleeping && p.level == 0, state != launcher.Stopping && !state.Ended() && !p.alive() && !w.m.ever["no descriptors"]:
 			complain(listedIsTrue, "%s is %s, and its engine is not", i.InstanceID, i.State)
-		case state == launcher.Failed && i.Cause == "start_timeout" && i.StateSince.Sub(p.birth) < limits.Start/2-leeway: // the wait for its preloader may take the other half
+		case state == launcher.Failed && (i.Cause == "start_timeout" || i.Cause == "not_listening" && !p.ready) && i.StateSince.Sub(p.birth)-p.lost < limits.Start/2-leeway && (p.lost == 0 || w.deaths == 0): // the wait for its preloader may take the other half
 			w.m.violated(startsHaveTheirTime, "%s was ended %s after its start", i.InstanceID, i.StateSince.Sub(p.birth))
 		case w.gotThere(state, p):
 			complain(gotThereIsSaid, "%s is %s, and its engine is beyond that", i.InstanceID, i.State)
@@ -139,6 +141,9 @@ func (w *world) checkListed(all []launcherapi.Instance) {
 func (w *world) gotThere(state launcher.State, p *proc) bool {
 	if w.m.isSilent(p.gpus) {
 		return false // the driver does not say what is free
+	}
+	if time.Since(p.silent) < grace {
+		return false // the engine waits for the disk, or did until a moment ago
 	}
 	settled := true
 	for uuid, held := range p.held {
@@ -172,7 +177,7 @@ func (w *world) checkWaiting(all []launcherapi.Instance) {
 		}
 	}
 	w.mu.Unlock()
-	if len(waiting) == 0 || w.busy(all) {
+	if len(waiting) == 0 || w.swaps() || w.busy(all) {
 		w.idle = time.Time{}
 		return
 	}
@@ -183,6 +188,26 @@ func (w *world) checkWaiting(all []launcherapi.Instance) {
 		w.idle = time.Now().Add(time.Hour)
 		w.m.wrong(nobodyWaitsForNought, "%s waits, and nothing is under way", waiting[0].step)
 	}
+}
+
+// swaps says whether a swap is under way: its admission is over, and it is not. Its instance may
+// be gone by then, and its room given back, while it records its undo on a disk that stalls.
+func (w *world) swaps() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, stop := context.WithCancel(context.Background())
+	stop()
+	return slices.ContainsFunc(w.requests, func(r *request) bool {
+		if r.run == nil || r.l != w.life {
+			return false
+		}
+		admitted := false
+		over := r.run.Follow(now, func(p launcherapi.SwapProgress) error { // what has happened until now
+			admitted = admitted || p.Phase != launcherapi.PhaseAdmit || p.Type == launcherapi.ProgressDone
+			return nil
+		}) == nil
+		return admitted && !over
+	})
 }
 
 // busy says whether there is anything that a swap may wait for.
@@ -281,7 +306,7 @@ func (w *world) checkEngines(all []launcherapi.Instance) {
 		if (i.State == string(launcher.Sleeping)) != (p.level > 0) {
 			w.m.violated(listedIsTrue, "%s is %s at the end, and its engine is at level %d", i.InstanceID, i.State, p.level)
 		}
-		if p.inPart && !w.damaged["an instance"] && !w.m.ever["memory is lost"] { // nobody can tell what it held before
+		if p.inPart && !w.damaged["an instance"] && !w.m.ever["memory is lost"] && !w.m.ever["blind"] { // nobody can tell what it held before
 			w.m.violated(measuredIsTrue, "%s is %s at the end, and its weights are awake", i.InstanceID, i.State)
 		}
 		if p.crippled && !w.m.ever["blind"] && w.deaths == 0 {

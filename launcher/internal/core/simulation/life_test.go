@@ -24,6 +24,7 @@ import (
 var limits = supervisor.Limits{
 	Start: time.Minute, Sleep: 40 * time.Second, Wake: 40 * time.Second, Drain: 2 * time.Second,
 	StopGrace: 5 * time.Second, StartingGrace: 500 * time.Millisecond, Memory: 20 * time.Second, Fingerprint: 10 * time.Second,
+	Hang: 10 * time.Second,
 }
 
 // errDead is what a launcher that was killed is told: nothing that it does has an

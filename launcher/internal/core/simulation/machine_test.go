@@ -42,6 +42,9 @@ type machine struct {
 	helpers    []*helper         // of all launchers, oldest first
 	preloaders string            // how they are now: "" well, "fail" or "hang"
 
+	logsStalled time.Time     // until then the disk of the engines' logs does not answer
+	silentTime  time.Duration // how long engines waited for that in all, at most
+
 	ever   map[string]bool // what was ever wrong with the machine, by kind, or by kind and GPU
 	broken []string        // what must never be, and was: the invariant's name, then what happened
 }
@@ -141,6 +144,8 @@ type proc struct {
 	wakesGarbled, wakesMute                 bool          // what it is when it wakes next
 	hung                                    time.Time     // until then it does nothing that it is asked
 	slow                                    time.Duration // what it takes beyond its time to do what it is asked
+	silent, silentSince                     time.Time     // it waits for the disk of its log until then, and since then
+	lost                                    time.Duration // the time of all such waits
 	troubled                                bool          // something was ever wrong with it
 	last                                    chan struct{} // closed when it has done what it was asked last
 }

@@ -133,7 +133,7 @@ func (w *world) undoFailedIsTrue(r *request, a answer) {
 		}
 		w.m.mu.Lock()
 		for _, p := range w.m.living() {
-			if p.name == out.InstanceID && !p.troubled && p.level > 0 && p.birth.Before(a.result.BeganAt) && w.m.hasRoom(p) {
+			if p.name == out.InstanceID && !p.troubled && p.level > 0 && p.birth.Before(a.result.BeganAt) && !p.silent.After(a.result.BeganAt) && w.m.hasRoom(p, w.damaged["an instance"]) {
 				w.m.violated(undoFailedIsTrue, "%s: %v, and there is room for %s", r.step, a.err, p.name)
 			}
 		}
@@ -142,8 +142,9 @@ func (w *world) undoFailedIsTrue(r *request, a answer) {
 }
 
 // hasRoom says whether there is room for a sleeper to wake, now or when the memory
-// is back that others have given up. The lock is held.
-func (m *machine) hasRoom(sleeper *proc) bool {
+// is back that others have given up. Where records were damaged, a sleeper that does not say
+// that it sleeps counts as one that starts. The lock is held.
+func (m *machine) hasRoom(sleeper *proc, damaged bool) bool {
 	if m.ever["blind"] || m.ever["memory is lost"] || m.ever["driver hangs"] || m.ever["no descriptors"] {
 		return false // so the launcher cannot know
 	}
@@ -154,7 +155,7 @@ func (m *machine) hasRoom(sleeper *proc) bool {
 		for _, p := range m.living() {
 			switch {
 			case p == sleeper || p.need[uuid] == 0:
-			case p.level > 0:
+			case p.level > 0 && (!damaged || !p.troubled):
 				need += gib
 			default:
 				need += p.need[uuid]
@@ -315,7 +316,7 @@ func (w *world) checkEndings() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.ends {
-		tooLate := e.at.Sub(e.p.birth) >= limits.Start && e.at.Sub(e.p.birth) < limits.Start+leeway // it was ready when its time was over
+		tooLate := !e.began && e.at.Sub(e.p.birth) >= limits.Start && (e.at.Sub(e.p.birth) < limits.Start+leeway || e.p.lost > 0) // it was ready when its time was over
 		if !e.p.troubled && !tooLate && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || !w.stoppedAsItLeft(e) && (e.woken || !w.mayGoAsleep(e))) {
 			w.m.wrong(nobodyEndsUnasked, "%s, made for %s, was ended after %s while it slept at level %d",
 				e.p.name, e.p.model, e.at.Sub(w.began), e.level)
@@ -346,8 +347,14 @@ func (w *world) madeByAFailure(p *proc) bool {
 }
 
 // wasStartedAgain says whether a swap started an instance again that had failed: its process
-// is not the first of that name for that request.
+// is not the first of that name for that request, or the launcher died after the request and
+// before it had made one. The lock is held.
 func (w *world) wasStartedAgain(p *proc) bool {
+	if slices.ContainsFunc(w.requests, func(r *request) bool {
+		return r.request == p.model && r.id == p.name && slices.ContainsFunc(w.died, func(at time.Time) bool { return at.After(r.began) && at.Before(p.birth) })
+	}) {
+		return true
+	}
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	for _, other := range w.m.procs {

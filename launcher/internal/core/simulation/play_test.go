@@ -101,6 +101,10 @@ func (w *world) waitUntil(at time.Time) {
 		case w.life != nil && w.life.isDead():
 			w.bury()
 		case w.life == nil && !time.Now().Before(w.back):
+			if stalls := w.untilDiskAnswers(); stalls > 0 { // it began while the launcher was dead
+				w.back = time.Now().Add(stalls)
+				continue
+			}
 			w.bear(w.down.again)
 		}
 	}
@@ -118,9 +122,10 @@ func (w *world) bear(n int) {
 func (w *world) bury() {
 	w.note("the launcher is dead")
 	w.deaths++
+	w.died = append(w.died, time.Now())
 	w.seen.hearLast(w)
 	w.life.bury()
-	w.life, w.back = nil, time.Now().Add(max(w.down.limit, w.untilDiskAnswers(), time.Millisecond)) // the launcher starts when its disk answers
+	w.life, w.back = nil, time.Now().Add(max(w.down.limit, w.untilDiskAnswers(), w.untilEnginesAnswer(), time.Millisecond)) // the launcher starts when its disk answers
 	w.damageFile(w.down.damage)
 	w.shiftRecords()
 }
@@ -138,7 +143,7 @@ func (w *world) closeLauncher() {
 	defer stop()
 	w.life.swaps.Close(ctx)
 	w.life.over(errDead) // the server cuts the calls that are left
-	patience, stop := context.WithTimeout(context.Background(), limits.Drain+limits.StopGrace+limits.Memory)
+	patience, stop := context.WithTimeout(context.Background(), closeTime)
 	defer stop()
 	if err := w.life.sup.Close(patience, false); err != nil && !w.life.isDead() {
 		w.m.wrong(nothingIsLeft, "the launcher cannot close: %v", err)
@@ -153,6 +158,10 @@ func (w *world) closeLauncher() {
 // swapsTime bounds the wait for swaps at a close.
 const swapsTime = 20 * time.Second
 
+// closeTime is how long the supervisor may wait for instances at a close, as package daemon
+// has it.
+var closeTime = limits.Drain + limits.StopGrace + limits.Memory
+
 func (w *world) noMoreKills() {
 	w.down = step{limit: 10 * time.Millisecond}
 	if w.life != nil {
@@ -166,15 +175,23 @@ const restTime = 300 * time.Second
 
 // settle waits until everything has come to rest, and checks what must hold then.
 func (w *world) settle() {
-	for until := time.Now().Add(restTime); time.Now().Before(until) && (w.life == nil || w.life.isDead() || len(w.restless()) > 0); {
-		w.waitUntil(time.Now().Add(time.Second))
+	for until := time.Now().Add(restTime); time.Now().Before(until); {
+		if !w.isAtRest() {
+			w.waitUntil(time.Now().Add(time.Second))
+			continue
+		}
+		w.waitUntil(time.Now().Add(15 * time.Second)) // what comes after the rest
+		if w.isAtRest() {                             // no engine did late what it was asked
+			break
+		}
 	}
-	w.waitUntil(time.Now().Add(15 * time.Second)) // what comes after the rest
 	if w.everWrong("memory is lost") {
 		w.waitUntil(time.Now().Add(3 * limits.Memory))
 	}
 	w.checkRest()
 }
+
+func (w *world) isAtRest() bool { return w.life != nil && !w.life.isDead() && len(w.restless()) == 0 }
 
 // wakeEach swaps each sleeper in, now that nothing is wrong any more, where no engine was
 // ever odd: it is awake then.

@@ -42,7 +42,7 @@ type step struct {
 	canary  bool
 	dry     bool
 	limit   time.Duration // of a swap; of a fault: how long it lasts
-	n       int           // a number of calls, of GiB or of seconds
+	n       int           // a number of calls, of GiB or of seconds; 1: engines wait for the disk that stalls
 	after   bool          // a kill comes after the effect of its call
 	again   int           // the next life is killed too, at that call; 0: not
 	damage  string        // what is damaged while the launcher is dead
@@ -120,7 +120,7 @@ var kinds = []struct {
 	{"pull the model", 1, nil},
 	{"remove the model", 1, nil},
 	{"disk full", 3, (*drawing).lasts},
-	{"disk stalls", 3, (*drawing).lasts},
+	{"disk stalls", 3, func(d *drawing, s *step) { d.lasts(s); s.n = d.n(2) }},
 	{"port taken", 3, func(d *drawing, s *step) { d.lasts(s); s.port = 9000 + d.n(2) }},
 	{"no descriptors", 2, (*drawing).lasts},
 	{"loads take long", 2, func(d *drawing, s *step) { d.lasts(s); s.n = 5 + d.n(90) }},
@@ -142,6 +142,7 @@ type theme struct {
 	wakes  bool // somebody wakes the sleeper of the other GPU while a swap makes room
 	// spoiled: the first two instances wake with wrong answers, or with none.
 	spoiled bool
+	silent  bool // the engines wait for the disk for long, and one of them is to wake then
 }
 
 var themes = []theme{
@@ -160,6 +161,7 @@ var themes = []theme{
 	{much: []string{"kill", "disk full", "sleep", "wake"}},
 	{much: []string{"disk stalls", "create", "sleep", "wake", "swap in new", "swap in sleeping", "delete"}},
 	{much: []string{"disk stalls", "kill", "sleep", "swap in new", "swap in sleeping"}},
+	{much: []string{"sleep", "wake", "swap in sleeping"}, silent: true},
 	{much: []string{"kill", "no descriptors", "delete", "cannot be killed"}},
 	{much: []string{"stranger", "swap in new", "swap in sleeping"}},
 	{much: []string{"driver hangs", "swap in new", "swap in sleeping", "delete"}},
@@ -170,6 +172,7 @@ var themes = []theme{
 	{much: []string{"swap in new", "swap in sleeping", "sleep", "wake"}, budget: launcherapi.Budget{MaxHostSleeperBytes: 15 * gib}},
 	{much: []string{"swap in new", "delete"}, budget: launcherapi.Budget{MinResidency: launcherapi.Duration(10 * time.Second)}},
 	{much: []string{"clock is set", "kill", "swap in new", "loads take long"}},
+	{much: []string{"kill", "create", "loads take long"}},
 	{much: []string{"clock is set", "kill", "swap in new", "swap in sleeping"}, budget: launcherapi.Budget{MinResidency: launcherapi.Duration(10 * time.Second)}},
 	{much: []string{"delete", "kill", "cannot be killed"}},
 	{much: []string{"swap in new", "create", "sleep"}, budget: launcherapi.Budget{MaxSleepersPerGPU: 1}, pinned: true, full: true},
@@ -298,6 +301,14 @@ func drawScript(seed uint64) script {
 		out.steps = append(out.steps, step{at: 10 * time.Second, what: one(d, "wake garbled", "wake mute"), id: "a"}, step{at: 10 * time.Second, what: "wake garbled", id: "b"})
 		at = 10 * time.Second
 	}
+	if d.theme.silent {
+		for n, id := range []string{"a", "b"} {
+			out.steps = append(out.steps, step{at: time.Duration(1+n) * time.Second, what: "create", request: "first of " + id, id: id, gpus: []string{fmt.Sprintf("g%d", n)}, share: "0.3"})
+		}
+		at = 14 * time.Second
+		out.steps = append(out.steps, step{at: 12 * time.Second, what: "sleep", id: "a"},
+			step{at: at, what: "disk stalls", limit: d.between(15*time.Second, 75*time.Second), n: 1}, step{at: at + time.Millisecond, what: "wake", id: "a"})
+	}
 	for range 4 + d.n(22) {
 		at += d.between(time.Millisecond, 30*time.Millisecond) << d.n(9)
 		n, x := 0, d.n(total)
@@ -324,6 +335,9 @@ func drawScript(seed uint64) script {
 		}
 	}
 	out.end = at + d.between(2*time.Second, 20*time.Second)
+	if d.theme.silent {
+		out.end += time.Minute
+	}
 	return out
 }
 

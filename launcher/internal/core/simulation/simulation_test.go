@@ -29,6 +29,7 @@ type world struct {
 	pulled  bool            // the store of models was made
 	damaged map[string]bool // kinds of files of which one was damaged
 	deaths  int
+	died    []time.Time            // the launcher, each time
 	back    time.Time              // when it is started again
 	left    []launcherapi.Instance // at the end of the script
 	idle    time.Time              // since when swaps wait and nothing is under way
@@ -52,6 +53,7 @@ type ending struct {
 	at    time.Time
 	level int  // that it slept at
 	woken bool // a client waits for it to wake
+	began bool // its start was over: its gate had opened once
 }
 
 // buffer is the launcher's log.
@@ -88,7 +90,7 @@ func (w *world) started(p *proc) {
 // ended notes that the launcher ends a process.
 func (w *world) ended(p *proc) {
 	w.m.mu.Lock()
-	healthy, level := p.alive() && p.ready && !p.asked, p.level
+	healthy, level, began := p.alive() && p.ready && !p.asked, p.level, p.opened
 	silent := w.m.isSilent(p.gpus) // a call that waits for the driver is not under way
 	w.m.mu.Unlock()
 	w.mu.Lock()
@@ -97,7 +99,7 @@ func (w *world) ended(p *proc) {
 		woken := slices.ContainsFunc(w.requests, func(r *request) bool {
 			return r.open && !silent && r.what == "wake" && r.id == p.name && r.began.Before(time.Now())
 		})
-		w.ends = append(w.ends, ending{p, time.Now(), level, woken})
+		w.ends = append(w.ends, ending{p, time.Now(), level, woken, began})
 	}
 }
 

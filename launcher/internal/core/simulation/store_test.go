@@ -89,7 +89,7 @@ type models struct {
 }
 
 func newModels(l *life) models {
-	user, err := modelstore.NewUser(l.w.storeDir(), storeUser)
+	user, err := modelstore.NewUser(l.w.storeDir(), storeUser, storeUser)
 	if err != nil {
 		panic(err)
 	}

@@ -97,8 +97,21 @@ func (p *proc) obey(before, done chan struct{}, took time.Duration, answer func(
 	}
 }
 
-// busy is how long the engine hangs still.
-func (p *proc) busy() time.Duration { p.m.mu.Lock(); defer p.m.mu.Unlock(); return time.Until(p.hung) }
+// busy is how long the engine hangs still, or waits for the disk of its log.
+func (p *proc) busy() time.Duration {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	return max(time.Until(p.hung), time.Until(p.silent))
+}
+
+func (p *proc) untilItLogs() time.Duration {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	return time.Until(p.silent)
+}
+
+// Progress: the counters of an engine that has just waited for the disk may not have grown yet.
+func (e *simEngine) Progress(context.Context, string) (string, error) { return "none", nil }
 
 // Ready: the server answers also while the engine core hangs.
 func (e *simEngine) Ready(ctx context.Context, base string) error {

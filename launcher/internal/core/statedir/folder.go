@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FolderError says that a state folder cannot be trusted: another user could put files or
-// links into it, or another folder in its place.
+// FolderError says that a folder cannot be a state folder: another user could put files or
+// links into it, or another folder in its place, or it has files of others.
 type FolderError struct {
 	Dir    string
 	Reason string // what is wrong, and what to do
@@ -25,8 +25,9 @@ func (e *FolderError) Error() string {
 	return fmt.Sprintf("cannot use the state folder %s: %s", e.Dir, e.Reason)
 }
 
-// Prepare creates a state folder, which nobody else may use, where there is none, and
-// checks it by [Check].
+// Prepare creates a state folder, which nobody else may use, where there is none, checks it
+// by [Check], and marks it. If a full disk has no room for the mark, the folder has none until
+// [Dir.KeepMark] succeeds.
 func Prepare(path string) error {
 	if err := Check(path); err != nil { // before anything is created below a link of another user
 		return err
@@ -34,11 +35,18 @@ func Prepare(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("cannot create the state folder: %w", err)
 	}
-	return Check(path)
+	if err := Check(path); err != nil {
+		return err
+	}
+	err := markFolder(path)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return nil
+	}
+	return err
 }
 
-// Check returns a [*FolderError] for a folder into which another user could put files or
-// links that the launcher would follow:
+// Check returns a [*FolderError] for a folder that has files of others and no mark, and for
+// one into which another user could put files or links that the launcher would follow:
 //
 //	what                       must belong to          others may write to it
 //	the folder                 this user               no
@@ -72,7 +80,7 @@ func Check(path string) error {
 			return &FolderError{path, fmt.Sprintf("%s in it belongs to user %d; look at what is in the folder, or choose another by --state-dir", entry.Name(), owner)}
 		}
 	}
-	return nil
+	return checkOwn(path, entries)
 }
 
 // mostLinks bounds the links on the way to a folder, as the kernel does.

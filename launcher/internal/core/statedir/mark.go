@@ -73,8 +73,13 @@ func (d *Dir) keptMark() (string, error) {
 	return mark, nil
 }
 
-// KeepMark writes the mark for later launchers, unless it is written.
+// KeepMark writes the mark for later launchers, and that of the folder, unless they are
+// written: a cleaner of temporary files may have removed them.
 func (d *Dir) KeepMark(mark string) error {
+	return errors.Join(markFolder(d.path), d.writeMark(mark))
+}
+
+func (d *Dir) writeMark(mark string) error {
 	if kept, _ := d.keptMark(); kept == mark {
 		return nil
 	}

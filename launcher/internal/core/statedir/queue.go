@@ -3,6 +3,7 @@ package statedir
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -42,6 +43,7 @@ type Queue struct {
 	writing *Write // nil: nothing is being written
 	began   time.Time
 	running bool
+	stalled time.Time // when the latest write ended that took longer than Patience; zero: none has
 }
 
 // Writer puts the records of one store into a queue.
@@ -89,6 +91,20 @@ func (w *Writer) Remove(name string) *Write {
 	return w.enter(&Write{writer: w, name: name, keep: true})
 }
 
+// Repeat writes a record again that is on the disk, so that a disk that stalls is noticed. It
+// does nothing while a record of that name waits, is being written, or could not be written.
+// If it fails, the earlier record stays, which says the same.
+func (w *Writer) Repeat(name string, record any) {
+	q := w.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	isWriting := q.writing != nil && q.writing.writer == w && q.writing.name == name
+	if isWriting || w.late[name] != nil || w.waits(name) {
+		return
+	}
+	q.enter(w, &Write{writer: w, name: name, record: record})
+}
+
 // Then calls do once everything is written that came before.
 func (w *Writer) Then(do func()) { w.enter(&Write{do: do}) }
 
@@ -131,10 +147,45 @@ func (o *Write) WaitTold() error {
 func (q *Queue) StalledSince() time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.writing == nil || time.Since(q.began) < Patience {
+	if !q.stalls() {
 		return time.Time{}
 	}
 	return q.began
+}
+
+// stalls reports whether the write that is being written takes longer than Patience. The lock
+// is held.
+func (q *Queue) stalls() bool { return q.writing != nil && time.Since(q.began) >= Patience }
+
+// WellFor returns for how long the disk has not stalled; the longest duration: it never did.
+func (q *Queue) WellFor() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.stalls():
+		return 0
+	case q.stalled.IsZero():
+		return math.MaxInt64
+	}
+	return time.Since(q.stalled)
+}
+
+// StalledAfter reports whether the disk has stalled since a time. It waits for what is being
+// written, for at most [Patience].
+func (q *Queue) StalledAfter(began time.Time) bool {
+	_, stalls := errors.AsType[*StallError](q.Settle())
+	return stalls || q.WellFor() < time.Since(began)
+}
+
+// UnderWay returns when the write began that is being written, and a channel that is closed
+// when it has ended; nil: nothing is being written.
+func (q *Queue) UnderWay() (began time.Time, ended <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.writing == nil {
+		return time.Time{}, nil
+	}
+	return q.began, q.writing.done
 }
 
 // await waits for writes, for at most Patience, and not at all while the disk stalls.
@@ -216,7 +267,6 @@ func (q *Queue) enter(w *Writer, o *Write) *Write {
 func (q *Queue) run() {
 	for {
 		q.mu.Lock()
-		q.writing = nil
 		if len(q.waiting) == 0 {
 			q.running = false
 			q.mu.Unlock()
@@ -230,8 +280,20 @@ func (q *Queue) run() {
 		if one.writer != nil {
 			one.writer.wrote(one)
 		}
+		q.end()
 		close(one.done)
 	}
+}
+
+// end notes that the write that is being written has ended. It comes before anybody is told
+// of that: the disk does not stall any more then.
+func (q *Queue) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stalls() {
+		q.stalled = time.Now()
+	}
+	q.writing = nil
 }
 
 func (o *Write) apply() error {

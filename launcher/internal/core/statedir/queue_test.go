@@ -2,6 +2,7 @@ package statedir
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -57,6 +58,20 @@ func queueTest(t *testing.T, test func(t *testing.T, d *disk, q *Queue, w *Write
 		test(t, d, q, q.Writer(d, func(string, error) {}))
 		synctest.Wait() // no goroutine is left
 	})
+}
+
+// settleFails has a write fail while Settle waits for it: Settle knows nothing of one that
+// has failed before.
+func settleFails(t *testing.T, q *Queue, d *disk, with error, write func()) {
+	t.Helper()
+	stalls, settled := make(chan struct{}), make(chan error)
+	d.set(func() { d.stalls, d.fail = stalls, with })
+	write()
+	go func() { settled <- q.Settle() }()
+	synctest.Wait()
+	d.set(func() { d.stalls = nil })
+	close(stalls)
+	require.ErrorIs(t, <-settled, with)
 }
 
 func TestQueueWritesInOrderAndOnlyTheLatest(t *testing.T) {
@@ -121,5 +136,70 @@ func TestStaleRecordThatCannotBeMarkedIsAnError(t *testing.T) {
 	queueTest(t, func(t *testing.T, d *disk, _ *Queue, w *Writer) {
 		d.fail, d.broken = errors.New("read-only"), errors.New("read-only")
 		require.Error(t, w.Keep("a", "1").WaitTold())
+	})
+}
+
+func TestRepeatWritesOnlyWhatIsOnTheDisk(t *testing.T) {
+	queueTest(t, func(t *testing.T, d *disk, q *Queue, w *Writer) {
+		w.Keep("a", "1")
+		require.NoError(t, q.Settle())
+		w.Repeat("a", "1")
+		require.NoError(t, q.Settle())
+		assert.Equal(t, []string{"a is 1", "a is 1"}, d.told())
+
+		stalls := make(chan struct{})
+		d.set(func() { d.stalls = stalls })
+		w.Keep("a", "2")
+		synctest.Wait() // it is being written
+		w.Repeat("a", "2")
+		w.Keep("b", "1")
+		w.Repeat("b", "1")
+		d.set(func() { d.stalls = nil })
+		close(stalls)
+		require.NoError(t, q.Settle())
+		assert.Equal(t, []string{"a is 2", "b is 1"}, d.told()[2:])
+
+		full := errors.New("full")
+		settleFails(t, q, d, full, func() { w.Keep("a", "3") })
+		w.Repeat("a", "3")
+		require.NoError(t, q.Settle(), "what could not be written is not tried now")
+		d.set(func() { d.fail = nil })
+		w.Keep("b", "2")
+		synctest.Wait()
+		assert.Equal(t, "a is 3", d.told()[len(d.told())-1], "it is tried again when a write succeeds")
+	})
+}
+
+func TestFailedRepeatDoesNotMarkTheRecordAsStale(t *testing.T) {
+	queueTest(t, func(t *testing.T, d *disk, q *Queue, w *Writer) {
+		w.Keep("a", "1")
+		require.NoError(t, q.Settle())
+		settleFails(t, q, d, errors.New("full"), func() { w.Repeat("a", "1") })
+		assert.Equal(t, []string{"a is 1", "a is 1"}, d.told())
+	})
+}
+
+func TestQueueRemembersWhenAStallEnded(t *testing.T) {
+	queueTest(t, func(t *testing.T, d *disk, q *Queue, w *Writer) {
+		assert.EqualValues(t, math.MaxInt64, q.WellFor())
+		stalls := make(chan struct{})
+		d.set(func() { d.stalls = stalls })
+		began := time.Now()
+		one := w.Keep("a", "1")
+		time.Sleep(Patience - 1)
+		assert.EqualValues(t, math.MaxInt64, q.WellFor(), "it may be slow")
+		time.Sleep(time.Nanosecond)
+		assert.Zero(t, q.WellFor())
+		since, ended := q.UnderWay()
+		assert.True(t, since.Equal(began))
+		d.set(func() { d.stalls = nil })
+		close(stalls)
+		<-ended
+		assert.Zero(t, q.StalledSince(), "whoever is told that the write has ended asks at once")
+		_, ended = q.UnderWay()
+		assert.Nil(t, ended)
+		require.NoError(t, one.Wait())
+		time.Sleep(time.Minute)
+		assert.Equal(t, time.Minute, q.WellFor())
 	})
 }

@@ -176,8 +176,9 @@ type Found struct {
 	Damage error
 }
 
-// Read reads all records, in the order of their names. It changes nothing. The
-// error is a [*VersionError] for a file that a newer version of this program wrote.
+// Read reads all records, in the order of their names, and no file whose name no record can
+// have. It changes nothing. The error is a [*VersionError] for a file that a newer version
+// of this program wrote.
 func (r *Records) Read() ([]Found, error) {
 	r.mu.Lock() // what is listed is there when it is read
 	defer r.mu.Unlock()
@@ -188,10 +189,11 @@ func (r *Records) Read() ([]Found, error) {
 	all := make([]Found, 0, len(files))
 	for _, file := range files {
 		end := filepath.Ext(file.Name())
-		if end != current && end != doubted {
+		name := strings.TrimSuffix(file.Name(), end)
+		if end != current && end != doubted || !recordNames.MatchString(name) {
 			continue
 		}
-		found := Found{Name: strings.TrimSuffix(file.Name(), end), Doubted: end == doubted, Path: filepath.Join(r.dir, file.Name())}
+		found := Found{Name: name, Doubted: end == doubted, Path: filepath.Join(r.dir, file.Name())}
 		if found.Doubted {
 			r.doubtful[found.Name] = true
 		}

@@ -135,7 +135,7 @@ func TestAFileOfANewerVersionIsRefusedByItsName(t *testing.T) {
 
 func TestAFolderOfAnEarlierVersionIsRefusedAndNotTouched(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, oldJournal), []byte("old"), 0o600))
+	fill(t, dir, map[string]string{oldJournal: "old", lockFile: aPID})
 	_, err := Open(dir)
 	var old *OldFormError
 	require.ErrorAs(t, err, &old)

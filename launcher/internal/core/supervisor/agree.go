@@ -33,17 +33,27 @@ func (s *Supervisor) sample(i *instance) memorySample {
 	return out
 }
 
-// sampleAsleep returns the sample of an instance that sleeps and is about to wake. If an
-// earlier launcher began the wake, the residue counts. known is false if there is no
-// measurement, or not of every GPU.
+// sampleAsleep returns the sample of an instance that sleeps and is about to wake. known is
+// false if there is no measurement, or not of every GPU. The residue counts for a GPU whose
+// driver does not answer, and for all GPUs if an earlier launcher began the wake.
 func (s *Supervisor) sampleAsleep(i *instance, op *operation) (before memorySample, known bool) {
+	var now memorySample
 	if !op.resumed {
-		before = s.sample(i)
-		return before, len(before.used) == len(i.gpus())
+		now = s.sample(i)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return memorySample{held: i.residue}, len(i.residue) > 0
+	before = memorySample{held: map[string]uint64{}, used: now.used}
+	maps.Copy(before.held, now.held)
+	for uuid, bytes := range i.residue {
+		if _, measured := now.used[uuid]; !measured {
+			before.held[uuid] = bytes
+		}
+	}
+	if op.resumed {
+		return before, len(i.residue) > 0
+	}
+	return before, len(now.used) == len(i.gpus())
 }
 
 // moreThan returns an error if the instance holds clearly more device memory than before.
@@ -80,16 +90,19 @@ func (now memorySample) lessThan(before memorySample) error {
 }
 
 // backToSleep puts an engine whose wake has failed back to sleep. It returns once the
-// instance holds no more device memory than before the wake. If ctx ends first, the error
-// says how much more it holds.
-func (s *Supervisor) backToSleep(ctx context.Context, i *instance, level int, before memorySample, known bool) error {
-	if err := i.engine.Sleep(ctx, i.engineURL(), level, true); err != nil {
+// instance holds no more device memory than before the wake, as far as that is known. If ctx
+// ends first, the error says how much more it holds.
+func (s *Supervisor) backToSleep(ctx context.Context, i *instance, op *operation, before memorySample, known bool) error {
+	if err := s.awaitLevel(i, op); err != nil {
+		return err
+	}
+	if err := i.engine.Sleep(ctx, i.engineURL(), op.level, true); err != nil {
 		return err
 	}
 	if known && s.awaitNoMore(ctx, settleLimit/3, i, before) == nil { // memory may come back late
 		return nil
 	}
-	if err := i.engine.Resleep(ctx, i.engineURL(), level); err != nil || !known {
+	if err := i.engine.Resleep(ctx, i.engineURL(), op.level); err != nil {
 		return err
 	}
 	return s.awaitNoMore(ctx, settleLimit, i, before)

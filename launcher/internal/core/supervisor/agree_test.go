@@ -79,6 +79,24 @@ func TestFailedWakeIsMeasuredByTheGPUIfTheDriverListsNoProcess(t *testing.T) {
 	})
 }
 
+func TestFailedWakeIsMeasuredByTheResidueIfTheDriverDidNotAnswerBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		gibs  uint64
+		state string
+	}{"it holds more": {40, "failed"}, "it holds no more": {2, "sleeping"}} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.asleepWith("a", 1)
+				failsAwakeInPart(r, c.gibs)
+				fails := r.engine.wake
+				r.engine.wake = func(ctx context.Context) error { r.gpus.fallSilent(false); return fails(ctx) }
+				r.gpus.fallSilent(true)
+				assert.Equal(t, c.state, r.failsToWake().State)
+			})
+		})
+	}
+}
+
 func TestFailedWakeThatTookNoMemoryStaysAsleep(t *testing.T) {
 	for name, blind := range map[string]bool{"processes listed": false, "no process listed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -24,19 +24,23 @@ func (s *Supervisor) find(id string) (*instance, error) {
 	return i, nil
 }
 
-// await waits until done returns true, and returns the instance. It calls done with the
-// lock held. The wait ends early if ctx ends, or if the instance is forgotten (code
-// not_found).
+// await waits until done returns true and what is so is recorded, and returns the instance.
+// It calls done with the lock held. The wait ends early if ctx ends, or if the instance is
+// forgotten (code not_found).
 func (s *Supervisor) await(ctx context.Context, i *instance, done func() bool) (launcherapi.Instance, error) {
+	settled, recorded := false, uint64(0)
 	for {
 		s.mu.Lock()
 		is := done()
 		view, changed, forgotten := i.view(), i.changed, !s.isListed(i)
 		s.mu.Unlock()
 		switch {
-		case is:
-			s.settle()
+		case is && settled && recorded == view.Revision:
 			return view, nil
+		case is: // the disk may take its time, and the instance may change meanwhile
+			s.settle()
+			settled, recorded = true, view.Revision
+			continue
 		case forgotten:
 			return view, launcher.NotFound(i.facts.ID)
 		}

@@ -49,7 +49,7 @@ func (s *Supervisor) removeConfigs(state SavedState) {
 		s.log.Warn("cannot look for copies of --config files", "error", err)
 	}
 	for _, file := range files {
-		if id, ok := strings.CutSuffix(file.Name(), copied); ok && !starting[id] {
+		if id, ok := strings.CutSuffix(file.Name(), copied); ok && file.Type().IsRegular() && idPattern.MatchString(id) && !starting[id] {
 			s.removeConfig(id)
 		}
 	}

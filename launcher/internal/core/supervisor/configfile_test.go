@@ -67,11 +67,18 @@ func TestRecoverKeepsConfigCopiesOnlyForStartingEngines(t *testing.T) {
 		for _, id := range []string{"starting", "awake", "forgotten"} {
 			require.NoError(t, os.WriteFile(r.configPath(id), []byte("api-key: sk-1234\n"), 0o600))
 		}
+		others := []string{r.configPath("my settings"), r.configPath(".hidden")}
+		for _, path := range others {
+			require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
+		}
 		r.removeConfigs(SavedState{Instances: []SavedInstance{
 			{Facts: facts{ID: "starting"}, State: launcher.Starting}, {Facts: facts{ID: "awake"}, State: launcher.Awake},
 		}})
 		assert.FileExists(t, r.configPath("starting"))
 		assert.NoFileExists(t, r.configPath("awake"))
 		assert.NoFileExists(t, r.configPath("forgotten"))
+		for _, path := range others {
+			assert.FileExists(t, path, "no instance has such an id")
+		}
 	})
 }

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -333,63 +332,3 @@ func (s *Supervisor) longTail(name string) []string {
 	}
 	return lines
 }
-
-// awaitReady polls the engine's health, less and less often while nothing happens. When
-// the engine writes to its log, awaitReady polls at once: engines log just before they
-// are ready. An engine that an earlier launcher has started may be asleep. awaitReady
-// asks such an engine, and the instance keeps its state until the engine has answered.
-func (s *Supervisor) awaitReady(i *instance, op *operation) {
-	ctx, stop := context.WithTimeout(op.ctx, op.limit)
-	defer stop()
-	grown, unwatch := s.watchLog(i.facts.LogName)
-	defer unwatch()
-	var sleepErr error
-	wait := shortestPoll
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for {
-		if i.engine.Ready(ctx, i.engineURL()) == nil {
-			s.noteCompiled(i)
-			measured, asleep := s.heldBytes(i), false
-			if op.resumed {
-				asleep, sleepErr = i.isSleeping(ctx)
-			}
-			switch {
-			case sleepErr != nil: // asked again
-			case asleep:
-				s.endOperation(i, op, launcher.EventSlept, func() { i.residue = measured })
-				return
-			default:
-				taken, took := s.takeFingerprint(ctx, i, op)
-				s.endOperation(i, op, launcher.EventReady, func() {
-					i.awakeBytes, i.fingerprint = measured, taken
-					s.addCanaryTiming(i, took)
-				})
-				return
-			}
-		}
-		select {
-		case <-grown:
-			wait = shortestPoll
-		case <-timer.C:
-			wait = min(wait*5/4, longestPoll)
-		case <-ctx.Done():
-			tail := s.tail(i.facts.LogName)
-			s.endOperation(i, op, launcher.EventTimedOut, func() {
-				i.cause, i.lastLog = causeStartTimeout, tail
-				i.reason = fmt.Sprintf("did not become healthy within %s (start_timeout)", op.limit)
-				if sleepErr != nil {
-					i.reason = fmt.Sprintf("is healthy, but did not say within %s whether it is asleep (start_timeout): %v", op.limit, sleepErr)
-				}
-			})
-			return
-		}
-		timer.Reset(wait)
-	}
-}
-
-// Bounds of the time between two polls of an engine's health.
-const (
-	shortestPoll = 5 * time.Millisecond
-	longestPoll  = 100 * time.Millisecond
-)

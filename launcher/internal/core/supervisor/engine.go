@@ -54,7 +54,8 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	})
 }
 
-// awaitLevel waits until the record names the level at which an engine is to sleep.
+// awaitLevel waits until the record names the level at which an engine is to sleep: nothing
+// else tells the next launcher.
 func (s *Supervisor) awaitLevel(i *instance, op *operation) error {
 	if op.levelOnDisk {
 		return nil
@@ -196,27 +197,31 @@ func (s *Supervisor) sleepFailed(i *instance, op *operation, before map[string]u
 func (s *Supervisor) wakeFailed(i *instance, op *operation, before memorySample, known bool, why error) {
 	s.rollBack(i, op, why, settleLimit, rollback{
 		failed: "did not wake", cause: "wake_failed",
-		do:   func(ctx context.Context) error { return s.backToSleep(ctx, i, op.level, before, known) },
+		do:   func(ctx context.Context) error { return s.backToSleep(ctx, i, op, before, known) },
 		lost: "it could not be put back to sleep", refused: launcher.EventWakeRefused,
 	})
 }
 
-// rollBack brings an engine back to its earlier state within a limit. If that fails, the
-// engine is killed, unless it is already dying: then its exit is the next event.
+// rollBack brings an engine back to its earlier state within a limit, in which time that the
+// disk stalls does not count. If that fails, the engine is killed, unless it is already dying:
+// then its exit is the next event.
 func (s *Supervisor) rollBack(i *instance, op *operation, why error, limit time.Duration, c rollback) {
 	if op.ctx.Err() != nil {
 		return
 	}
-	ctx, stop := context.WithTimeout(op.ctx, limit)
-	defer stop()
 	why = fmt.Errorf("%s: %w", c.failed, why)
-	err := c.do(ctx)
+	dying := false
+	err := s.patiently(op.ctx, i, limit, func(ctx context.Context) error {
+		err := c.do(ctx)
+		dying = err != nil && isDying(ctx, i, err)
+		return err
+	})
 	switch {
 	case err == nil:
 		s.endOperation(i, op, c.refused, func() {
 			op.err, i.reason, i.cause = why, why.Error(), c.cause
 		})
-	case isDying(ctx, i, err):
+	case dying:
 	default:
 		tail := s.tail(i.facts.LogName)
 		s.endOperation(i, op, launcher.EventTimedOut, func() {
@@ -258,7 +263,7 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 // isDying reports whether an engine that answered with an error is dying. The API server
 // may exit a few seconds after its EngineCore; its exit then says more than the error.
 func isDying(ctx context.Context, i *instance, err error) bool {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errWrongAnswer) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errWrongAnswer) || isUnwritten(err) {
 		return false
 	}
 	select {

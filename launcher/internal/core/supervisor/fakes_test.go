@@ -173,11 +173,14 @@ func (g *fakeGate) Open() {
 
 func (g *fakeGate) Shut(string)         { g.set("shut") }
 func (g *fakeGate) Fail(string)         { g.set("failed") }
-func (g *fakeGate) InFlight() int       { return g.inFlight }
 func (g *fakeGate) Held() int           { return 0 }
 func (g *fakeGate) LastUsed() time.Time { return g.used }
 
 func (g *fakeGate) QuietFor() time.Duration { g.mu.Lock(); defer g.mu.Unlock(); return g.quiet }
+
+func (g *fakeGate) InFlight() int { g.mu.Lock(); defer g.mu.Unlock(); return g.inFlight }
+
+func (g *fakeGate) setInFlight(n int) { g.mu.Lock(); g.inFlight = n; g.mu.Unlock() }
 
 func (g *fakeGate) setQuiet(d time.Duration) { g.mu.Lock(); g.quiet = d; g.mu.Unlock() }
 
@@ -374,6 +377,7 @@ func (e *fakeEngine) Diagnose(engine.Exit, []string) engine.Cause {
 type fakeGPUs struct {
 	mu        sync.Mutex
 	blind     bool // lists no process, like the driver in a container
+	silent    bool // does not answer
 	hidden    []gpu.Device
 	processes map[string][]gpu.Process
 }
@@ -395,6 +399,9 @@ func (g *fakeGPUs) Health(string) gpu.Health { return gpu.Health{OK: true} }
 func (g *fakeGPUs) Memory(uuid string) (gpu.Memory, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.silent {
+		return gpu.Memory{}, &gpu.SilentError{UUID: uuid}
+	}
 	m := gpu.Memory{TotalBytes: 80 * gib, ProcessesKnown: true, Processes: append([]gpu.Process(nil), g.processes[uuid]...)}
 	for _, p := range m.Processes {
 		m.UsedBytes += p.Bytes
@@ -405,6 +412,8 @@ func (g *fakeGPUs) Memory(uuid string) (gpu.Memory, error) {
 	}
 	return m, nil
 }
+
+func (g *fakeGPUs) fallSilent(silent bool) { g.mu.Lock(); defer g.mu.Unlock(); g.silent = silent }
 
 func (g *fakeGPUs) hold(uuid string, pid int, gibs uint64) {
 	g.mu.Lock()

@@ -84,8 +84,8 @@ func (s *Supervisor) takeFingerprint(ctx context.Context, i *instance, op *opera
 const (
 	// shortestFingerprint is what an engine gets for its fingerprint if its swap has no time left.
 	shortestFingerprint = time.Second
-	// resumedFingerprint bounds the fingerprint of a resumed start. A recovered swap waits for
-	// at least 5 s for its instances to settle.
+	// resumedFingerprint bounds the fingerprint of a resumed start for which a recovered swap
+	// waits: that waits for at least 5 s for its instances to settle.
 	resumedFingerprint = 2500 * time.Millisecond
 )
 
@@ -96,7 +96,7 @@ func (s *Supervisor) fingerprintLimit(i *instance, op *operation) time.Duration 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limit := s.opts.Limits.Fingerprint
-	if op.resumed {
+	if op.resumed && i.swapID != "" {
 		limit = min(limit, resumedFingerprint)
 	}
 	if c := s.claims[i.swapID]; limit > 0 && c != nil && !c.plan.Until.IsZero() {
@@ -195,7 +195,7 @@ func (s *Supervisor) addCanaryTiming(i *instance, took time.Duration) {
 // they are wrong. Such an engine is ended: it is not put back to sleep, from where the next
 // wake would bring it. If ctx ends first, the engine goes back to sleep: whether its
 // answers are right is not known, and the next wake asks. The same holds for an engine that
-// does not answer while the disk stalls.
+// does not answer while the disk stalls, or did not before the stall ended.
 func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operation, before memorySample, known bool) bool {
 	s.mu.Lock()
 	compared := s.isCompared(i)
@@ -206,14 +206,14 @@ func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operatio
 		return true
 	}
 	began := time.Now()
-	err := s.compare(ctx, i)
+	err := s.watchingDisk(ctx, i, func(ctx context.Context) error { return s.compare(ctx, i) })
 	switch {
 	case err == nil:
 		op.compared = time.Since(began)
 		return true
 	case errors.Is(err, errWrongAnswer):
 		s.endUnusable(i, op, err)
-	case ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) && !s.StalledSince().IsZero(): // an engine may wait for the disk, to write its log
+	case ctx.Err() != nil || s.silencedByDisk(i, began, err):
 		s.wakeFailed(i, op, before, known, err)
 	case errors.Is(err, context.DeadlineExceeded) || !s.diesSoon(op, i, err):
 		s.endUnusable(i, op, err)

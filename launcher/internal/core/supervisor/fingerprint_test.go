@@ -335,14 +335,16 @@ func TestLateSwapStillTakesAFingerprint(t *testing.T) {
 	}, withFingerprints)
 }
 
-func TestResumedStartIsNotDelayedMuchByItsFingerprint(t *testing.T) {
+func TestResumedStartLeavesTimeToTheSwapThatWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		doubted bool
+		swap    string // that was under way
 		took    time.Duration
 		says    string
 	}{
-		"the record is right": {false, resumedFingerprint, "did not answer two requests within 2.5s"},
-		"the record is stale": {true, 0, "may have slept before"},
+		"a swap waits for it":  {swap: "s", took: resumedFingerprint, says: "did not answer two requests within 2.5s"},
+		"no swap waits for it": {took: fingerprintTime, says: "did not answer two requests within 10s"},
+		"its record is stale":  {doubted: true, says: "may have slept before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
@@ -350,6 +352,8 @@ func TestResumedStartIsNotDelayedMuchByItsFingerprint(t *testing.T) {
 				r.create("a", "0.9")
 				memory := remembered(t, r)
 				memory.Instances[0].Doubted = c.doubted
+				memory.Instances[0].SwapID = c.swap
+				memory.UnderWay = []string{"s"}
 				r.engine.ready = nil
 				fresh, _ := nextLife(t, r, withFingerprints, func(o *Options) { o.Logs = r.opts.Logs })
 				defer fresh.Close(context.Background(), false)

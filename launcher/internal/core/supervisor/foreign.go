@@ -68,6 +68,8 @@ func (o *Owner) isForeign(saved SavedInstance) (bool, error) {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return false, nil
+	case errors.Is(err, procfs.ErrHangs): // see knowsMark
+		return !early, nil
 	case err != nil || !root.Alive() || root.StartTime != saved.Root.StartTime:
 		return false, err
 	case !early || o.isOther(o.LastPID) || o.isOther(root.PPID):
@@ -77,10 +79,18 @@ func (o *Owner) isForeign(saved SavedInstance) (bool, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, err
 	}
-	env, envErr := o.Processes.Environ(root.PID)
-	mark := process.Mark(env)                                      // empty: the process has written over what it shows
-	known := mark == "" || mark == o.EarlierMark || mark == o.Mark // the last: an earlier release was in use again for a while
-	return err == nil && !own || !known, envErr
+	known, markErr := o.knowsMark(root.PID)
+	return err == nil && !own || !known, markErr
+}
+
+// knowsMark reports whether a process shows a mark of this launcher, or none.
+func (o *Owner) knowsMark(pid int) (bool, error) {
+	env, err := o.Processes.Environ(pid)
+	if errors.Is(err, procfs.ErrHangs) { // one engine that hangs does not keep the launcher from starting
+		err = nil
+	}
+	mark := process.Mark(env)                                         // empty: the process hangs, or has written over what it shows
+	return mark == "" || mark == o.EarlierMark || mark == o.Mark, err // the last: an earlier release was in use again for a while
 }
 
 // isOther reports whether a process is a launcher or its init, but neither this one nor

@@ -19,6 +19,7 @@ type aProcess struct {
 	env        []string
 	stranger   bool // it belongs to another user
 	unreadable bool
+	hangs      bool // the kernel does not show its memory
 }
 
 type processTable map[int]aProcess
@@ -34,12 +35,19 @@ func (t processTable) Read(pid int) (procfs.Stat, error) {
 	return procfs.Stat{PID: pid, PPID: p.parent, StartTime: uint64(pid), State: 'S'}, nil
 }
 
-func (t processTable) Session(pid int) (int, error)      { return pid, nil }
-func (t processTable) Resident(int) procfs.Resident      { return procfs.Resident{} }
-func (t processTable) Arguments(pid int) []string        { return t[pid].args }
-func (t processTable) Environ(pid int) ([]string, error) { return t[pid].env, nil }
-func (t processTable) IsOwn(pid int) (bool, error)       { return !t[pid].stranger, nil }
-func (t processTable) Output(int) (string, error)        { return "", os.ErrNotExist }
+func (t processTable) Session(pid int) (int, error) { return pid, nil }
+func (t processTable) Resident(int) procfs.Resident { return procfs.Resident{} }
+func (t processTable) Arguments(pid int) []string   { return t[pid].args }
+
+func (t processTable) Environ(pid int) ([]string, error) {
+	if t[pid].hangs {
+		return nil, procfs.ErrHangs
+	}
+	return t[pid].env, nil
+}
+
+func (t processTable) IsOwn(pid int) (bool, error) { return !t[pid].stranger, nil }
+func (t processTable) Output(int) (string, error)  { return "", os.ErrNotExist }
 
 func TestRecordsOfOtherLaunchersEnginesAreDropped(t *testing.T) {
 	boot, err := procfs.BootID()
@@ -65,6 +73,7 @@ func TestRecordsOfOtherLaunchersEnginesAreDropped(t *testing.T) {
 		"of an earlier release":                                            {engine: aProcess{parent: 1, env: early}},
 		"of an earlier release, under this launcher's init":                {engine: aProcess{parent: init, env: early}},
 		"of an earlier release, which shows no mark":                       {engine: aProcess{parent: 1}},
+		"of an earlier release, which hangs":                               {engine: aProcess{parent: 1, env: early, hangs: true}},
 		"written by an earlier release that was in use again":              {engine: aProcess{parent: 1, env: []string{"HOTSEAT_LAUNCHER=own"}}},
 		"of an earlier release, which has ended":                           {gone: true},
 		"of an earlier release, by the launcher before":                    {engine: aProcess{parent: 1, env: early}, last: 9_000_009},

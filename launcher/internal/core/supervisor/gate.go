@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"fmt"
+	"strings"
 
 	"hotseat.dev/hotseat/launcher"
 )
@@ -21,7 +22,7 @@ func (s *Supervisor) setGate(i *instance) {
 	case i.state == launcher.Starting:
 		i.gate.Shut("the engine is starting")
 	case i.state != launcher.Awake:
-		i.gate.Shut(string(i.state))
+		i.gate.Shut("the instance is " + strings.ReplaceAll(string(i.state), "_", " "))
 	case s.closing:
 		i.gate.Shut("the launcher is closing")
 	case i.gateHeldShut:

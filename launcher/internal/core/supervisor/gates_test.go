@@ -118,13 +118,13 @@ func TestShutGateNamesTheState(t *testing.T) {
 		r.awake("a", "0.3")
 		require.Equal(t, []string{"the engine is starting"}, gates.all())
 		r.asleep("a")
-		require.Equal(t, []string{"falling_asleep", "sleeping"}, gates.all()[1:])
+		require.Equal(t, []string{"the instance is falling asleep", "the instance is sleeping"}, gates.all()[1:])
 		r.engine.wake = broken
 		_, err := r.Wake("a", launcher.VerbRequest{})
 		require.NoError(t, err)
 		_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
 		require.Error(t, err)
-		require.Equal(t, []string{"waking", "sleeping"}, gates.all()[3:])
+		require.Equal(t, []string{"the instance is waking", "the instance is sleeping"}, gates.all()[3:])
 	})
 }
 

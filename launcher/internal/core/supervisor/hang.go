@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 )
 
 // This file ends engines that hang while they are awake: they answer /health and nothing
@@ -30,33 +29,28 @@ func (s *Supervisor) CheckQuiet(id string) {
 	kind, since := i.fingerprint.kind(), i.since
 	s.spawn(func() {
 		limit := min(s.opts.Limits.Hang, hangAnswerLimit)
-		s.endHung(i, since, limit, s.hangs(i, kind, limit) && s.diskAnswers(i))
+		s.endHung(i, since, limit, s.hangs(i, kind, limit))
 	})
 }
 
-// diskAnswers reports whether the disk of the state folder writes the record of an instance.
-// An engine may wait for that disk, to write its log, and go on once the disk answers.
-func (s *Supervisor) diskAnswers(i *instance) bool {
-	s.mu.Lock()
-	s.write(i)
-	s.mu.Unlock()
-	err := s.awaitRecord(i)
-	if _, stalls := errors.AsType[*statedir.StallError](err); stalls {
-		s.log.Warn("an engine answers nothing while the disk stalls; it is left alone", "instance", i.facts.ID, "error", err)
-		return false
-	}
-	return true
-}
-
 // hangs reports whether an engine answers no short request within the limit, and has done
-// nothing for others meanwhile.
+// nothing for others meanwhile. An engine does not hang while the disk of the state folder
+// stalls, and for Limits.Hang afterwards: it may have waited for that disk, to write its log.
 func (s *Supervisor) hangs(i *instance, kind string, limit time.Duration) bool {
+	began := time.Now()
 	ctx, stop := context.WithTimeout(s.ctx, limit)
 	defer stop()
 	before := s.progress(i)
-	_, err := s.ask(ctx, i, kind)
+	err := s.watchingDisk(ctx, i, func(ctx context.Context) error {
+		_, err := s.ask(ctx, i, kind)
+		return err
+	})
 	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return false // an engine that refuses a request does not hang
+	}
+	if s.silencedByDisk(i, began, context.DeadlineExceeded) || s.opts.Writes.WellFor() < s.opts.Limits.Hang {
+		s.log.Warn("an engine answers nothing, and the disk stalls or did until lately; it is left alone for now", "instance", i.facts.ID)
+		return false
 	}
 	return before == s.progress(i)
 }

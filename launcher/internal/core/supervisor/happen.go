@@ -35,7 +35,7 @@ func (s *Supervisor) transition(i *instance, event launcher.Event, note func()) 
 		took := now.Sub(i.since)
 		i.addTiming(string(row.From), took)
 		i.asleepBeforeEnd = i.asleepBeforeEnd || row.From == launcher.Sleeping && row.To != launcher.Waking
-		i.state, i.since = row.To, now
+		i.state, i.since, i.unreachable = row.To, now, ""
 		s.enter(i)
 		s.log.Info("instance changed state", "instance", i.facts.ID, "from", row.From, "to", row.To, "event", event, "reason", i.reason)
 		s.opts.Observer.Transition(row.From, row.To, i.cause)

@@ -26,7 +26,8 @@ type facts struct {
 	ServedNames []string                 `json:"served_names"`
 	PublicHost  string                   `json:"public_host,omitempty"`
 	PublicPort  int                      `json:"public_port"`
-	EnginePort  int                      `json:"engine_port"` // 0: the engine listens on EngineSocket, or it is not known where
+	AskedPort   int                      `json:"asked_port,omitempty"` // the public port before another process took it; 0: PublicPort
+	EnginePort  int                      `json:"engine_port"`          // 0: the engine listens on EngineSocket, or it is not known where
 	// EngineSocket is the path of the Unix socket at which the engine listens.
 	EngineSocket string        `json:"engine_socket,omitempty"`
 	KeepAlive    time.Duration `json:"keep_alive,omitempty"` // as in engine.Plan; 0: an earlier release wrote the record
@@ -63,6 +64,9 @@ type instance struct {
 	asleepBeforeEnd bool // the instance was asleep when its end began
 	reason          string
 	endFailure      string // why the tree could not be ended yet; empty: no attempt has failed
+	awaitsDisk      string // why the launcher waits for the disk before it judges the engine; empty: it does not
+	unreachable     string // that nothing listens at the engine's address, and what the launcher does about it; empty: it is not known
+	portTaken       string // why the instance has another public port than it had; empty: it has not
 	cause           string
 	exit            *process.Exit
 	lastLog         []string
@@ -79,7 +83,9 @@ type instance struct {
 
 	fingerprint *fingerprint // nil: none was taken
 	hangChecked bool         // whether its engine hangs is being found out
-	staleRecord bool         // the instance was adopted without a record, or with a stale one
+	// listenChecked: whether its engine listens is being found out.
+	listenChecked bool
+	staleRecord   bool // the instance was adopted without a record, or with a stale one
 
 	swapID          string    // the swap that has claimed the instance; empty: none
 	publishedSwapID string    // swapID as clients see it, once the swap is admitted
@@ -119,7 +125,7 @@ type operation struct {
 	cut         int   // requests cut by the drain
 	drained     bool  // the drain of a sleep is over
 	resumed     bool  // an earlier launcher began the operation: how far the engine got is not known
-	levelOnDisk bool  // the record names the level of the sleep already
+	levelOnDisk bool  // the record on the disk names the level already
 	woken       bool  // the engine of a wake has woken; its answers are not compared yet
 
 	compared time.Duration // how long the comparison of the answers took
@@ -178,7 +184,7 @@ func (i *instance) addTiming(name string, took time.Duration) {
 func (i *instance) view() launcherapi.Instance {
 	v := launcherapi.Instance{
 		InstanceID: i.facts.ID, Status: i.state.Status(), State: string(i.state),
-		Reason: join(i.reason, i.endFailure), Cause: i.cause, LastLogLines: i.lastLog,
+		Reason: i.wholeReason(), Cause: i.cause, LastLogLines: i.lastLog,
 		Options: i.facts.Spec.Options, Args: i.facts.Spec.Args, GPUUUIDs: i.facts.Spec.GPUUUIDs,
 		EnvVars: i.facts.Spec.EnvVars, Annotations: i.facts.Spec.Annotations, Engine: i.engine.Name(),
 		StartMethod: i.facts.Spec.StartMethod, StartedBy: i.facts.StartedBy,
@@ -212,6 +218,15 @@ func (i *instance) view() launcherapi.Instance {
 		v.GPUBytes = i.awakeBytes
 	}
 	return v
+}
+
+// wholeReason returns the reason of the state, and what else clients should know.
+func (i *instance) wholeReason() string {
+	whole := join(join(join(i.reason, i.awaitsDisk), i.unreachable), i.endFailure)
+	if i.state.Ended() {
+		return whole
+	}
+	return join(whole, i.portTaken)
 }
 
 // entry returns the instance as the ledger sees it. now is the device memory that was just

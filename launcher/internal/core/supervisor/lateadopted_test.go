@@ -64,3 +64,26 @@ func TestLateAdoptionReadsSecrets(t *testing.T) {
 	require.NoError(t, tell.Close())
 	_ = engine.Wait() // read says 1 at the end
 }
+
+func TestRootThatHungWhenItWasFoundIsRecordedOnceItIsAdopted(t *testing.T) {
+	for name, failures := range map[string]int{"at once": 0, "late": 2} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awake("a", "0.9")
+				memory := remembered(t, r)
+				whole := memory.Instances[0].Root
+				require.NotZero(t, whole.StartTime)
+				memory.Instances[0].Root.StartTime = 0
+				fresh, hard := nextLife(t, r)
+				defer fresh.Close(context.Background(), false)
+				hard.unadopted = failures
+				require.NoError(t, fresh.Recover(t.Context(), memory))
+				_, err := fresh.Await(t.Context(), "a", func(i launcherapi.Instance) bool { return i.Reason == "" })
+				require.NoError(t, err)
+				fresh.mu.Lock()
+				defer fresh.mu.Unlock()
+				assert.Equal(t, whole, fresh.instances["a"].root)
+			})
+		})
+	}
+}

@@ -41,8 +41,18 @@ func (t *lateTree) ended(exit process.Exit) {
 	close(t.done)
 }
 
-func (t *lateTree) ID() process.ID        { return t.id }
 func (t *lateTree) Done() <-chan struct{} { return t.done }
+
+func (t *lateTree) ID() process.ID {
+	select {
+	case <-t.adopted:
+		if t.inner != nil {
+			return t.inner.ID()
+		}
+	default:
+	}
+	return t.id
+}
 
 func (t *lateTree) Exit() process.Exit {
 	select {
@@ -130,7 +140,7 @@ func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
 			s.readSecretsLate(i)
 		}
 		close(late.adopted)
-		s.onAdopted(i, said)
+		s.onAdopted(i, late.ID(), said)
 		if late.inner != nil {
 			select {
 			case <-late.inner.Done():
@@ -156,10 +166,12 @@ func (s *Supervisor) readSecretsLate(i *instance) {
 }
 
 // onAdopted removes from the instance's reason that it is not adopted: its root is
-// adopted, or known to have ended.
-func (s *Supervisor) onAdopted(i *instance, said string) {
+// adopted, or known to have ended. The id of a root that hung when it was found is
+// complete by now.
+func (s *Supervisor) onAdopted(i *instance, root process.ID, said string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	i.root = root
 	before, ok := strings.CutSuffix(i.reason, said)
 	if !ok || i.state.Ended() {
 		return

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,6 +128,9 @@ func (s *Supervisor) checkPortFree(port int, own *Claim) error {
 		if i.facts.PublicPort == port {
 			return launcher.PortTakenf("port %d is the public port of instance %s; choose another, or leave out --port", port, i.facts.ID)
 		}
+		if i.facts.AskedPort == port {
+			return launcher.PortTakenf("port %d is that of instance %s, which gets it back once no other process has it; choose another, or leave out --port", port, i.facts.ID)
+		}
 		if i.facts.EnginePort == port {
 			return launcher.PortTakenf("the engine of instance %[2]s listens on port %[1]d, behind its public port; choose another, or leave out --port", port, i.facts.ID)
 		}
@@ -137,4 +141,65 @@ func (s *Supervisor) checkPortFree(port int, own *Claim) error {
 		}
 	}
 	return nil
+}
+
+// reopen opens the ports of an adopted instance again. If another process has its public
+// port, the instance gets another one until a later launcher finds the port free, and the
+// error says so.
+func (s *Supervisor) reopen(i *instance) error {
+	if !i.facts.knowsEngine() {
+		return nil
+	}
+	s.claimPort(i)
+	opts := GateOptions{
+		InstanceID: i.facts.ID, Supervisor: s, Host: i.facts.PublicHost,
+		TargetPort: i.facts.EnginePort, TargetSocket: i.facts.EngineSocket, KeepAlive: i.facts.KeepAlive,
+		Quiet: s.opts.Limits.Hang,
+	}
+	asked := cmp.Or(i.facts.AskedPort, i.facts.PublicPort)
+	opts.Port = asked
+	gate, taken := s.opts.Gates.Listen(opts)
+	if taken == nil {
+		i.gate, i.facts.PublicPort, i.facts.AskedPort = gate, gate.Port(), 0
+		return nil
+	}
+	taken = fmt.Errorf("another process took its port %d while the launcher was down: %w", asked, taken)
+	if opts.Port = i.facts.PublicPort; opts.Port == asked {
+		opts.Port = 0
+	}
+	gate, err := s.opts.Gates.Listen(opts)
+	if err != nil && opts.Port != 0 { // that one was taken, too
+		opts.Port = 0
+		gate, err = s.opts.Gates.Listen(opts)
+	}
+	if err != nil {
+		return errors.Join(taken, err)
+	}
+	i.gate, i.facts.PublicPort, i.facts.AskedPort = gate, gate.Port(), asked
+	return fmt.Errorf("%w; it has port %d until the launcher is restarted while port %d is free", taken, gate.Port(), asked)
+}
+
+// claimPort reserves the port of an adopted engine that listens on one.
+func (s *Supervisor) claimPort(i *instance) {
+	if i.facts.EngineSocket != "" {
+		return
+	}
+	private, err := s.opts.Gates.Claim(i.facts.EnginePort)
+	if err != nil {
+		s.log.Warn("cannot reserve the port of an adopted engine", "instance", i.facts.ID, "error", err)
+		return
+	}
+	i.private = private
+}
+
+// findSockets finds the sockets of engines that an earlier launcher started.
+func (s *Supervisor) findSockets(all []SavedInstance) {
+	if s.opts.Sockets == nil {
+		return
+	}
+	for n := range all {
+		if f := &all[n].Facts; f.EngineSocket != "" {
+			f.EngineSocket = s.opts.Sockets.Now(f.ID, f.EngineSocket)
+		}
+	}
 }

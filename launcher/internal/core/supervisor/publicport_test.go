@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -50,4 +51,51 @@ func TestInstanceWithoutRecordKeepsItsPublicAddress(t *testing.T) {
 			}, own)
 		})
 	}
+}
+
+func TestPublicPortComesBackOnceItIsFree(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		wanted := spec("0.3")
+		wanted.Args = append(wanted.Args, "--port", "9123")
+		_, err := r.Create(launcher.CreateRequest{ID: "a", Spec: wanted})
+		require.NoError(t, err)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
+		require.NoError(t, err)
+		restart := func(taken ...int) *rig {
+			memory := remembered(t, r)
+			fresh, hard := nextLife(t, r)
+			close(hard.ending)
+			fresh.gates.next = 10 * len(taken) // no port comes twice
+			for _, port := range taken {
+				fresh.gates.taken[port] = true
+			}
+			require.NoError(t, fresh.Recover(t.Context(), memory))
+			return fresh
+		}
+		requirePort := func(port int, reason string) {
+			view, err := r.Get("a")
+			require.NoError(t, err)
+			require.Equal(t, port, view.Port)
+			require.Equal(t, reason, view.Reason)
+		}
+		const taken = "another process took its port 9123 while the launcher was down: port 9123 is taken; it has port %d until the launcher is restarted while port 9123 is free"
+		r = restart(9123)
+		requirePort(8111, fmt.Sprintf(taken, 8111))
+		b := spec("0.3")
+		b.Args = append(b.Args, "--port", "9123")
+		_, err = r.Create(launcher.CreateRequest{ID: "b", Spec: b})
+		require.ErrorContains(t, err, "port 9123 is that of instance a, which gets it back")
+		r.asleep("a")
+		r.wakes("a")
+		requirePort(8111, fmt.Sprintf(taken, 8111))
+		r = restart(9123)
+		requirePort(8111, fmt.Sprintf(taken, 8111))
+		r = restart(9123, 8111)
+		requirePort(8121, fmt.Sprintf(taken, 8121))
+		r = restart()
+		requirePort(9123, "")
+		r = restart()
+		requirePort(9123, "")
+		require.NoError(t, r.Close(t.Context(), false))
+	})
 }

@@ -45,6 +45,10 @@ type SavedInstance struct {
 
 	// Doubted: the record is stale, since a later one could not be written.
 	Doubted bool `json:"-"`
+	// levelOnDisk is the level that the record names if the engine says another; 0: Level.
+	levelOnDisk int
+	// refuses: nothing listens at the address of the engine.
+	refuses bool
 }
 
 // saved returns the record of an instance. The lock is held.

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/secrets"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -132,8 +134,10 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 			sleeping, err := eng.IsSleeping(ctx, (&instance{facts: saved.Facts}).engineURL())
 			switch {
 			case err != nil:
+				saved.refuses = engine.Refused(err) && saved.Facts.knowsEngine()
 			case sleeping && saved.State != launcher.Sleeping:
 				s.log.Warn("an engine is asleep, but its record says otherwise", "instance", saved.Facts.ID, "written", saved.State)
+				saved.levelOnDisk = max(saved.Level, 1)
 				saved.State, saved.Level = launcher.Sleeping, 2 // the wake sequence of level 2 wakes sleepers of both levels
 			case !sleeping && (saved.State == launcher.Sleeping || moving):
 				s.log.Warn("an engine is awake, but its record says otherwise", "instance", saved.Facts.ID, "written", saved.State)
@@ -177,7 +181,14 @@ func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
 	}
 	if portErr := s.reopen(i); portErr != nil {
 		s.log.Error("cannot open the ports of an adopted instance again", "instance", saved.Facts.ID, "error", portErr)
-		i.reason = join(i.reason, portErr.Error())
+		i.portTaken = portErr.Error()
+	}
+	if saved.refuses && saved.wasAwake() && i.swapID == "" {
+		if i.state == launcher.Awake { // it counts as starting until it answers
+			i.state, i.since = launcher.Starting, time.Now()
+		}
+		i.unreachable = s.refusing(i)
+		s.log.Warn("an engine refuses connections, but its record says that it was awake", "instance", saved.Facts.ID, "address", i.facts.listensAt())
 	}
 	s.readSecrets(i)
 	s.mu.Lock()
@@ -188,6 +199,7 @@ func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
 		tree = late
 		s.adoptLater(i, late, err)
 	} else {
+		i.root = tree.ID() // complete, if the root hung when it was found
 		s.log.Info("adopted an instance", "instance", i.facts.ID, "state", i.state, "pid", i.root.PID)
 	}
 	i.tree = tree
@@ -242,7 +254,7 @@ func (s *Supervisor) fromRecord(saved SavedInstance) (*instance, error) {
 		facts: saved.Facts, engine: eng, root: saved.Root, state: saved.State, created: saved.Created, since: saved.Since,
 		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: sleepLevel(saved),
 		awakeBytes: saved.Awake, residue: saved.Asleep, hostBytes: saved.Host, asleepAt: saved.AsleepAt, asleepBeforeEnd: saved.Slept, lastWoken: saved.LastUsed,
-		levelOnDisk: sleepLevel(saved), hasCompileTurn: true, swapID: saved.SwapID, publishedSwapID: saved.SwapID, gateHeldShut: saved.HoldGate, deleting: saved.Deleting, foundUnrecorded: saved.Found, fingerprint: saved.Fingerprint, staleRecord: saved.Found || saved.Doubted, sleepUnknown: saved.Doubted && saved.State == launcher.Awake, timings: saved.Timings,
+		levelOnDisk: cmp.Or(saved.levelOnDisk, sleepLevel(saved)), hasCompileTurn: true, swapID: saved.SwapID, publishedSwapID: saved.SwapID, gateHeldShut: saved.HoldGate, deleting: saved.Deleting, foundUnrecorded: saved.Found, fingerprint: saved.Fingerprint, staleRecord: saved.Found || saved.Doubted, sleepUnknown: saved.Doubted && saved.State == launcher.Awake, timings: saved.Timings,
 		changed: make(chan struct{}), whenReleased: make(chan struct{}),
 	}
 	if saved.ExitCode != nil {
@@ -260,56 +272,6 @@ func sleepLevel(saved SavedInstance) int {
 	return max(saved.Level, 1)
 }
 
-// reopen opens the ports of an adopted instance again. If its public port was taken
-// meanwhile, the instance gets another, and the error says so.
-func (s *Supervisor) reopen(i *instance) error {
-	if !i.facts.knowsEngine() {
-		return nil
-	}
-	s.claimPort(i)
-	opts := GateOptions{
-		InstanceID: i.facts.ID, Supervisor: s, Host: i.facts.PublicHost, Port: i.facts.PublicPort,
-		TargetPort: i.facts.EnginePort, TargetSocket: i.facts.EngineSocket, KeepAlive: i.facts.KeepAlive,
-		Quiet: s.opts.Limits.Hang,
-	}
-	gate, taken := s.opts.Gates.Listen(opts)
-	if taken != nil {
-		taken = fmt.Errorf("another process took its port %d while the launcher was down: %w", i.facts.PublicPort, taken)
-		opts.Port = 0
-		var err error
-		if gate, err = s.opts.Gates.Listen(opts); err != nil {
-			return errors.Join(taken, err)
-		}
-	}
-	i.gate, i.facts.PublicPort = gate, gate.Port()
-	return taken
-}
-
-// claimPort reserves the port of an adopted engine that listens on one.
-func (s *Supervisor) claimPort(i *instance) {
-	if i.facts.EngineSocket != "" {
-		return
-	}
-	private, err := s.opts.Gates.Claim(i.facts.EnginePort)
-	if err != nil {
-		s.log.Warn("cannot reserve the port of an adopted engine", "instance", i.facts.ID, "error", err)
-		return
-	}
-	i.private = private
-}
-
-// findSockets finds the sockets of engines that an earlier launcher started.
-func (s *Supervisor) findSockets(all []SavedInstance) {
-	if s.opts.Sockets == nil {
-		return
-	}
-	for n := range all {
-		if f := &all[n].Facts; f.EngineSocket != "" {
-			f.EngineSocket = s.opts.Sockets.Now(f.ID, f.EngineSocket)
-		}
-	}
-}
-
 // addRecovered adds a recovered instance to the list. The lock is held.
 func (s *Supervisor) addRecovered(i *instance) {
 	s.instances[i.facts.ID] = i
@@ -323,6 +285,9 @@ func (s *Supervisor) resume(i *instance) {
 	switch i.state {
 	case launcher.Starting:
 		left := max(limits.Start-time.Since(i.since), settleLimit)
+		if i.unreachable != "" {
+			left = s.listenLimit()
+		}
 		s.beginOperation(i, &operation{limit: left, resumed: true})
 		op := i.op
 		s.spawn(func() { s.awaitReady(i, op) })
@@ -331,7 +296,7 @@ func (s *Supervisor) resume(i *instance) {
 		op := i.op
 		s.spawn(func() { s.putToSleep(i, op) })
 	case launcher.Waking:
-		s.beginOperation(i, &operation{limit: limits.Wake, resumed: true})
+		s.beginOperation(i, &operation{limit: limits.Wake, resumed: true, levelOnDisk: i.level == i.levelOnDisk})
 		op := i.op
 		s.spawn(func() { s.wakeUp(i, op) })
 	case launcher.Stopping:

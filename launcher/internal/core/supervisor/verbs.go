@@ -136,7 +136,8 @@ func (s *Supervisor) verb(i *instance, swapID string, ask launcher.VerbRequest, 
 	}
 	i.reason, i.cause = "", ""
 	i.removeTiming("drain")
-	s.beginOperation(i, &operation{drain: ask.Drain, limit: limit, levelOnDisk: ask.Level == sameLevel && i.level == i.levelOnDisk})
+	same := event == launcher.EventWakeAsked || ask.Level == sameLevel
+	s.beginOperation(i, &operation{drain: ask.Drain, limit: limit, levelOnDisk: same && i.level == i.levelOnDisk})
 	return s.transition(i, event, nil)
 }
 

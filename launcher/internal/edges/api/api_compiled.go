@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -84,13 +85,13 @@ func tarContent() map[string]*huma.MediaType {
 // importInput has its body read while it comes: it may be larger than main memory.
 type importInput struct {
 	Key    string `path:"key" doc:"Key of this launcher's own compile cache." example:"7d7595bb7c02b1a747c5e01ca5f89f0d"`
-	stream io.Reader
+	stream readerUntil
 }
 
 // Resolve implements [huma.Resolver].
 func (in *importInput) Resolve(ctx huma.Context) []error {
 	r, w := humachi.Unwrap(ctx)
-	in.stream = readerUntil{r.Body, http.NewResponseController(w)}
+	in.stream = readerUntil{Reader: r.Body, control: http.NewResponseController(w)}
 	return nil
 }
 
@@ -98,15 +99,15 @@ func (s *Server) importCompiled(_ context.Context, in *importInput) (*body[launc
 	if s.opts.CompileCaches == nil {
 		return nil, errNoCompiled
 	}
-	taken, err := s.opts.CompileCaches.Import(in.Key, in.stream)
-	if err != nil {
-		_, _ = io.CopyN(io.Discard, in.stream, drainBytes) // as readBody does
-	}
+	in.stream.limit = s.opts.BodyTimeout
+	taken, err := s.opts.CompileCaches.Import(in.Key, &in.stream)
+	// The archive may end before its body, and the import may be refused before either ends.
+	_, _ = io.CopyN(io.Discard, &in.stream, drainBytes)
 	return answer(taken, err)
 }
 
 func docImport(op *huma.Operation, _ huma.Registry) {
-	op.Description = "Engines run this code: only let those call who may start engines. Refused (409) when it comes from another kind of engine or GPU than this launcher has. The launcher imports nothing unless it received everything, unchanged (422). It does not replace files that it has."
+	op.Description = "Engines run this code: only let those call who may start engines. Refused (409) when it comes from another kind of engine or GPU than this launcher has, or while another import is under way. The launcher imports nothing unless it can read the archive to its end (422). It does not replace files that it has."
 	op.RequestBody = &huma.RequestBody{Required: true, Description: "As it was exported", Content: tarContent()}
 }
 
@@ -115,15 +116,28 @@ func streamsBody(r *http.Request) bool {
 	return r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, compiledPath+"/")
 }
 
-// readerUntil gives each read of a body the time for one that stalls.
+// readerUntil gives each read of a body the time for one that stalls. At the body's end it
+// removes the read deadline: the server already waits for the client to hang up.
+//
+// No read follows one that failed. When a read fails, the server cancels all later requests of
+// the connection. The deadline stays, so that the server cannot read the rest either, and closes
+// the connection.
 type readerUntil struct {
 	io.Reader
 	control *http.ResponseController
+	limit   time.Duration
+	err     error // of the last read
 }
 
-func (r readerUntil) Read(p []byte) (int, error) {
-	_ = r.control.SetReadDeadline(time.Now().Add(readBodyTimeout)) // writers in tests know none
-	n, err := r.Reader.Read(p)
-	_ = r.control.SetReadDeadline(time.Time{})
-	return n, err
+func (r *readerUntil) Read(p []byte) (int, error) {
+	if r.err != nil {
+		return 0, r.err
+	}
+	_ = r.control.SetReadDeadline(time.Now().Add(r.limit)) // some writers of tests have no deadlines
+	var n int
+	n, r.err = r.Reader.Read(p)
+	if errors.Is(r.err, io.EOF) {
+		_ = r.control.SetReadDeadline(time.Time{})
+	}
+	return n, r.err
 }

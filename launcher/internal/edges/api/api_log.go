@@ -37,7 +37,7 @@ func (s *Server) instanceLog(_ context.Context, in *logInput) (*streamOutput, er
 		return nil, err
 	}
 	if in.Follow {
-		return &streamOutput{func(ctx huma.Context) { s.followLog(ctx, name, asked.First, over) }}, nil
+		return s.stream(func(ctx huma.Context) { s.followLog(ctx, name, asked.First, over) }), nil
 	}
 	read, err := s.opts.Logs.Read(name, asked)
 	if err != nil {

@@ -103,17 +103,10 @@ func (s *Server) watchModels(_ context.Context, in *watchModelsInput) (*streamOu
 	if err != nil {
 		return nil, err
 	}
-	contentType := negotiate(in.Accept, ndjsonContentType, sseContentType)
-	return &streamOutput{func(ctx huma.Context) {
-		out, ok := beginEvents(ctx, contentType)
-		if !ok {
-			return
-		}
-		until, cancel := s.untilShutdown(ctx.Context())
-		defer cancel()
+	return s.events(in.Accept, func(ctx context.Context, out *eventStream) {
 		w := modelWatcher{models: s.opts.Models, out: out, heartbeat: heartbeat, shown: map[string]launcherapi.Model{}}
-		w.run(until)
-	}}, nil
+		w.run(ctx)
+	}), nil
 }
 
 // modelWatcher is one reader of what happens to models. What the store has is on

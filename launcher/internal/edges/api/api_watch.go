@@ -31,17 +31,10 @@ func (s *Server) watch(_ context.Context, in *watchInput) (*streamOutput, error)
 	if err != nil {
 		return nil, err
 	}
-	contentType := negotiate(in.Accept, ndjsonContentType, sseContentType)
-	return &streamOutput{func(ctx huma.Context) {
-		out, ok := beginEvents(ctx, contentType)
-		if !ok {
-			return
-		}
-		until, cancel := s.untilShutdown(ctx.Context())
-		defer cancel()
+	return s.events(in.Accept, func(ctx context.Context, out *eventStream) {
 		w := watcher{events: s.opts.Events, out: out, heartbeat: heartbeat, since: since}
-		w.run(until, initial)
-	}}, nil
+		w.run(ctx, initial)
+	}), nil
 }
 
 // watchFrom gives the instances that a stream begins with, and the revision that it

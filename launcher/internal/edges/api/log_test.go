@@ -20,6 +20,15 @@ import (
 
 const logPath = instancesPath + "/a/log"
 
+// readLog asks for a range of a log; empty: for all of it.
+func (r *rig) readLog(t *testing.T, asked string) answer {
+	t.Helper()
+	if asked == "" {
+		return r.do(t, http.MethodGet, logPath, "")
+	}
+	return r.do(t, http.MethodGet, logPath, "", "Range", asked)
+}
+
 func TestALogIsReadInRanges(t *testing.T) {
 	r := newRig(t)
 	r.create(t, "a")
@@ -36,11 +45,7 @@ func TestALogIsReadInRanges(t *testing.T) {
 		"the unit in capital letters": {"Bytes=1-1", "bytes 1-1/12", "1", 206},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var header []string
-			if test.asked != "" {
-				header = []string{"Range", test.asked}
-			}
-			got := r.do(t, http.MethodGet, logPath, "", header...)
+			got := r.readLog(t, test.asked)
 			assert.Equal(t, test.status, got.status)
 			assert.Equal(t, test.body, got.body)
 			assert.Equal(t, test.contentRange, got.header.Get("Content-Range"))
@@ -173,11 +178,7 @@ func TestAnswerSaysWhereALogBeginsThatLostItsBeginning(t *testing.T) {
 		"a range that is gone":         {"bytes=0-3", "bytes */14", "", 416},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var header []string
-			if test.asked != "" {
-				header = []string{"Range", test.asked}
-			}
-			got := r.do(t, http.MethodGet, logPath, "", header...)
+			got := r.readLog(t, test.asked)
 			assert.Equal(t, test.status, got.status)
 			assert.Equal(t, test.contentRange, got.header.Get("Content-Range"))
 			if test.status == http.StatusRequestedRangeNotSatisfiable {

@@ -7,23 +7,23 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"time"
+
+	"hotseat.dev/hotseat/spec/connlimit"
 )
 
 // drainBytes is how much of a body that is too large is still read, so that a
 // client which sends before it reads gets to see the answer.
 const drainBytes = 4 * MaxBodyBytes
 
-// readBody reads the whole body before anything looks at it, within bounds of size
-// and time, but for calls that read theirs while it comes. Afterwards it takes the read deadline away, since a verb may take long.
+// readBody reads the whole body before anything looks at it, within bounds of size, but
+// for calls that read theirs while it comes. The server bounds how long that takes.
 func (s *Server) readBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody || streamsBody(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(readBodyTimeout)) // writers in tests know none
+		came := connlimit.AwaitBody(r)
 		data, err := io.ReadAll(io.LimitReader(r.Body, MaxBodyBytes))
 		if len(data) == MaxBodyBytes {
 			_, err = io.CopyN(io.Discard, r.Body, drainBytes)
@@ -31,9 +31,9 @@ func (s *Server) readBody(next http.Handler) http.Handler {
 				err = errTooLarge
 			}
 		}
-		_ = control.SetReadDeadline(time.Time{})
+		came()
 		if err != nil {
-			bodyProblem(err).write(w)
+			s.bodyProblem(err).write(w)
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(data))
@@ -43,12 +43,12 @@ func (s *Server) readBody(next http.Handler) http.Handler {
 
 var errTooLarge = fmt.Errorf("the body is too large; it must be smaller than %d bytes", MaxBodyBytes)
 
-func bodyProblem(err error) *problem {
+func (s *Server) bodyProblem(err error) *problem {
 	switch {
 	case errors.Is(err, errTooLarge):
 		return newProblem(http.StatusRequestEntityTooLarge, err.Error(), nil).with("Connection", "close")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return newProblem(http.StatusRequestTimeout, fmt.Sprintf("the body did not come within %s", readBodyTimeout), nil).with("Connection", "close")
+		return newProblem(http.StatusRequestTimeout, fmt.Sprintf("the body did not come within %s", s.opts.BodyTimeout), nil).with("Connection", "close")
 	}
 	return newProblem(http.StatusBadRequest, "cannot read the body: "+err.Error(), nil).with("Connection", "close")
 }

@@ -59,8 +59,8 @@ func routes() []route {
 		{id: "get_instance_status", method: http.MethodGet, path: instancePath, tag: tagInstances, summary: "One instance", errors: []int{404}, handle: handler((*Server).getInstance)},
 		{id: "delete_instance", method: http.MethodDelete, path: instancePath, tag: tagInstances, summary: "Stop an instance's whole process tree and forget it", errors: []int{404, 504}, handle: handler((*Server).deleteInstance)},
 		{id: "delete_all_instances", method: http.MethodDelete, path: instancesPath, tag: tagInstances, summary: "Stop and forget every instance, all at once", errors: []int{504}, handle: handler((*Server).deleteInstances)},
-		{id: "get_instance_logs", method: http.MethodGet, path: instancePath + "/log", tag: tagInstances, summary: "Bytes of an instance's log", errors: []int{400, 404, 416, 422}, doc: docLog, handle: handler((*Server).instanceLog)},
-		{id: "watch_instances", method: http.MethodGet, path: instancesPath + "/watch", tag: tagInstances, summary: "Stream of changes of instances", errors: []int{410, 422}, doc: docWatch, handle: handler((*Server).watch)},
+		{id: "get_instance_logs", method: http.MethodGet, path: instancePath + "/log", tag: tagInstances, summary: "Bytes of an instance's log", errors: []int{400, 404, 416, 422, 429}, doc: docLog, handle: handler((*Server).instanceLog)},
+		{id: "watch_instances", method: http.MethodGet, path: instancesPath + "/watch", tag: tagInstances, summary: "Stream of changes of instances", errors: []int{410, 422, 429}, doc: docWatch, handle: handler((*Server).watch)},
 		{id: "sleep_instance", method: http.MethodPost, path: instancePath + "/sleep", tag: tagInstances, summary: "Put an instance to sleep", errors: []int{400, 404, 409, 415, 422, 502, 504}, doc: docVerb, handle: handler((*Server).sleep)},
 		{id: "wake_instance", method: http.MethodPost, path: instancePath + "/wake", tag: tagInstances, summary: "Wake an instance", errors: []int{400, 404, 409, 415, 422, 502, 504}, doc: docVerb, handle: handler((*Server).wake)},
 
@@ -75,7 +75,7 @@ func routes() []route {
 		{id: "get_model", method: http.MethodGet, path: modelPath, tag: tagModels, summary: "One model", errors: []int{404, 500, 507}, handle: handler((*Server).getModel)},
 		{id: "delete_model", method: http.MethodDelete, path: modelPath, tag: tagModels, summary: "End the fetch of a model, and remove it", errors: []int{404, 409, 422, 500, 507}, doc: docRemoveModel, handle: handler((*Server).deleteModel)},
 		{id: "warm_model", method: http.MethodPost, path: warmPath, tag: tagModels, summary: "Read a model into main memory", errors: []int{404, 409, 500, 507}, doc: docWarm, handle: handler((*Server).warmModel)},
-		{id: "watch_models", method: http.MethodGet, path: modelsPath + "/watch", tag: tagModels, summary: "Stream of changes of models", errors: []int{404, 422}, doc: docWatchModels, handle: handler((*Server).watchModels)},
+		{id: "watch_models", method: http.MethodGet, path: modelsPath + "/watch", tag: tagModels, summary: "Stream of changes of models", errors: []int{404, 422, 429}, doc: docWatchModels, handle: handler((*Server).watchModels)},
 
 		{id: "get_compile_caches", method: http.MethodGet, path: compiledPath, tag: tagCompiled, summary: "The compiled code that the launcher keeps, for each kind of engine and GPU", errors: []int{404, 500, 507}, handle: handler((*Server).listCompiled)},
 		{id: "export_compile_cache", method: http.MethodGet, path: oneCompiled, tag: tagCompiled, summary: "A compile cache as a tar stream, for a launcher of another node", errors: []int{404, 409, 500, 507}, doc: docExport, handle: handler((*Server).exportCompiled)},
@@ -91,7 +91,7 @@ func register(s *Server, api huma.API, security []map[string][]string) {
 		op := huma.Operation{
 			OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{r.tag},
 			Responses:       map[string]*huma.Response{},
-			MaxBodyBytes:    -1, // readBody has seen to both
+			MaxBodyBytes:    -1, // readBody and the server have seen to both
 			BodyReadTimeout: -1,
 		}
 		schemas := api.OpenAPI().Components.Schemas
@@ -149,6 +149,8 @@ func meaning(status int) string {
 		return "No JSON, no UTF-8, no body where one is needed, or a malformed Range"
 	case http.StatusUnauthorized:
 		return "No token, or a wrong one"
+	case http.StatusTooManyRequests:
+		return "Too many watches and followed logs are open; Retry-After says when to try again"
 	case http.StatusInternalServerError:
 		return "The launcher may not read or write its own folders, or has an internal error"
 	case http.StatusServiceUnavailable:

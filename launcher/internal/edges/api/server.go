@@ -8,12 +8,14 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 	"github.com/go-chi/chi/v5"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -57,9 +59,18 @@ type Options struct {
 	Access Access
 	// PublicMetrics lets GET /metrics through without a token.
 	PublicMetrics bool
+	// Connections bounds the connections of clients; nil: there is no bound.
+	Connections *connlimit.Limit
+	// MaxStreams is how many streams may be open: watches, and logs that are followed.
+	// Further ones are refused with 429. 0: any number.
+	MaxStreams int
 	// StallTimeout is how long one write may wait for a client that reads nothing,
 	// before the connection is cut. 0: a minute.
 	StallTimeout time.Duration
+	// BodyTimeout is how long a request with its body may take to come. It also bounds what
+	// the server reads of a body that nobody has read, before and after the answer. An import of
+	// compiled code may take longer: BodyTimeout bounds each read of its body. 0: 30 s.
+	BodyTimeout time.Duration
 	// Observe is told of every answer when it is over: the route's pattern
 	// ("unmatched" for a path without a route), the method ("other" for one that
 	// HTTP does not know), the status and how long the answer took, which for a
@@ -80,6 +91,8 @@ type Server struct {
 
 	documents func() (documents, error) // made at the first request for one
 
+	openStreams atomic.Int64 // watches, and logs that are followed
+
 	streams    context.Context         //nolint:containedctx // ends when the server begins to shut down
 	endStreams context.CancelCauseFunc // ends the streams
 	endCalls   context.CancelCauseFunc // ends every other call
@@ -94,6 +107,9 @@ func New(opts Options) *Server { return newServer(opts, security(opts)) }
 func newServer(opts Options, security []map[string][]string) *Server {
 	if opts.StallTimeout == 0 {
 		opts.StallTimeout = stallTimeout
+	}
+	if opts.BodyTimeout == 0 {
+		opts.BodyTimeout = readBodyTimeout
 	}
 	s := &Server{opts: opts, log: opts.Logger}
 	s.streams, s.endStreams = context.WithCancelCause(context.Background())
@@ -113,11 +129,13 @@ func newServer(opts Options, security []map[string][]string) *Server {
 	s.http = &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       opts.BodyTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return calls },
 		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 	}
+	opts.Connections.Watch(s.http)
 	return s
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -31,6 +32,24 @@ func (s *Server) untilShutdown(ctx context.Context) (context.Context, context.Ca
 		stop()
 		cancel(nil)
 	}
+}
+
+// retryStreamAfter is the value of Retry-After where too many streams are open, in seconds.
+const retryStreamAfter = 5
+
+// stream is an answer that lasts until the client leaves. If too many are open, the client
+// gets a problem instead: each stream takes a connection, and may take a file.
+func (s *Server) stream(serve func(huma.Context)) *streamOutput {
+	return &streamOutput{func(ctx huma.Context) {
+		defer s.openStreams.Add(-1)
+		if n := s.openStreams.Add(1); s.opts.MaxStreams > 0 && n > int64(s.opts.MaxStreams) {
+			_, w := humachi.Unwrap(ctx)
+			newProblem(http.StatusTooManyRequests, fmt.Sprintf("%d watches and followed logs are open, and no more are allowed; end some, or try again later", s.opts.MaxStreams), nil).
+				with("Retry-After", strconv.Itoa(retryStreamAfter)).write(w)
+			return
+		}
+		serve(ctx)
+	}}
 }
 
 // eventStream writes events, as NDJSON or as server-sent events, and flushes
@@ -61,6 +80,21 @@ func beginEvents(ctx huma.Context, contentType string) (out *eventStream, ok boo
 	w.WriteHeader(http.StatusOK)
 	out = &eventStream{w: w, flush: http.NewResponseController(w), sse: contentType == sseContentType}
 	return out, r.Method != http.MethodHead && out.flush.Flush() == nil
+}
+
+// events is an answer of events, which send writes. The context of send also ends when the
+// server begins to shut down.
+func (s *Server) events(accept string, send func(context.Context, *eventStream)) *streamOutput {
+	contentType := negotiate(accept, ndjsonContentType, sseContentType)
+	return s.stream(func(ctx huma.Context) {
+		out, ok := beginEvents(ctx, contentType)
+		if !ok {
+			return
+		}
+		until, cancel := s.untilShutdown(ctx.Context())
+		defer cancel()
+		send(until, out)
+	})
 }
 
 // send writes one event. kind and id are for server-sent events only; the document

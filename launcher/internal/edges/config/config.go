@@ -72,8 +72,6 @@ type Config struct {
 	ModelStorageLimit   int64             // bytes; 0: no limit
 	ModelRetention      string            // keep or lru
 	ModelSources        []string          // SCHEME=PROGRAM, of schemes that modelfetch does not have
-	ModelGCHigh         int               // percent; 100: none
-	ModelGCLow          int               // percent, below ModelGCHigh where that is not 100
 	ModelClaims         map[string]string // where volumes with models are mounted, by their names
 	ModelStreams        int               // above 0
 	ModelBytesPerSecond int64             // of each pull; 0: no limit
@@ -83,18 +81,6 @@ type Config struct {
 	CompileCacheLimit int64  // bytes; 0: no limit
 
 	Budgets launcherapi.Budget
-}
-
-// CheckThresholds says what is wrong with the percentages between which a store of
-// models is kept.
-func CheckThresholds(high, low int) error {
-	switch {
-	case high < 1 || high > 100 || low < 0 || low > 100:
-		return fmt.Errorf("the thresholds %d and %d are no percentages: the high one is from 1 to 100, the low one from 0", high, low)
-	case high < 100 && low >= high:
-		return fmt.Errorf("the high threshold is %d percent, and the low one, %d, has to be below it", high, low)
-	}
-	return nil
 }
 
 // minFetchMemory is what modelfetch takes with what it is about to write.
@@ -118,9 +104,6 @@ func (e *Error) Error() string {
 func (c *Config) check(where func(key string) string) error {
 	if n := c.ModelFetchMemory; n > 0 && n < minFetchMemory {
 		return &Error{where("model_fetch_memory"), fmt.Sprintf("must be 0, for no limit, or at least 64MiB, which modelfetch needs for itself, not %d", n)}
-	}
-	if err := CheckThresholds(c.ModelGCHigh, c.ModelGCLow); err != nil {
-		return &Error{where("model_gc_high_threshold"), err.Error()}
 	}
 	if c.InsecurePublic || c.TokenFile != "" || c.ClientCA != "" {
 		return nil

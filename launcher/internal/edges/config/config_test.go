@@ -75,8 +75,6 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 		LogFormat:       "text",
 		EnableSleepMode: "auto", EngineSocket: "auto", StartMethod: "auto", PreloadMemoryLimit: 8 << 30, PreloadIdleTimeout: 24 * time.Hour,
 		ModelFetchMemory: 256 << 20,
-		ModelGCHigh:      100,
-		ModelGCLow:       80,
 		ModelStreams:     8, ModelRetention: "keep", CompileCache: "auto", CompileCacheLimit: 50 << 30,
 	}, c)
 }
@@ -128,19 +126,17 @@ var other = map[string]struct {
 	"enable_sleep_mode":    {"never", func(c *Config) { c.EnableSleepMode = "never" }},
 	"engine_socket":        {"never", func(c *Config) { c.EngineSocket = "never" }},
 
-	"model_store":             {"/models", func(c *Config) { c.ModelStore = "/models" }},
-	"model_user":              {"a", func(c *Config) { c.ModelUser = "a" }},
-	"model_storage_limit":     {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
-	"model_retention":         {"lru", func(c *Config) { c.ModelRetention = "lru" }},
-	"model_source":            {"x=/y", func(c *Config) { c.ModelSources = []string{"x=/y"} }},
-	"model_gc_high_threshold": {"90", func(c *Config) { c.ModelGCHigh = 90 }},
-	"model_gc_low_threshold":  {"70", func(c *Config) { c.ModelGCLow = 70 }},
-	"model_streams":           {"2", func(c *Config) { c.ModelStreams = 2 }},
-	"model_fetch_memory":      {"128MiB", func(c *Config) { c.ModelFetchMemory = 128 << 20 }},
-	"model_bytes_per_second":  {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
-	"compile_cache":           {"always", func(c *Config) { c.CompileCache = "always" }},
-	"compile_cache_limit":     {"1GiB", func(c *Config) { c.CompileCacheLimit = 1 << 30 }},
-	"model_claims":            {"a=/x,b=/y", func(c *Config) { c.ModelClaims = map[string]string{"a": "/x", "b": "/y"} }},
+	"model_store":            {"/models", func(c *Config) { c.ModelStore = "/models" }},
+	"model_user":             {"a", func(c *Config) { c.ModelUser = "a" }},
+	"model_storage_limit":    {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
+	"model_retention":        {"lru", func(c *Config) { c.ModelRetention = "lru" }},
+	"model_source":           {"x=/y", func(c *Config) { c.ModelSources = []string{"x=/y"} }},
+	"model_streams":          {"2", func(c *Config) { c.ModelStreams = 2 }},
+	"model_fetch_memory":     {"128MiB", func(c *Config) { c.ModelFetchMemory = 128 << 20 }},
+	"model_bytes_per_second": {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
+	"compile_cache":          {"always", func(c *Config) { c.CompileCache = "always" }},
+	"compile_cache_limit":    {"1GiB", func(c *Config) { c.CompileCacheLimit = 1 << 30 }},
+	"model_claims":           {"a=/x,b=/y", func(c *Config) { c.ModelClaims = map[string]string{"a": "/x", "b": "/y"} }},
 
 	"budgets.max_sleepers_per_gpu":      {"3", func(c *Config) { c.Budgets.MaxSleepersPerGPU = 3 }},
 	"budgets.max_sleeper_bytes_per_gpu": {"4GiB", func(c *Config) { c.Budgets.MaxSleeperBytesPerGPU = 4 << 30 }},
@@ -222,6 +218,14 @@ func TestAFlagWinsOverAVariableOverTheFileOverTheDefault(t *testing.T) {
 	assert.Equal(t, []string{"/c"}, c.EnvFileDirs, "lists are replaced, not joined")
 	assert.Equal(t, "json", c.LogFormat, "the file")
 	assert.Equal(t, "127.0.0.1:8001", c.Listen, "the default, an empty variable being none")
+}
+
+func TestFileMayBeginWithAByteOrderMark(t *testing.T) {
+	for _, file := range []string{"listen: 127.0.0.1:1\n", `{"listen": "127.0.0.1:1"}`} {
+		c, err := load(t, "\uFEFF"+file, nil)
+		require.NoError(t, err)
+		assert.Equal(t, "127.0.0.1:1", c.Listen)
+	}
 }
 
 func TestTheFileCanBeNamedByAVariableAndTheFlagWins(t *testing.T) {

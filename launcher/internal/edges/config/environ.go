@@ -37,7 +37,9 @@ func Ignored(environ []string) []string {
 			continue
 		}
 		line := "the environment variable " + name + " is no setting and is ignored"
-		if meant := nearestKey(asked, keys); meant != "" {
+		if instead := Removed(asked); instead != "" {
+			line += instead
+		} else if meant := nearestKey(asked, keys); meant != "" {
 			line += ": did you mean " + envName(meant) + "?"
 		}
 		told = append(told, line)

@@ -12,10 +12,11 @@ func TestAMisspeltVariableIsToldWithTheNearestSetting(t *testing.T) {
 		"the environment variable HOTSEAT_CONFG is no setting and is ignored: did you mean HOTSEAT_CONFIG?",
 		"the environment variable HOTSEAT_LISTN is no setting and is ignored: did you mean HOTSEAT_LISTEN?",
 		"the environment variable HOTSEAT_MAX_INSTANCES is no setting and is ignored: did you mean HOTSEAT_BUDGETS_MAX_INSTANCES?",
+		"the environment variable HOTSEAT_MODEL_GC_LOW_THRESHOLD is no setting and is ignored" + Removed("model_gc_low_threshold"),
 		"the environment variable HOTSEAT_TOKENFILE is no setting and is ignored: did you mean HOTSEAT_TOKEN_FILE?",
 		"the environment variable HOTSEAT_XYZZY is no setting and is ignored",
 	}, Ignored([]string{
-		"HOTSEAT_XYZZY=1", "HOTSEAT_LISTN=:8001", "HOTSEAT_TOKENFILE=/t", "HOTSEAT_MAX_INSTANCES=3", "HOTSEAT_BUDGETS_MAX_INSTANCE=3", "HOTSEAT_CONFG=/c",
+		"HOTSEAT_XYZZY=1", "HOTSEAT_LISTN=:8001", "HOTSEAT_TOKENFILE=/t", "HOTSEAT_MAX_INSTANCES=3", "HOTSEAT_BUDGETS_MAX_INSTANCE=3", "HOTSEAT_CONFG=/c", "HOTSEAT_MODEL_GC_LOW_THRESHOLD=70",
 	}))
 }
 

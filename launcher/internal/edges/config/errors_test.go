@@ -57,6 +57,7 @@ func TestAMistakeInTheFileIsOneLineThatNamesFileAndLine(t *testing.T) {
 		"an unknown key in capitals":       {"Listen: x\n", `:1: there is no setting "Listen": did you mean listen?`},
 		"an unknown key like no other":     {"xyzzy: 1\n", `:1: there is no setting "xyzzy"`},
 		"an unknown key in a section":      {"budgets:\n  max_instance: 1\n", `:2: there is no setting "budgets.max_instance": did you mean budgets.max_instances?`},
+		"a key of an earlier release":      {"model_gc_high_threshold: 90\n", `:1: there is no setting "model_gc_high_threshold"; an earlier release had it: set the storage limit of the store, and the model retention lru: unused models are then removed when a pull needs their room`},
 		"a key outside of its section":     {"max_instances: 1\n", `:1: there is no setting "max_instances": did you mean budgets.max_instances?`},
 		"the flag of the file in the file": {"config: x\n", `:1: there is no setting "config"`},
 		"a key that is no string":          {"1: 2\n", `:1: there is no setting "1"`},
@@ -104,6 +105,7 @@ func TestWhatIsNearlyNothingIsNoMistake(t *testing.T) {
 	require.NoError(t, err)
 	for name, file := range map[string]string{
 		"a comment":         "# nothing yet\n",
+		"a byte order mark": "\uFEFF",
 		"an empty document": "---\n",
 		"an empty mapping":  "{}\n",
 		"an empty section":  "budgets: {}\n",

@@ -32,6 +32,7 @@ func parseFile(name string, data []byte, settings []setting) ([]assignment, erro
 		r.values[s.key] = s.value
 		r.keys = append(r.keys, s.key)
 	}
+	data = bytes.TrimPrefix(data, []byte("\uFEFF")) // a byte order mark, which some editors write
 	if !utf8.Valid(data) {
 		return nil, &Error{name, "this is no YAML: it is not UTF-8"}
 	}

@@ -5,8 +5,12 @@ import (
 	"strings"
 )
 
-// suggest names the setting that the key was meant for, when there is one.
+// suggest says what to use in place of a key: what replaces a setting that was removed, or
+// the setting that the key was meant for. It returns an empty text if there is none.
 func (r *fileReader) suggest(key string) string {
+	if instead := Removed(key); instead != "" {
+		return instead
+	}
 	best := nearestKey(key, r.keys)
 	if best == "" {
 		return ""

@@ -21,6 +21,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/engines/preload"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
+	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -68,7 +69,7 @@ func swapRun(r *swap.Run, err error) (launcher.SwapRun, error) {
 // gates gives the supervisor its ports, by package gateway.
 type gates struct {
 	ports   *gateway.Ports
-	clients *gateway.Clients
+	clients *connlimit.Limit
 	host    string // public ports listen there, and no wider
 	maxHeld int
 	hold    time.Duration
@@ -101,6 +102,7 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 		MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
 		Observe: g.observe,
 		Quiet:   o.Quiet, OnQuiet: func() { o.Supervisor.CheckQuiet(o.InstanceID) },
+		OnRefused: func() { o.Supervisor.CheckListens(o.InstanceID) },
 	}
 	if g.compat {
 		opts.Verbs, opts.SleepTimeout = verbs{sup: o.Supervisor, id: o.InstanceID}, sleepCallTime
@@ -121,6 +123,12 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 // ownDescriptors are kept back for the launcher's own work.
 const ownDescriptors = 256
 
+// mostAPIConnections is how many clients may be connected to the control API. At most half of
+// them may be streams (mostStreams), of which each may need a descriptor for a log, too.
+func mostAPIConnections() int { return connlimit.Share(8) }
+
+func mostStreams() int { return mostAPIConnections() / 2 }
+
 // mostClients is how many clients may be connected to public ports: each may need a
 // descriptor for its connection and one for that to the engine.
 func mostClients() int {
@@ -128,7 +136,7 @@ func mostClients() int {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {
 		return math.MaxInt32
 	}
-	return max(16, (int(limit.Cur)-ownDescriptors)/2)
+	return max(16, (int(limit.Cur)-ownDescriptors-mostAPIConnections()-mostStreams())/2)
 }
 
 // sleepCallTime is how long a call of /sleep waits, so that it gets an answer

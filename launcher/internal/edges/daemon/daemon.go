@@ -36,6 +36,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 	"hotseat.dev/hotseat/launcher/internal/models/keeper"
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
+	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/mtls"
 )
@@ -78,7 +79,9 @@ const (
 	swaps        = "swaps"     // records of swaps
 	exitsFolder  = "exits"
 	preFolder    = "preloaders"
-	sharedFolder = "shm" // records of shared memory
+	sharedFolder = "shm"        // records of shared memory
+	gpusFile     = "gpus.json"  // the GPUs that the driver has listed
+	clockFile    = "clock.json" // how far the wall clock is ahead of the clock of the boot
 	shutdownTime = 5 * time.Second
 	// closeTime bounds what a disk or a driver that does not answer adds to the end of the
 	// launcher. Each part of it has a bound of its own, which is shorter.
@@ -148,7 +151,7 @@ func (d *Daemon) open() error {
 		return err
 	}
 	d.later(state.Close)
-	gpus, err := gpu.Open(gpu.Options{Source: d.opts.GPUs, Visible: d.opts.VisibleGPUs, StateDir: d.opts.StateDir, Logger: d.log})
+	gpus, err := gpu.Open(gpu.Options{Source: d.opts.GPUs, Visible: d.opts.VisibleGPUs, StateDir: d.opts.StateDir, KnownFile: filepath.Join(d.opts.StateDir, gpusFile), Logger: d.log})
 	if err != nil {
 		return fmt.Errorf("--gpus %s: %w", d.opts.GPUs, err)
 	}
@@ -207,7 +210,7 @@ func ignoreClosed(err error) error {
 
 func (d *Daemon) openLogs() (err error) {
 	d.logs, err = outlog.Open(outlog.Options{
-		Dir: filepath.Join(d.opts.StateDir, logsFolder), MaxTotalBytes: d.opts.LogMaxBytes, MaxAge: d.opts.LogMaxAge, MaxFiles: d.opts.LogMaxFiles, Logger: d.log,
+		Dir: filepath.Join(d.opts.StateDir, logsFolder), MaxTotalBytes: d.opts.LogMaxBytes, MaxAge: d.opts.LogMaxAge, MaxFiles: d.opts.LogMaxFiles, ClockFile: filepath.Join(d.opts.StateDir, clockFile), Logger: d.log,
 	})
 	if err != nil {
 		return err
@@ -243,14 +246,14 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	queue, writes := &gpuqueue.Queue{}, &statedir.Queue{}
 	m := d.metrics
 	g := &gates{
-		ports: gateway.NewPorts(), clients: gateway.NewClients(mostClients()), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
+		ports: gateway.NewPorts(), clients: connlimit.New(mostClients()), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
 		compat: d.opts.LLMDCompat, logger: d.log,
 		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
 	}
 	environ := limitedTo(d.compiled.AddTo(os.Environ()), gpus)
 	var forks supervisor.Forker
 	if d.opts.StartMethod != launcherapi.StartExec {
-		d.pool = d.newPool(vllm, host, environ, gpus)
+		d.pool = d.newPool(vllm, host, environ, gpus, writes)
 		d.later(func() error { d.pool.Close(); return nil })
 		forks = forker{d.pool}
 	}
@@ -281,6 +284,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	d.server = api.New(api.Options{
 		Instances: d.sup, Swaps: swapper{d.swaps}, Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, StalledSince: d.sup.StalledSince, Preloaders: d.preloaders,
 		Metrics: m.Handler(), Version: version.Version, Access: access, PublicMetrics: d.opts.PublicMetrics, Observe: m.API, Logger: d.log,
+		Connections: connlimit.New(mostAPIConnections()), MaxStreams: mostStreams(),
 	})
 }
 
@@ -295,7 +299,7 @@ const (
 	forkTime         = 3 * time.Second
 )
 
-func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host, environ []string, gpus gpu.Provider) *preload.Pool {
+func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host, environ []string, gpus gpu.Provider, writes *statedir.Queue) *preload.Pool {
 	command := d.opts.Program[0]
 	var devices []gpu.Device
 	if gpus.Kind() == engine.AcceleratorNVML { // no engine asks simulated GPUs what they are
@@ -303,7 +307,7 @@ func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host, environ []string
 	}
 	return preload.New(preload.Options{
 		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(environ), GPUs: devices,
-		Dir: filepath.Join(d.opts.StateDir, preFolder), Host: host,
+		Dir: filepath.Join(d.opts.StateDir, preFolder), Host: host, Disk: newStateDisk(writes, filepath.Join(d.opts.StateDir, preFolder)),
 		MemoryLimit: d.opts.PreloadMemoryLimit, IdleTime: d.opts.PreloadIdleTimeout, LoadTime: preloadTime, FirstLoad: firstPreloadTime, AnswerTime: forkTime, Logger: d.log,
 	})
 }

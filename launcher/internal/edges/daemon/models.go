@@ -19,15 +19,16 @@ func (d *Daemon) openModels(host *process.Host) (err error) {
 		return nil
 	}
 	name := cmp.Or(o.ModelUser, fmt.Sprintf("%s (%s)", o.StateDir, digest(d.mark))) // two launchers may have folders at one path
-	if d.models, err = modelstore.NewUser(o.ModelStore, "the launcher of "+name); err != nil {
+	if d.models, err = modelstore.NewUser(o.ModelStore, "the launcher of "+name, d.mark); err != nil {
 		return fmt.Errorf("--model-store %s: %w", o.ModelStore, err)
 	}
+	d.later(d.models.Close)
 	if o.ModelUser == "" {
 		d.takeOverLeases()
 	}
 	fetches := &fetches{host: host, dir: o.ModelStore, memory: o.ModelFetchMemory, logger: d.log}
 	d.keeper, err = keeper.New(keeper.Options{
-		Dir: o.ModelStore, Limit: o.ModelStorageLimit, Retention: modelstore.Retention(o.ModelRetention), Marks: modelstore.Watermarks{High: o.ModelGCHigh, Low: o.ModelGCLow},
+		Dir: o.ModelStore, Limit: o.ModelStorageLimit, Retention: modelstore.Retention(o.ModelRetention),
 		Program: o.ModelFetch, Stderr: o.Stderr, Start: fetches.start, Pulled: d.metrics.Pulled, Evicted: d.metrics.Evicted, Room: pagecache.Room, Logger: d.log,
 	})
 	if err != nil {

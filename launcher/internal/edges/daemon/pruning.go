@@ -47,12 +47,8 @@ func (d *Daemon) keepPruning() (stop func()) {
 
 func (d *Daemon) prune() {
 	d.keepMark()
-	removed, err := d.logs.Prune(d.sup.LogsInUse)
-	if err != nil {
+	if err := d.logs.Prune(d.sup.LogsInUse); err != nil {
 		d.log.Warn("cannot remove old logs", "error", err)
-	}
-	if len(removed) > 0 {
-		d.log.Info("removed old logs", "logs", removed)
 	}
 	d.pruneCompiled()
 }

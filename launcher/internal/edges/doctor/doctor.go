@@ -43,6 +43,8 @@ type Options struct {
 	Cgroups  string   // auto, v2, v1 or none
 	Program  Program
 
+	ModelStore string // empty: there is none
+
 	EngineSocket string // auto, always or never
 
 	StartMethod   string // auto, exec or fork
@@ -82,6 +84,7 @@ var checks = []func(context.Context, *examination) []Result{
 	checkHostMemory,
 	checkCPUs,
 	checkStateFolder,
+	checkModelStore,
 	checkProgram,
 	checkPython,
 	checkPreloading,

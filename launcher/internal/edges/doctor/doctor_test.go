@@ -91,6 +91,8 @@ func TestVerdicts(t *testing.T) {
 			judgePreloading(preloading{method: "auto", python: []string{"/v/python", "-s"}, limit: 8 << 30, host: 24 << 30}), OK, "by /v/python -s (preload_memory_limit: 8.0 GiB)", ""},
 		"several kinds of GPU have preloaders of their own": {
 			judgePreloading(preloading{method: "auto", python: []string{"/v/python"}, limit: 8 << 30, kinds: []string{"H100", "L4"}}), OK, "each kind of GPU has a preloader of its own: H100, L4", ""},
+		"what NVML leaves is told with what follows from it": {
+			judgePreloading(preloading{method: "auto", python: []string{"/v/python"}, limit: 8 << 30, left: "cuda0001"}), OK, "helper processes ask NVML for the forked engines, since NVML leaves this in each process that asks it: cuda0001", ""},
 		"start_method exec means no preloading, and that is well": {
 			judgePreloading(preloading{method: "exec", err: noDriver, limit: 1}), OK, "start_method is exec", ""},
 		"what cannot be forked is told with the reason": {
@@ -219,6 +221,12 @@ func TestTheStateFolder(t *testing.T) {
 		require.Equal(t, Fail, look(dir).Status)
 		require.Contains(t, look(dir).Finding, "others may write to it")
 	})
+	t.Run("that has files of others is a failure", func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "main.py"), "")
+		require.Equal(t, Fail, look(dir).Status)
+		require.Contains(t, look(dir).Finding, "it has files that no launcher has written (main.py)")
+	})
 	t.Run("that cannot be written is a failure", func(t *testing.T) {
 		require.Equal(t, Fail, look("/proc/self").Status, "a file system that nobody can write to")
 	})
@@ -298,6 +306,15 @@ func TestWhetherEnginesCanBeForked(t *testing.T) {
 	}
 	require.Contains(t, look(Options{Program: Program{Argv: []string{vllm}}}).Finding, "run by "+python)
 	require.Contains(t, look(Options{Program: Program{Argv: []string{"/bin/sh"}}, PreloadPython: python}).Finding, "run by "+python)
+	for script, finding := range map[string]string{
+		"echo cuda0001": "NVML leaves this in each process that asks it: cuda0001",
+		"case \"$*\" in *nvml*) echo broken >&2; exit 3; esac": "cannot ask NVML by " + filepath.Join(dir, "python3.8") + ": exit status 3: broken",
+	} {
+		asks := filepath.Join(dir, "python3.8")
+		write(t, asks, "#!/bin/sh\n"+script+"\n")
+		require.NoError(t, os.Chmod(asks, 0o700))
+		require.Contains(t, look(Options{Program: Program{Argv: []string{vllm}}, PreloadPython: asks}).Finding, finding)
+	}
 	without := filepath.Join(dir, "python3.9")
 	write(t, without, "#!/bin/sh\necho False\n")
 	require.NoError(t, os.Chmod(without, 0o700))
@@ -383,4 +400,20 @@ func write(t *testing.T, path, content string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+func TestModelStoreOfOthersIsSeen(t *testing.T) {
+	look := func(dir string) []Result {
+		return checkModelStore(t.Context(), &examination{Options: Options{ModelStore: dir}})
+	}
+	require.Empty(t, look(""))
+	dir := t.TempDir()
+	require.Equal(t, []Result{{Name: "model store", Status: OK, Finding: dir}}, look(dir))
+	require.Equal(t, OK, look(filepath.Join(dir, "missing"))[0].Status)
+	require.NoError(t, os.Chmod(dir, 0o777))
+	require.Equal(t, Warn, look(dir)[0].Status)
+	require.Contains(t, look(dir)[0].Finding, "run: chmod o-w "+dir)
+	require.NoError(t, os.Symlink("/tmp", filepath.Join(dir, "staging")))
+	require.Equal(t, Fail, look(dir)[0].Status)
+	require.Contains(t, look(dir)[0].Finding, "staging in it is a link")
 }

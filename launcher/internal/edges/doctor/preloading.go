@@ -25,6 +25,7 @@ type preloading struct {
 	limit  uint64   // of memory, in bytes; 0: none
 	host   uint64   // main memory that engines may have, in bytes; 0: unknown
 	kinds  []string // of GPU, as preloaders tell them apart
+	left   string   // what NVML leaves in a process that asks it
 }
 
 // checkPreloading tells whether engines can be forked. Loading one is not tried:
@@ -42,6 +43,9 @@ func checkPreloading(ctx context.Context, e *examination) []Result {
 	asking, cancel := context.WithTimeout(ctx, e.VersionTimeout)
 	defer cancel()
 	if p.err = hasVLLM(asking, p.python); p.err == nil {
+		p.left, p.err = preload.LeftByNVML(asking, p.python)
+	}
+	if p.err == nil {
 		p.tried = triedPreloading(ctx, e.Listen)
 	}
 	return one(judgePreloading(p))
@@ -99,6 +103,9 @@ func judgePreloading(p preloading) Result {
 		r.Remedy = "lower --preload-memory-limit; a preloader takes about 0.9 GiB, and there is one for each set of variables that vLLM reads while it loads"
 	default:
 		r.Status, r.Finding = OK, fmt.Sprintf("the launcher can fork engines from a preloader run by %s (preload_memory_limit: %s)", strings.Join(p.python, " "), limitText(p.limit))
+		if p.left != "" {
+			r.Finding += "; helper processes ask NVML for the forked engines, since NVML leaves this in each process that asks it: " + p.left
+		}
 		if len(p.kinds) > 1 {
 			r.Finding += "; each kind of GPU has a preloader of its own: " + strings.Join(p.kinds, ", ")
 		}

@@ -87,7 +87,7 @@ func TestCloseAnswersHeldRequestWithoutBody(t *testing.T) {
 	all, err := io.ReadAll(conn)
 	require.NoError(t, err)
 	require.Contains(t, string(all), "HTTP/1.1 503 Service Unavailable")
-	require.Contains(t, string(all), "the instance is being removed")
+	require.Contains(t, string(all), "the public port is being closed: the engine is starting")
 }
 
 func TestRefusedRequestWithoutBodyIsAnswered(t *testing.T) {

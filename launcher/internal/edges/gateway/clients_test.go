@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/test/patience"
 )
 
@@ -23,21 +24,21 @@ func requireClosed(t *testing.T, conn net.Conn) {
 
 func TestIdleConnectionsOfClientsAreBoundedForAllPortsTogether(t *testing.T) {
 	engine := newEngine(t, echo)
-	clients := NewClients(3)
+	clients := connlimit.New(3)
 	one := openProxy(t, engine.URL, func(o *Options) { o.Clients = clients })
 	other := newProxy(t, engine.URL, func(o *Options) { o.Clients = clients })
 	client := newClient(t)
 	held := goPost(t, client, other.url("/v1/completions"), "held")
 	eventually(t, func() bool { return other.Held() == 1 })
 	oldest := dialRaw(t, one.address())
-	eventually(t, func() bool { return clients.count() == 2 })
+	eventually(t, func() bool { return open(clients) == 2 })
 	used := dialRaw(t, one.address())
-	eventually(t, func() bool { return clients.count() == 3 })
+	eventually(t, func() bool { return open(clients) == 3 })
 	_, err := io.WriteString(used, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
 	require.NoError(t, err)
 	_, err = io.ReadFull(used, make([]byte, 15))
 	require.NoError(t, err)
-	eventually(t, func() bool { return clients.idleCount() == 2 }) // the request is over some time after its answer began
+	eventually(t, func() bool { return idle(clients) == 2 }) // the request is over some time after its answer began
 
 	newest := dialRaw(t, one.address())
 	requireClosed(t, oldest)
@@ -54,7 +55,7 @@ func TestIdleConnectionsOfClientsAreBoundedForAllPortsTogether(t *testing.T) {
 
 func TestNewConnectionIsClosedWhereEachCarriesARequest(t *testing.T) {
 	engine := newEngine(t, echo)
-	p := newProxy(t, engine.URL, func(o *Options) { o.Clients = NewClients(2) })
+	p := newProxy(t, engine.URL, func(o *Options) { o.Clients = connlimit.New(2) })
 	first, second := goPost(t, newClient(t), p.url("/v1/completions"), "one"), goPost(t, newClient(t), p.url("/v1/completions"), "two")
 	eventually(t, func() bool { return p.Held() == 2 })
 	requireClosed(t, dialRaw(t, p.address()))
@@ -63,16 +64,8 @@ func TestNewConnectionIsClosedWhereEachCarriesARequest(t *testing.T) {
 	require.Equal(t, "two", receive(t, second).body)
 }
 
-// idleCount is how many connections carry no request.
-func (c *Clients) idleCount() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.idle.Len()
-}
+// open returns how many connections are open.
+func open(l *connlimit.Limit) int { n, _ := l.Counts(); return n }
 
-// count is how many connections are open.
-func (c *Clients) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.open
-}
+// idle returns how many connections carry no request.
+func idle(l *connlimit.Limit) int { _, n := l.Counts(); return n }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -51,7 +50,9 @@ func TestCloseFinishesAnswersAndRefusesHeldRequests(t *testing.T) {
 
 	closed := make(chan error, 1)
 	go func() { closed <- p.Close(patientContext(t)) }()
-	requireError(t, receive(t, held), http.StatusServiceUnavailable, "the instance is being removed")
+	refused := receive(t, held)
+	requireError(t, refused, http.StatusServiceUnavailable, "the public port is being closed: a swap")
+	require.Equal(t, "5", refused.header.Get("Retry-After"), "the launcher may only be restarted")
 	eventually(t, func() bool { // held requests are refused before the port is given back
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.address())
 		if err == nil {
@@ -133,11 +134,14 @@ func TestClosedProxiesLeakNoDescriptors(t *testing.T) {
 		p := openProxy(t, engine.URL)
 		p.engine.IdleConnTimeout = 0 // so that nothing but Close ends them
 		require.Equal(t, http.StatusOK, post(t, client, p.url("/v1/completions"), "x").status)
-		conn, _, _ := upgrade(t, p, "/v1/realtime", webSocket)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.Error(t, p.Close(ctx), "the upgraded connection was cut")
-		require.NoError(t, conn.Close())
+		conn, _, reader := upgrade(t, p, "/v1/realtime", webSocket)
+		left := make(chan error, 1)
+		go func() {
+			_, _ = io.Copy(io.Discard, reader) // until the proxy closes its side
+			left <- conn.Close()
+		}()
+		require.Error(t, p.Close(endedContext()), "the upgraded connection was cut")
+		require.NoError(t, receive(t, left))
 	}
 	client.CloseIdleConnections()
 	eventually(t, func() bool { return descriptors(t) <= before })

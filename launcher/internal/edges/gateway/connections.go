@@ -75,7 +75,7 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 
 // connOf returns the client's connection of a request. It returns nil when another
 // server received the request.
-func connOf(ctx context.Context) net.Conn {
-	conn, _ := ctx.Value(connKey{}).(net.Conn)
+func connOf(ctx context.Context) *clientConn {
+	conn, _ := ctx.Value(connKey{}).(*clientConn)
 	return conn
 }

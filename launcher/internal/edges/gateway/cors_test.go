@@ -2,10 +2,10 @@ package gateway
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -94,9 +94,11 @@ func TestRefusalsCanBeReadByTheScriptsThatTheEngineAllows(t *testing.T) {
 	}
 }
 
-func TestASlashAtTheEndIsRedirectedByTheProxyItself(t *testing.T) {
-	reached := make(chan string, 10)
-	engine := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { reached <- r.URL.Path })
+func TestSlashAtTheEndOfAPathIsTakenAway(t *testing.T) {
+	engine := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, "asked for "+r.RequestURI+" with "+string(body))
+	})
 	p := openProxy(t, engine.URL)
 	for target, want := range map[string]string{
 		"/v1/models/":                 "/v1/models",
@@ -111,15 +113,31 @@ func TestASlashAtTheEndIsRedirectedByTheProxyItself(t *testing.T) {
 		"/":                           "",
 		"http://evil.example/health/": "",
 	} {
-		got := sendRaw(t, p.address(), "POST "+target+" HTTP/1.1", "Host: x", "Content-Length: 0")
+		conn := dialRaw(t, p.address())
+		_, err := io.WriteString(conn, "POST "+target+" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n4\r\nbody\r\n0\r\n\r\n")
+		require.NoError(t, err)
+		got, err := io.ReadAll(conn)
+		require.NoError(t, err)
 		if want == "" {
-			require.Contains(t, got, "HTTP/1.1 404 Not Found", target)
+			require.Contains(t, string(got), "HTTP/1.1 404 Not Found", target)
 			continue
 		}
-		require.Contains(t, got, "HTTP/1.1 307 Temporary Redirect", target)
-		require.Contains(t, strings.ToLower(got), "\r\nlocation: "+want+"\r\n")
+		require.Contains(t, string(got), "HTTP/1.1 200 OK", target)
+		require.Contains(t, string(got), "asked for "+want+" with body")
 	}
-	require.Empty(t, reached)
+}
+
+// A browser follows no redirect of a preflight, and no library one of an upgrade.
+func TestPreflightAndUpgradeWithASlashAtTheEndAreServed(t *testing.T) {
+	engine := newEngine(t, allowing(page))
+	p := openProxy(t, engine.URL)
+	got := receive(t, goAsk(t, newClient(t), http.MethodOptions, p.url("/v1/chat/completions/"), page))
+	require.Equal(t, http.StatusOK, got.status)
+	require.Equal(t, page, got.header.Get("Access-Control-Allow-Origin"))
+
+	p = openProxy(t, newEngine(t, upgrading).URL)
+	_, response, _ := upgrade(t, p, "/v1/realtime/", webSocket)
+	require.Equal(t, http.StatusSwitchingProtocols, response.StatusCode)
 }
 
 func TestAPreflightThatNobodyWaitsForIsGivenUp(t *testing.T) {

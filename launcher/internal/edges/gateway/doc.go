@@ -23,12 +23,14 @@
 //
 // A new proxy is shut. A read-only request to an engine that does not listen
 // yet gets a 503. A held request whose client leaves frees its place. To notice
-// that, the proxy reads up to a megabyte of the request's body while it is held.
+// that, the proxy reads up to a megabyte of the request's body while it is held. If it
+// refuses the request before the body is there, the connection ends with the answer.
 //
 // It counts requests. The gate admits and counts a request under one lock. So once
 // Shut has returned, Drain waits for every inference request that can still reach
 // the engine. The proxy does not see work that the engine continues after its
-// answer, such as a response of /v1/responses with "background":true.
+// answer, such as a response of /v1/responses with "background":true. A WebSocket is one
+// request, which ends when one side closes it. If it is cut, its client gets a close frame.
 //
 // The proxy's own answers have the error body of the OpenAI API, with vLLM's names
 // for the types of errors.

@@ -53,14 +53,19 @@ type Observation struct {
 type exchange struct {
 	http.ResponseWriter
 
+	conn    *clientConn // nil: another server received the request
 	class   Class
 	outcome Outcome
 	status  int
 	began   time.Time
 	held    time.Duration
-	hasBody bool // the request's header announces a body
+	grace   time.Duration // uploadGrace, except in tests
+	body    *heldBody     // nil: the request was not held, or its body is not read ahead
+	broken  bool          // the last read of the held body failed, as heldBody.stop says
 	allow   func(h http.Header)
-	sign    func() // called when something of the engine's answer is written; nil: no inference
+	settle  func()                  // called once no cut may break the answer off; nil: no inference
+	sign    func()                  // called when something of the engine's answer is written; nil: no inference
+	upgrade func(net.Conn) net.Conn // takes over the client's connection as a WebSocket; nil: no inference
 
 	writeFailed  atomic.Bool // writing the answer to the client failed
 	uploadFailed atomic.Bool // reading the client's body failed
@@ -95,11 +100,15 @@ func (x *exchange) Write(b []byte) (int, error) {
 
 // Hijack gives the connection to the reverse proxy, for an upgrade.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
-	if err == nil {
-		x.status = http.StatusSwitchingProtocols
+	if x.upgrade == nil {
+		return nil, nil, http.ErrNotSupported
 	}
-	return conn, rw, err
+	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	x.status = http.StatusSwitchingProtocols
+	return x.upgrade(conn), rw, nil
 }
 
 // uploadGrace is how long the server still reads a request's body once the request
@@ -108,12 +117,23 @@ const uploadGrace = 500 * time.Millisecond
 
 // endUpload sets a deadline for the rest of the request's body, which may never
 // arrive. The server reads that rest before it writes the answer, and again
-// afterwards.
-func (x *exchange) endUpload() {
-	if x.hasBody {
-		// This fails only on a closed connection, and in tests without a connection.
-		_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now().Add(uploadGrace))
+// afterwards. endUpload does nothing when another server received the request.
+func (x *exchange) endUpload() { x.conn.boundBody(time.Now().Add(x.grace)) }
+
+// noLongerCut notes that no cut may break the answer off from now on.
+func (x *exchange) noLongerCut() {
+	if x.settle != nil {
+		x.settle()
 	}
+}
+
+// stopHeldBody ends the reading of a held request's body in the background.
+func (x *exchange) stopHeldBody() {
+	if x.body == nil || !x.body.stop() {
+		return
+	}
+	x.broken = true
+	x.Header().Set("Connection", "close") // has no effect once the answer has begun
 }
 
 // Unwrap lets http.ResponseController reach the server's ResponseWriter.

@@ -123,9 +123,17 @@ func wantsWebSocket(r *http.Request) bool {
 
 // ServeHTTP refuses, answers or forwards a request, as its class says.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, began: p.options.Now(), hasBody: r.ContentLength != 0, allow: func(h http.Header) { p.allow(h, r) }}
+	r = withoutSlash(r)
+	x := &exchange{ResponseWriter: w, conn: connOf(r.Context()), began: p.options.Now(), grace: p.uploadGrace, allow: func(h http.Header) { p.allow(h, r) }}
+	if r.ContentLength != 0 {
+		x.conn.beginBody()
+	}
 	defer p.observe(x)
-	defer x.endUpload()
+	defer func() {
+		if !x.broken { // otherwise the server might read on, and use the connection again
+			x.endUpload()
+		}
+	}()
 	if v, ok := verbOf(r); ok && p.options.Verbs != nil {
 		x.class = ClassVerb
 		p.serveVerb(v, x, r)
@@ -142,26 +150,27 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		p.serveStatus(x, r)
 	case ClassRefused, ClassVerb:
-		if target := withoutSlash(r); target != "" {
-			x.redirect(target)
-			return
-		}
 		x.answer(refusePath(r.Method, rawPath(r)))
 	}
 }
 
-// withoutSlash returns the target of a request without the slash at the end of its path, to
-// which the engine's framework would redirect. Empty: that is no path that is served.
-func withoutSlash(r *http.Request) string {
+// withoutSlash returns a request without the slash at the end of its path, if the path is
+// served so. The engine's framework would redirect to it. Many requests cannot follow: a
+// preflight, an upgrade to WebSocket, a body that is sent only once.
+func withoutSlash(r *http.Request) *http.Request {
 	path, query, asked := strings.Cut(r.RequestURI, "?")
 	path, slash := strings.CutSuffix(path, "/")
 	if !slash || Classify(r.Method, path, wantsWebSocket(r)) == ClassRefused {
-		return ""
+		return r
 	}
+	r = r.WithContext(r.Context()) // a copy: the server needs its own request unchanged
+	url := *r.URL
+	url.Path, url.RawPath = path, ""
+	r.URL, r.RequestURI = &url, path
 	if asked {
-		path += "?" + query
+		r.RequestURI += "?" + query
 	}
-	return path
+	return r
 }
 
 // rawPath returns the path exactly as it stands in the request line.
@@ -194,13 +203,14 @@ func (p *Proxy) serveStatus(x *exchange, r *http.Request) {
 func (p *Proxy) serveInference(x *exchange, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	t := &ticket{conn: connOf(ctx), cancel: cancel}
+	t := &ticket{conn: x.conn, cancel: cancel}
 	held, refused := p.gate.enter(t)
 	if held != nil {
-		if body := readAhead(t.conn, r); body != nil {
-			defer body.stop()
+		x.body = readAhead(t.conn, r)
+		defer x.stopHeldBody()
+		if x.body != nil {
 			r = r.WithContext(ctx) // a copy: the server needs its own body unchanged
-			r.Body = body
+			r.Body = x.body
 		}
 		refused = p.hold(ctx, x, held)
 	}
@@ -209,7 +219,9 @@ func (p *Proxy) serveInference(x *exchange, r *http.Request) {
 		return
 	}
 	defer p.gate.leave(t)
+	x.settle = t.settle
 	x.sign = p.gate.quiet.noteSign
+	x.upgrade = func(conn net.Conn) net.Conn { return p.upgraded(conn, t) }
 	p.forward(ctx, x, r)
 }
 
@@ -227,6 +239,7 @@ func (p *Proxy) forward(ctx context.Context, x *exchange, r *http.Request) {
 		}
 	}()
 	p.reverse.ServeHTTP(x, r)
+	x.noLongerCut()
 	ended = x.outcome != "" || !wasCut(r)
 	if !ended {
 		panic(http.ErrAbortHandler) // the cut set a deadline on the connection, so it must not be used again
@@ -255,6 +268,7 @@ func wasCut(r *http.Request) bool { return errors.Is(context.Cause(r.Context()),
 // engineError answers a request when the engine gave no answer.
 func (p *Proxy) engineError(w http.ResponseWriter, r *http.Request, err error) {
 	x := w.(*exchange)
+	x.noLongerCut() // so that no cut comes between the choice of an answer and its end
 	reason, _ := p.gate.currentReason()
 	var dial *net.OpError
 	switch {
@@ -266,6 +280,9 @@ func (p *Proxy) engineError(w http.ResponseWriter, r *http.Request, err error) {
 	case x.uploadFailed.Load():
 		x.answer(refuseBrokenUpload())
 	case errors.As(err, &dial) && dial.Op == "dial":
+		if engine.Refused(err) && p.options.OnRefused != nil {
+			p.options.OnRefused()
+		}
 		x.answer(refuseNotListening(reason))
 	default:
 		x.answer(refuseBrokenAnswer(err))

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"time"
 )
@@ -31,21 +30,49 @@ const cutGrace = time.Second
 
 // ticket stands for one inference request that is held or in flight.
 type ticket struct {
-	conn   net.Conn // the client's connection; nil when unknown
+	conn   *clientConn // the client's connection; nil when unknown
 	cancel context.CancelCauseFunc
+
+	mu      sync.Mutex // held during a cut
+	cutAt   time.Time  // zero: the request was not cut
+	settled bool       // the request is not cut any more
 }
 
-// cut ends the request. It cancels the context, and sets deadlines on the client's
-// connection, since a context does not end reads and writes there.
-func (t *ticket) cut() {
-	t.cancel(errCut)
-	if t.conn == nil {
-		return
-	}
+// cut ends the request, unless it is settled. It cancels the context, and sets deadlines on the
+// client's connection, since a context does not end reads and writes there. The connection must
+// not be used again. The rest of a settled request's answer has a deadline too; the server takes
+// it away before the next request.
+func (t *ticket) cut() (cut bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	now := time.Now() // deadlines are times of the kernel's clock, not of the gate's
-	// Both calls fail only on a connection that is closed already.
-	_ = t.conn.SetReadDeadline(now)
-	_ = t.conn.SetWriteDeadline(now.Add(cutGrace))
+	if t.conn != nil {
+		_ = t.conn.SetWriteDeadline(now.Add(cutGrace)) // fails only on a connection that is closed already
+	}
+	if t.settled {
+		return false
+	}
+	t.cutAt = now
+	t.cancel(errCut)
+	if t.conn != nil {
+		_ = t.conn.SetReadDeadline(now)
+	}
+	return true
+}
+
+// settle notes that the request gets its answer, or has got it: from now on it is not cut.
+// Otherwise a cut could end the connection of a client that may use it again.
+func (t *ticket) settle() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.settled = true
+}
+
+// wasCut returns when the request was cut, if it was. It waits for the end of a cut.
+func (t *ticket) wasCut() (at time.Time, cut bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.cutAt, !t.cutAt.IsZero()
 }
 
 // waiter is a held request. Closing ready ends its wait: the gate has then either
@@ -98,8 +125,10 @@ func (g *gate) set(state gateState, reason string) {
 			continue
 		case gateOpen:
 			g.admit(w.ticket)
-		case gateFailed, gateClosed:
+		case gateFailed:
 			w.refused = refuseEngineGone(reason)
+		case gateClosed:
+			w.refused = refuseClosed(reason)
 		}
 		delete(g.held, w)
 		close(w.ready)
@@ -122,8 +151,10 @@ func (g *gate) enter(t *ticket) (*waiter, *refusal) {
 		w := &waiter{ticket: t, ready: make(chan struct{})}
 		g.held[w] = struct{}{}
 		return w, nil
-	case gateFailed, gateClosed:
+	case gateFailed:
 		return nil, refuseEngineGone(g.reason)
+	case gateClosed:
+		return nil, refuseClosed(g.reason)
 	default:
 		panic("gateway: no such gate state: " + string(g.state))
 	}
@@ -207,13 +238,16 @@ func (g *gate) nextChange() (<-chan struct{}, error) {
 	return g.changed, nil
 }
 
-func (g *gate) cutAll() int {
+// cutAll cuts the requests in flight, and returns how many.
+func (g *gate) cutAll() (cut int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for t := range g.inFlight {
-		t.cut()
+		if t.cut() {
+			cut++
+		}
 	}
-	return len(g.inFlight)
+	return cut
 }
 
 // isShut reports whether the gate holds requests.

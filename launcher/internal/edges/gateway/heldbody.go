@@ -2,8 +2,8 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"io"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -18,8 +18,8 @@ const maxReadAhead = 1 << 20
 type heldBody struct {
 	io.ReadCloser
 
-	conn net.Conn      // the client's connection
-	done chan struct{} // closed when the goroutine has ended
+	bound func(time.Time) // sets a deadline for reading the body
+	done  chan struct{}   // closed when the goroutine has ended
 
 	mu       sync.Mutex
 	arrived  *sync.Cond // more bytes were read, or the reading in the background is over
@@ -31,12 +31,12 @@ type heldBody struct {
 // readAhead begins to read a request's body in the background. Read of the result
 // returns the body from its beginning, and stop ends the reading. The result is nil
 // when the request has no body, or when the client waits to be asked for it
-// (Expect: 100-continue).
-func readAhead(conn net.Conn, r *http.Request) *heldBody {
+// (Expect: 100-continue), or when conn is nil.
+func readAhead(conn *clientConn, r *http.Request) *heldBody {
 	if conn == nil || r.ContentLength == 0 || r.Header.Get("Expect") != "" {
 		return nil
 	}
-	h := &heldBody{ReadCloser: r.Body, conn: conn, done: make(chan struct{})}
+	h := &heldBody{ReadCloser: r.Body, bound: conn.boundBody, done: make(chan struct{})}
 	h.arrived = sync.NewCond(&h.mu)
 	go h.run()
 	return h
@@ -88,16 +88,19 @@ func (h *heldBody) next(b []byte) (int, error) {
 	return 0, h.err
 }
 
-// stop ends the goroutine. If the client has not sent its whole body by now, its
-// connection is not used again.
-func (h *heldBody) stop() {
-	if h == nil {
-		return
-	}
+// stop ends the goroutine. broken means that its last read failed. If the read failed at the
+// connection, perhaps because stop ended it, the server has cancelled all later requests of the
+// connection, so it must not be used again. If an answer had begun, the read may also have failed
+// because the server had read the rest itself, and had closed the body; the connection is then
+// sound.
+func (h *heldBody) stop() (broken bool) {
 	select {
 	case <-h.done:
 	default:
-		_ = h.conn.SetReadDeadline(time.Now()) // fails only on a connection that is closed already
+		h.bound(time.Now())
 		<-h.done
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err != nil && !errors.Is(h.err, io.EOF)
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"syscall"
@@ -45,13 +44,12 @@ func (p *Proxy) hold(ctx context.Context, x *exchange, w *waiter) *refusal {
 // event. A hang-up comes after all of the client's data, so it is not noticed with a
 // body larger than maxReadAhead and the socket's buffers. The caller calls stop,
 // which closes the descriptor and is never nil.
-func watchHangup(conn net.Conn) (gone <-chan struct{}, stop func(), err error) {
+func watchHangup(conn *clientConn) (gone <-chan struct{}, stop func(), err error) {
 	nothing := func() {}
-	socket, ok := conn.(syscall.Conn)
-	if !ok {
+	if conn == nil {
 		return nil, nothing, nil
 	}
-	file, err := hangupFile(socket)
+	file, err := hangupFile(conn)
 	if err != nil {
 		return nil, nothing, fmt.Errorf("cannot watch a connection: %w", err)
 	}

@@ -70,7 +70,7 @@ var administrativePaths = map[string]bool{
 //   - consists of letters, digits and "-._~:/" (no percent sign, backslash or
 //     semicolon);
 //   - does not change when it is cleaned (it has no dot segments, doubled or
-//     trailing slashes: the proxy redirects a path with one slash too many itself);
+//     trailing slashes: the proxy itself takes away one slash at the end);
 //   - is listed above, or is below /v1/ and not administrative; case counts.
 func Classify(method, target string, webSocket bool) Class {
 	p, _, _ := strings.Cut(target, "?")

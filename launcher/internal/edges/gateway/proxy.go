@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"hotseat.dev/hotseat/spec/connlimit"
 )
 
 // Options say where a proxy listens, which engine it forwards to, and how long
@@ -26,7 +28,7 @@ type Options struct {
 	// reserved.
 	Ports *Ports
 	// Clients bounds the connections of clients; nil: there is no bound.
-	Clients *Clients
+	Clients *connlimit.Limit
 	// Target is the engine's address: the path of a Unix socket, or such as
 	// 127.0.0.1:41234.
 	Target string
@@ -48,6 +50,8 @@ type Options struct {
 	// before OnQuiet is called. It is called again after each further such time. 0: never.
 	Quiet   time.Duration
 	OnQuiet func()
+	// OnRefused is called when nothing listens at the engine's address; nil: no call.
+	OnRefused func()
 	// Observe is called at the end of each request, on that request's goroutine; nil:
 	// no call.
 	Observe func(Observation)
@@ -83,7 +87,9 @@ const closeGrace = time.Second
 // Proxy is an instance's public port. Its methods may be called from any
 // goroutine.
 //
-// A Proxy is also an http.Handler, which serves a request as the public port does.
+// A Proxy is also an http.Handler, which serves a request as the public port does. Behind another
+// server it knows no client's connection. It then bounds no request's body, and reads no body
+// while a request is held.
 type Proxy struct {
 	options       Options
 	gate          *gate
@@ -97,6 +103,7 @@ type Proxy struct {
 	stop          context.CancelCauseFunc // ends every request's context
 	serveReturned chan struct{}           // closed when Serve has returned
 	grace         time.Duration           // closeGrace, except in tests
+	uploadGrace   time.Duration           // uploadGrace, except in tests
 	closeOnce     sync.Once
 }
 
@@ -121,6 +128,7 @@ func Listen(o Options) (*Proxy, error) {
 		stop:          stop,
 		serveReturned: make(chan struct{}),
 		grace:         closeGrace,
+		uploadGrace:   uploadGrace,
 	}
 	p.gate.quiet = newQuietWatch(o.Quiet, o.OnQuiet)
 	errorLog := slog.NewLogLogger(o.Logger.With("instance", o.Name).Handler(), slog.LevelDebug)
@@ -143,7 +151,7 @@ func Listen(o Options) (*Proxy, error) {
 // serve runs until the listener is closed.
 func (p *Proxy) serve() {
 	defer close(p.serveReturned)
-	if err := p.server.Serve(p.listener); !errors.Is(err, net.ErrClosed) {
+	if err := p.server.Serve(clientListener{p.listener}); !errors.Is(err, net.ErrClosed) {
 		p.options.Logger.Error("the public port failed", "instance", p.options.Name, "port", p.Port(), "error", err)
 	}
 }
@@ -151,7 +159,7 @@ func (p *Proxy) serve() {
 // track notes the changes of a client's connection.
 func (p *Proxy) track(conn net.Conn, state http.ConnState) {
 	p.clients.track(conn, state)
-	p.options.Clients.track(conn, state)
+	p.options.Clients.Track(conn, state)
 }
 
 // Host returns the address that the public port listens on.
@@ -201,7 +209,7 @@ func (p *Proxy) LastUsed() time.Time {
 	return at
 }
 
-// Close closes the public port. Held requests get a 503. Requests in flight may
+// Close closes the public port. Held requests get a 503 with the reason that the gate has. Requests in flight may
 // continue for closeGrace, or until ctx ends. Then Close cuts them, and returns an
 // error that says how many it cut.
 //
@@ -214,8 +222,17 @@ func (p *Proxy) Close(ctx context.Context) error {
 	return err
 }
 
+// closingReason says that the port is being closed, and why requests were not served before.
+func (p *Proxy) closingReason() string {
+	const closing = "the public port is being closed"
+	if reason, _ := p.gate.currentReason(); reason != "" {
+		return closing + ": " + reason
+	}
+	return closing
+}
+
 func (p *Proxy) shutDown(ctx context.Context) error {
-	p.gate.set(gateClosed, "the instance is being removed")
+	p.gate.set(gateClosed, p.closingReason())
 	closing := p.listener.Close()
 	<-p.serveReturned
 	p.server.SetKeepAlivesEnabled(false)

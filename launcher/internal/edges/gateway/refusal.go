@@ -44,6 +44,15 @@ func refuseEngineGone(reason string) *refusal {
 	}
 }
 
+// refuseClosed refuses a request whose port is being closed. The port may come back, as after
+// a restart of the launcher.
+func refuseClosed(reason string) *refusal {
+	return &refusal{
+		status: http.StatusServiceUnavailable, errorType: "ServiceUnavailableError", outcome: OutcomeFailed, mayRetry: true, closesConnection: true,
+		message: reason,
+	}
+}
+
 func refuseCut(reason string) *refusal {
 	return &refusal{
 		status: http.StatusServiceUnavailable, errorType: "ServiceUnavailableError", outcome: OutcomeCut, mayRetry: true, closesConnection: true,
@@ -140,6 +149,7 @@ type errorBody struct {
 
 // answer writes the refusal, and records its outcome.
 func (x *exchange) answer(f *refusal) {
+	x.stopHeldBody() // first, since the answer says whether the connection ends
 	x.outcome = f.outcome
 	x.endUpload()
 	var body errorBody
@@ -156,15 +166,6 @@ func (x *exchange) answer(f *refusal) {
 		h.Set("Connection", "close")
 	}
 	x.answerJSON(f.status, body)
-}
-
-// redirect sends the client to another target here, with the same method and body.
-func (x *exchange) redirect(target string) {
-	x.outcome = OutcomeRefused
-	x.endUpload()
-	x.allow(x.Header())
-	x.Header().Set("Location", target)
-	x.WriteHeader(http.StatusTemporaryRedirect)
 }
 
 // answerJSON writes a small JSON document. If the client has left, Write records

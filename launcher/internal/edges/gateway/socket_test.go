@@ -3,18 +3,20 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/test/patience"
 )
 
@@ -117,13 +119,51 @@ func fillQueue(t *testing.T, socket string) {
 	}
 }
 
-// dialing reports whether a goroutine dials an engine.
-func dialing() bool {
-	stacks := make([]byte, 1<<20)
-	return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("engine.Dial("))
+// labelled gives this goroutine a label, which each goroutine has that comes of it, as those of
+// a proxy. It returns whether a goroutine with that label dials an engine.
+func labelled(t *testing.T) (dialing func() bool) {
+	t.Helper()
+	pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels("test", t.Name())))
+	t.Cleanup(func() { pprof.SetGoroutineLabels(context.Background()) })
+	own := fmt.Appendf(nil, "%q:%q", "test", t.Name())
+	return func() bool {
+		var stacks bytes.Buffer
+		if err := pprof.Lookup("goroutine").WriteTo(&stacks, 1); err != nil {
+			return false
+		}
+		for stack := range bytes.SplitSeq(stacks.Bytes(), []byte("\n\n")) {
+			if bytes.Contains(stack, own) && bytes.Contains(stack, []byte("engine.Dial+")) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func TestGoroutinesOfOtherTestsAreNotTakenForOwnOnes(t *testing.T) {
+	socket := newSocket(t)
+	fillQueue(t, socket)
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := engine.Dial(ctx, socket)
+		ended <- err
+	}()
+	t.Run("a test beside", func(t *testing.T) {
+		dialing := labelled(t)
+		var stacks bytes.Buffer
+		eventually(t, func() bool {
+			stacks.Reset()
+			return pprof.Lookup("goroutine").WriteTo(&stacks, 1) == nil && bytes.Contains(stacks.Bytes(), []byte("engine.Dial+"))
+		})
+		require.False(t, dialing())
+	})
+	leave()
+	require.Error(t, <-ended)
 }
 
 func TestDialEndsWithItsRequest(t *testing.T) {
+	dialing := labelled(t)
 	for _, path := range []string{"/v1/completions", "/metrics"} {
 		socket := newSocket(t)
 		fillQueue(t, socket)
@@ -145,4 +185,21 @@ func TestDialEndsWithItsRequest(t *testing.T) {
 		require.ErrorIs(t, <-ended, context.Canceled)
 		eventually(t, func() bool { return !dialing() })
 	}
+}
+
+func TestRefusedConnectionIsReported(t *testing.T) {
+	socket := newSocket(t)
+	reported := make(chan struct{}, 10)
+	p := openProxy(t, socket, func(o *Options) { o.OnRefused = func() { reported <- struct{}{} } })
+	client := newClient(t)
+	requireError(t, post(t, client, p.url("/v1/completions"), "x"), http.StatusServiceUnavailable, "the engine does not listen")
+	receive(t, reported)
+	serveOn(t, socket, echo)
+	require.Equal(t, http.StatusOK, post(t, client, p.url("/v1/completions"), "x").status)
+	require.Empty(t, reported)
+	require.NoError(t, os.Remove(socket))
+	client.CloseIdleConnections()
+	p.engine.CloseIdleConnections()
+	requireError(t, get(t, client, p.url("/health")), http.StatusServiceUnavailable, "the engine does not listen")
+	receive(t, reported)
 }

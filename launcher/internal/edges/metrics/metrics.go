@@ -33,8 +33,8 @@ type Metrics struct {
 	api          *prometheus.HistogramVec
 	pulls        *prometheus.CounterVec
 	pulledBytes  prometheus.Counter
-	evictions    *prometheus.CounterVec
-	evictedBytes *prometheus.CounterVec
+	evictions    prometheus.Counter
+	evictedBytes prometheus.Counter
 }
 
 // Upper bounds of the histograms' buckets, in seconds.
@@ -60,8 +60,8 @@ func New() *Metrics {
 		starts:       counters("hotseat_starts_total", "Engine processes started, by exec or by fork; fell_back: by exec because no preloader was ready or about to be.", "by", "fell_back"),
 		pulls:        counters("hotseat_model_pulls_total", "Finished pulls of models, by outcome: done, there, cancelled, or the reason of the failure.", "outcome"),
 		pulledBytes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_model_network_bytes_total", Help: "Bytes that pulls of models have received."}),
-		evictions:    counters("hotseat_model_evictions_total", "Models removed to free space, by reason: room (another model needed it) or watermark (the store was above it).", "reason"),
-		evictedBytes: counters("hotseat_model_evicted_bytes_total", "Bytes freed by removing models.", "reason"),
+		evictions:    prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_model_evictions_total", Help: "Models removed because another model needed their room."}),
+		evictedBytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_model_evicted_bytes_total", Help: "Bytes freed by removing models for others."}),
 		api:          histograms("hotseat_api_request_duration_seconds", "Duration of requests at the control API.", requestBuckets, "route", "method", "status"),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hotseat_build_info", Help: "Always 1; the version is in the label."}, []string{"version"})
@@ -108,10 +108,10 @@ func (m *Metrics) Pulled(outcome string, networkBytes int64) {
 	m.pulledBytes.Add(float64(networkBytes))
 }
 
-// Evicted counts a model that had to go for others.
-func (m *Metrics) Evicted(why string, bytes int64) {
-	m.evictions.WithLabelValues(why).Inc()
-	m.evictedBytes.WithLabelValues(why).Add(float64(bytes))
+// Evicted counts a model that had to go for another.
+func (m *Metrics) Evicted(bytes int64) {
+	m.evictions.Inc()
+	m.evictedBytes.Add(float64(bytes))
 }
 
 // Phase notes how long a phase, of an instance or of a swap, took.

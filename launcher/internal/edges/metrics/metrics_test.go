@@ -38,7 +38,7 @@ func scrape(t *testing.T) string {
 		return launcherapi.ModelList{UsedBytes: 9, LimitBytes: 10, Models: []launcherapi.Model{{State: launcherapi.ModelReady}}}, nil
 	})
 	m.Pulled("done", 9)
-	m.Evicted("room", 8)
+	m.Evicted(8)
 	m.Transition(launcher.Starting, launcher.Failed, "")
 	m.Phase("drain", time.Second)
 	m.Refused("does_not_fit", "device_memory")
@@ -108,8 +108,8 @@ func TestWhatIsTrueNowIsReadAtEachScrape(t *testing.T) {
 		`hotseat_models{state="Downloading"} 0`,
 		`hotseat_model_store_bytes 9`,
 		`hotseat_model_network_bytes_total 9`,
-		`hotseat_model_evictions_total{reason="room"} 1`,
-		`hotseat_model_evicted_bytes_total{reason="room"} 8`,
+		`hotseat_model_evictions_total 1`,
+		`hotseat_model_evicted_bytes_total 8`,
 	} {
 		assert.Contains(t, text, line)
 	}

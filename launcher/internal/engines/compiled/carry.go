@@ -4,11 +4,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -24,40 +22,22 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// A cache on its way to another node is a tar stream of regular files: kind.json; those
-// of cache/ and of started/, each folder's oldest first; and manifest.json, which has the
-// hash of each. Files that refer to others were written after these, and are published
-// after them, so that who starts meanwhile finds what it is led to.
-
-const manifestFile = "manifest.json"
+// A cache is copied to another node as a tar archive of its folder: kind.json, and the
+// regular files of cache/ and started/. An export has kind.json last, so that one that was
+// cut off has none. Such an archive can also be made by tar, which has it anywhere.
 
 // Bounds of what is read from another node.
 const (
-	maxEntries  = 500_000
-	maxManifest = 256 << 20
-	maxKind     = 1 << 20
+	maxEntries = 500_000
+	maxKind    = 1 << 20
 )
 
-// item is a file of a cache.
-type item struct {
-	name string // slash-separated, below the folder of the key
-	size int64
-	when time.Time
-}
-
-// export is a cache that can be written to a stream.
-type export struct {
-	cache *Cache
-	key   string
-	files []item
-}
-
-// Export lists what a cache has, and returns a function that writes the cache to a
-// stream. The stream is incomplete if that function returns an error.
+// Export returns a function that writes an archive of a cache to a stream. The archive is
+// incomplete if that function returns an error.
 //
 //	the cache                                  effect
 //	is not there                               error, code not_found
-//	own, while an engine is starting           error, code conflict: half of a file might be carried
+//	own, while an engine is starting           error, code conflict: half of a file might be copied
 //	any other                                  what it has now
 func (c *Cache) Export(key string) (write func(io.Writer) error, err error) {
 	one, err := c.show(key)
@@ -67,129 +47,77 @@ func (c *Cache) Export(key string) (write func(io.Writer) error, err error) {
 	if one.Own && c.opts.Starting() {
 		return nil, launcher.Conflictf("an engine is starting, and may be writing to the compile cache %s: try again when it is awake", key)
 	}
-	e := &export{cache: c, key: key}
-	root, err := os.OpenRoot(c.path(key))
-	if err != nil {
-		return nil, launcher.Storagef("cannot read the compile cache: %w", err)
-	}
-	defer root.Close()
-	for _, dir := range []string{cacheDir, startedDir} {
-		files, err := listFiles(root, dir)
-		if err != nil {
-			return nil, launcher.Storagef("cannot read the compile cache: %w", err)
-		}
-		e.files = append(e.files, files...)
-	}
-	return e.write, nil
+	return func(w io.Writer) error { return c.pack(key, w) }, nil
 }
 
-// listFiles gives the regular files below a folder, the oldest first. What is gone
-// meanwhile is left out.
-func listFiles(root *os.Root, dir string) ([]item, error) {
-	var all []item
-	err := fs.WalkDir(root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || err == nil && !entry.Type().IsRegular() {
-			return nil
-		}
+// pack writes the archive of a cache.
+func (c *Cache) pack(key string, w io.Writer) error {
+	root, err := c.root.OpenRoot(key)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	out := tar.NewWriter(w)
+	for _, name := range []string{cacheDir, startedDir, kindFile} {
+		err := fs.WalkDir(root.FS(), name, func(name string, e fs.DirEntry, err error) error {
+			if err == nil && e.Type().IsRegular() {
+				err = writeFile(out, root, name)
+			}
+			if errors.Is(err, fs.ErrNotExist) { // an engine has removed it meanwhile
+				return nil
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		info, err := entry.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err == nil {
-			all = append(all, item{name: name, size: info.Size(), when: info.ModTime()})
-		}
-		return err
-	})
-	slices.SortStableFunc(all, func(a, b item) int { return cmp.Or(a.when.Compare(b.when), strings.Compare(a.name, b.name)) })
-	return all, err
+	}
+	return out.Close()
 }
 
-// write writes the stream.
-func (e *export) write(w io.Writer) error {
-	root, err := os.OpenRoot(e.cache.path(e.key))
+// writeFile writes a file as it is when it is opened: engines replace files by renames.
+func writeFile(out *tar.Writer, root *os.Root, name string) error {
+	in, err := root.Open(name)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	kind, err := root.ReadFile(kindFile)
+	defer in.Close()
+	info, err := in.Stat()
 	if err != nil {
 		return err
 	}
-	out, manifest := tar.NewWriter(w), map[string]string{}
-	if err := writeEntry(out, kindFile, kind); err != nil {
+	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: info.Size(), ModTime: info.ModTime(), Format: tar.FormatPAX}); err != nil {
 		return err
 	}
-	for _, f := range e.files {
-		if manifest[f.name], err = writeFile(out, root, f); err != nil {
-			return fmt.Errorf("cannot export %s: %w", f.name, err)
-		}
-	}
-	text, err := json.Marshal(manifest)
-	if err != nil {
-		return err
-	}
-	return errors.Join(writeEntry(out, manifestFile, text), out.Close())
-}
-
-func writeEntry(out *tar.Writer, name string, content []byte) error {
-	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))}); err != nil {
-		return err
-	}
-	_, err := out.Write(content)
+	_, err = io.CopyN(out, in, info.Size())
 	return err
 }
 
-// writeFile writes a file that nobody changes meanwhile, and gives its hash.
-func writeFile(out *tar.Writer, root *os.Root, f item) (hash string, err error) {
-	in, err := root.Open(f.name)
-	if err != nil {
-		return "", err
-	}
-	defer in.Close()
-	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644, Size: f.size, ModTime: f.when, Format: tar.FormatPAX}); err != nil {
-		return "", err
-	}
-	sum := sha256.New()
-	if _, err := io.CopyN(io.MultiWriter(out, sum), in, f.size); err != nil {
-		return "", err
-	}
-	after, err := in.Stat()
-	if err == nil && (after.Size() != f.size || !after.ModTime().Equal(f.when)) {
-		err = errors.New("it was changed during the export")
-	}
-	return hex.EncodeToString(sum.Sum(nil)), err
-}
-
-// Import takes in what another node's launcher has exported: files that the own cache
-// has not. Nothing is published before all of it is here and is what it should be.
+// Import unpacks the archive of another node's cache: the files that the own cache has not.
+// It puts no file into its place before it has read the archive to its end.
 //
-//	the stream                                       effect
+//	the archive                                      effect
 //	for no key                                       error, code not_found
 //	of another kind than the launcher's own          error, code conflict
-//	while another is taken in                        error, code conflict
-//	not whole, not as its manifest says, or with
-//	anything but regular files in their places       error, code invalid
+//	cut off, without its kind, or with anything
+//	but regular files in their places                error, code invalid
+//	comes while another is being unpacked            error, code conflict: each would count on all the room
 //	more than there is room for                      error, code storage_trouble
-//	whole                                            published, file by file
+//	cut off between two files, behind its kind
+//	(made by tar: an export has its kind last)       unpacked as far as it goes: nothing tells
+//	whole                                            unpacked
 func (c *Cache) Import(key string, r io.Reader) (launcherapi.CompileCache, error) {
 	if key != c.key {
 		if !keyPattern.MatchString(key) {
 			return launcherapi.CompileCache{}, c.notFound(key)
 		}
-		return launcherapi.CompileCache{}, c.otherKind(key, nil)
+		return launcherapi.CompileCache{}, c.otherKind("the key " + key)
 	}
-	turn, err := hold(c.path(c.key, incomingLock), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if !c.importing.TryLock() {
 		return launcherapi.CompileCache{}, launcher.Conflictf("another compile cache is being imported: try again when that is done")
 	}
-	if err == nil && turn != nil {
-		defer turn.Close()
-		err = c.takeIn(r)
-	}
-	if err != nil {
+	defer c.importing.Unlock()
+	if err := c.unpack(r); err != nil {
 		if launcher.CodeOf(err) == "" {
 			err = launcher.Storagef("cannot import the compile cache: %w", err)
 		}
@@ -198,38 +126,36 @@ func (c *Cache) Import(key string, r io.Reader) (launcherapi.CompileCache, error
 	return c.show(c.key)
 }
 
-func (c *Cache) otherKind(key string, kind []byte) error {
+func (c *Cache) otherKind(theirs string) error {
 	own, _ := json.Marshal(c.opts.Kind) // texts alone
-	theirs := "the key " + key
-	if kind != nil {
-		theirs = string(bytes.TrimSpace(kind))
-	}
 	return launcher.Conflictf("the compile cache is of another kind than this launcher's engines, which cannot use it: this launcher's is %s, for %s, and not %s", c.key, own, theirs)
 }
 
-func (c *Cache) takeIn(r io.Reader) (err error) {
+// unpack unpacks an archive beside the caches, as trash, and then moves its files into the
+// own cache. A launcher that is killed meanwhile leaves trash, which Prune removes.
+func (c *Cache) unpack(r io.Reader) (err error) {
 	room, err := c.room()
 	if err != nil {
 		return err
 	}
-	staging := c.path(c.key, incomingDir)
-	if err := errors.Join(os.RemoveAll(staging), os.MkdirAll(staging, 0o755)); err != nil {
+	dir := trashPrefix + rand.Text()
+	if err := c.root.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(staging)) }()
-	root, err := os.OpenRoot(c.path(c.key))
+	defer func() { err = errors.Join(err, c.root.RemoveAll(dir)) }()
+	root, err := c.root.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	in := &incoming{cache: c, tar: tar.NewReader(r), root: root, room: room, hashes: map[string]string{}}
-	if err := in.read(); err != nil {
+	a := &archive{cache: c, tar: tar.NewReader(r), root: root, room: room}
+	if err := a.read(); err != nil {
 		return err
 	}
-	return in.publish()
+	return c.take(dir, a.files)
 }
 
-// room is how many bytes may be taken in: what is left of the limit, or of the disk.
+// room is how many bytes may be unpacked: what is left of the limit, or of the disk.
 func (c *Cache) room() (int64, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(c.opts.Dir, &stat); err != nil {
@@ -246,59 +172,70 @@ func (c *Cache) room() (int64, error) {
 	return room, nil
 }
 
-// incoming is a stream that is taken in.
-type incoming struct {
-	cache  *Cache
-	tar    *tar.Reader
-	root   *os.Root // of the key
-	room   int64
-	names  []string // in the order of the stream
-	hashes map[string]string
+// archive is an archive that is being unpacked.
+type archive struct {
+	cache *Cache
+	tar   *tar.Reader
+	root  *os.Root // where it is unpacked
+	room  int64
+	files []entry
+
+	hasKind bool // it has the kind of the cache, and that is this one's
+}
+
+// entry is a file of a cache.
+type entry struct {
+	name string // slash-separated, below the folder of the key
+	when time.Time
 }
 
 func malformed(format string, args ...any) error {
-	return launcher.Invalidf("body", "this is not a compile cache that a launcher has exported: "+format, args...)
+	return launcher.Invalidf("body", "this is not the archive of a compile cache: "+format, args...)
 }
 
-// read reads the stream to its end into the folder incoming.
-func (in *incoming) read() error {
+// read unpacks the archive to its end.
+func (a *archive) read() error {
 	for n := 0; ; n++ {
-		head, err := in.tar.Next()
-		if err != nil {
-			return malformed("it ends before its manifest: %w", err)
-		}
-		if head.Typeflag != tar.TypeReg || n > maxEntries {
-			return malformed("%q is not a regular file, or one too many", head.Name)
-		}
+		head, err := a.tar.Next()
 		switch {
-		case n == 0 && head.Name == kindFile:
-			err = in.checkKind()
-		case n == 0:
-			err = malformed("it begins with %q instead of %s", head.Name, kindFile)
-		case head.Name == manifestFile:
-			return in.checkManifest()
+		case errors.Is(err, io.EOF) && a.hasKind:
+			return nil
+		case errors.Is(err, io.EOF):
+			return malformed("it has no %s", kindFile)
+		case err != nil:
+			return malformed("it cannot be read to its end: %w", err)
+		case n > maxEntries:
+			return malformed("it has more than %d files", maxEntries)
+		case head.Typeflag == tar.TypeDir:
+		case head.Typeflag != tar.TypeReg:
+			return malformed("%q is not a regular file", head.Name)
 		default:
-			err = in.readFile(head)
-		}
-		if err != nil {
-			return err
+			if err := a.readFile(head); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-func (in *incoming) checkKind() error {
-	text, err := io.ReadAll(io.LimitReader(in.tar, maxKind))
-	var kind launcherapi.CompileKind
-	if err == nil {
-		err = json.Unmarshal(text, &kind)
+func (a *archive) readFile(head *tar.Header) error {
+	now := time.Now()
+	if err := a.root.Chtimes(".", now, now); err != nil { // see trashAge
+		return err
 	}
-	if err != nil {
-		return malformed("its %s cannot be read: %w", kindFile, err)
+	name := strings.TrimPrefix(head.Name, "./")
+	switch folder, _, _ := strings.Cut(name, "/"); {
+	case name == kindFile:
+		return a.checkKind()
+	case folder != cacheDir && folder != startedDir: // such as the lock, which tar finds in the folder
+		return nil
+	case !inPlace(name):
+		return malformed("%q is not the name of a file of a cache", head.Name)
 	}
-	if keyOf(kind) != in.cache.key {
-		return in.cache.otherKind("", text)
+	if a.room -= head.Size; a.room < 0 {
+		return launcher.Storagef("there is no room for this compile cache: %s more are needed; raise compile_cache_limit, or free room on the disk", launcher.BytesText(uint64(-a.room)))
 	}
-	return nil
+	a.files = append(a.files, entry{name: name, when: head.ModTime})
+	return a.unpackFile(name, head.ModTime)
 }
 
 // inPlace says whether a file may have a name: below cache, or a note in started.
@@ -309,23 +246,35 @@ func inPlace(name string) bool {
 	return fetchapi.CheckPath(name) == nil && strings.HasPrefix(name, cacheDir+"/")
 }
 
-func (in *incoming) readFile(head *tar.Header) error {
-	if !inPlace(head.Name) || in.hashes[head.Name] != "" {
-		return malformed("%q is not the name of a file of a cache, or comes twice", head.Name)
+func (a *archive) checkKind() error {
+	text, err := io.ReadAll(io.LimitReader(a.tar, maxKind))
+	var kind launcherapi.CompileKind
+	if err == nil {
+		err = json.Unmarshal(text, &kind)
 	}
-	if in.room -= head.Size; in.room < 0 {
-		return launcher.Storagef("there is no room for this compile cache: %s more are needed; raise compile_cache_limit, or free room on the disk", launcher.BytesText(uint64(-in.room)))
+	if err != nil {
+		return malformed("its %s cannot be read: %w", kindFile, err)
 	}
-	staged := path.Join(incomingDir, head.Name)
-	if err := in.root.MkdirAll(path.Dir(staged), 0o755); err != nil {
+	if keyOf(kind) != a.cache.key {
+		return a.cache.otherKind(string(bytes.TrimSpace(text)))
+	}
+	a.hasKind = true
+	return nil
+}
+
+// unpackFile writes one file. It fails if the archive has two of that name.
+func (a *archive) unpackFile(name string, when time.Time) error {
+	if err := a.root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
-	out, err := in.root.OpenFile(staged, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	out, err := a.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return malformed("%q comes twice", name)
+	}
 	if err != nil {
 		return err
 	}
-	sum := sha256.New()
-	_, err = io.Copy(io.MultiWriter(out, sum), in.tar)
+	_, err = io.Copy(out, a.tar)
 	if closed := out.Close(); closed != nil {
 		return errors.Join(err, closed)
 	}
@@ -333,53 +282,36 @@ func (in *incoming) readFile(head *tar.Header) error {
 		if _, full := errors.AsType[*fs.PathError](err); full {
 			return err
 		}
-		return malformed("%s: %w", head.Name, err)
+		return malformed("%s: %w", name, err)
 	}
-	in.names, in.hashes[head.Name] = append(in.names, head.Name), hex.EncodeToString(sum.Sum(nil))
-	return in.root.Chtimes(staged, head.ModTime, head.ModTime)
+	return a.root.Chtimes(name, when, when)
 }
 
-// checkManifest compares what has come with what was sent. Nothing follows.
-func (in *incoming) checkManifest() error {
-	var sent map[string]string
-	if err := json.NewDecoder(io.LimitReader(in.tar, maxManifest)).Decode(&sent); err != nil {
-		return malformed("its %s cannot be read: %w", manifestFile, err)
-	}
-	for _, name := range in.names {
-		if sent[name] != in.hashes[name] {
-			return malformed("%s has other content than its manifest says", name)
-		}
-	}
-	if len(sent) != len(in.names) {
-		return malformed("only %d files of %d have come", len(in.names), len(sent))
-	}
-	if head, err := in.tar.Next(); !errors.Is(err, io.EOF) {
-		return malformed("something follows %s: %v, %v", manifestFile, head, err)
-	}
-	return nil
-}
-
-// publish puts what has come in its place, each file by a rename. What is there already
-// stays: engines may have it open, and it has the same name because it is the same.
-func (in *incoming) publish() error {
-	slices.SortStableFunc(in.names, func(a, b string) int { return cmp.Compare(isNote(a), isNote(b)) }) // the notes last
-	for _, name := range in.names {
-		if _, err := in.root.Lstat(name); err == nil {
+// take moves unpacked files into the own cache, each by a rename. A file
+// that is there already stays: it has the same name because it is the same.
+func (c *Cache) take(dir string, files []entry) error {
+	slices.SortStableFunc(files, inOrder)
+	for _, f := range files {
+		from, to := path.Join(dir, f.name), path.Join(c.key, f.name)
+		if _, err := c.root.Lstat(to); err == nil {
 			continue
 		}
-		if err := in.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		if err := c.root.MkdirAll(path.Dir(to), 0o755); err != nil {
 			return err
 		}
-		if err := in.root.Rename(path.Join(incomingDir, name), name); err != nil {
+		if err := c.root.Rename(from, to); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func isNote(name string) int {
-	if strings.HasPrefix(name, startedDir+"/") {
-		return 1
+// inOrder sorts the oldest file first and the notes last, so that an engine that starts
+// meanwhile finds what an index names.
+func inOrder(a, b entry) int {
+	folder := func(e entry) string {
+		name, _, _ := strings.Cut(e.name, "/")
+		return name
 	}
-	return 0
+	return cmp.Or(cmp.Compare(folder(a), folder(b)), a.when.Compare(b.when)) // cache sorts before started
 }

@@ -6,14 +6,12 @@
 //	KEY/cache/…      what engines keep: vLLM below it, with inductor's and Triton's caches
 //	KEY/started/…    one file for each model and arguments with which an engine has started
 //	KEY/lock         held, shared, by each launcher whose engines use the folder
-//	KEY/incoming/…   what is being brought from another node; incoming.lock is held meanwhile
-//	trash-…          what is being thrown away
+//	trash-…          what is being unpacked or thrown away
 //
 // What is there is read from the disk; nothing is remembered.
 package compiled
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/rand"
 	"encoding/json"
@@ -21,10 +19,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,13 +34,11 @@ import (
 )
 
 const (
-	kindFile     = "kind.json"
-	cacheDir     = "cache"
-	startedDir   = "started"
-	lockFile     = "lock"
-	incomingDir  = "incoming"
-	incomingLock = "incoming.lock"
-	trashPrefix  = "trash-"
+	kindFile    = "kind.json"
+	cacheDir    = "cache"
+	startedDir  = "started"
+	lockFile    = "lock"
+	trashPrefix = "trash-"
 )
 
 // Options of a Cache. Everything is required.
@@ -58,12 +56,17 @@ type Options struct {
 type Cache struct {
 	opts Options
 	key  string
+	root *os.Root // the folder of the caches of all kinds; all changes are within it
 	lock *os.File
+
+	importing sync.Mutex // held while an archive is unpacked
 }
 
 var (
 	keyPattern  = regexp.MustCompile(`^[0-9a-f]{32}$`)
 	namePattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	// trashPattern is that of what rand.Text gives.
+	trashPattern = regexp.MustCompile(`^` + trashPrefix + `[A-Z2-7]{26}$`)
 )
 
 // Open makes the cache of a kind where it is missing, and keeps others from removing it
@@ -77,20 +80,14 @@ func Open(o Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	for c.lock == nil && err == nil { // a second time when somebody has removed it meanwhile
-		for _, dir := range []string{cacheDir, startedDir} {
-			err = errors.Join(err, os.MkdirAll(c.path(c.key, dir), 0o755))
-		}
-		if err == nil {
-			c.lock, err = hold(c.path(c.key, lockFile), unix.LOCK_SH)
-		}
-	}
-	text = append(text, '\n')
-	if there, _ := os.ReadFile(c.path(c.key, kindFile)); err == nil && !bytes.Equal(there, text) { // it may be damaged
-		err = os.WriteFile(c.path(c.key, kindFile), text, 0o644)
+	if c.root, err = openFolder(o.Dir); err == nil {
+		err = c.prepare(append(text, '\n'))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot make the compile cache: %w", err), c.Close())
+	}
+	for _, left := range []string{"incoming", "incoming.lock"} { // by an import of an earlier release
+		_ = c.root.RemoveAll(path.Join(c.key, left)) // it takes room, and harms nobody
 	}
 	c.touch()
 	return c, nil
@@ -98,16 +95,20 @@ func Open(o Options) (*Cache, error) {
 
 // Close lets others remove the cache.
 func (c *Cache) Close() error {
-	if c.lock == nil {
-		return nil
+	var errs []error
+	if c.lock != nil {
+		errs = append(errs, c.lock.Close())
 	}
-	return c.lock.Close()
+	if c.root != nil {
+		errs = append(errs, c.root.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // hold locks a file, making it. The file is nil when it was removed before it was
 // locked.
-func hold(path string, how int) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+func (c *Cache) hold(name string, how int) (*os.File, error) {
+	f, err := c.openFile(name, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func hold(path string, how int) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	locked, err := f.Stat()
-	there, gone := os.Stat(path)
+	there, gone := c.root.Lstat(name)
 	if err == nil && gone == nil && os.SameFile(locked, there) {
 		return f, nil
 	}
@@ -165,7 +166,7 @@ func (c *Cache) Has(name string) bool {
 // what decides what it compiles.
 func (c *Cache) Note(name string) error {
 	c.touch()
-	if err := os.WriteFile(c.path(c.key, startedDir, name), nil, 0o644); err != nil {
+	if err := c.writeText(path.Join(c.key, startedDir, name), nil); err != nil {
 		return fmt.Errorf("cannot record what an engine has compiled: %w", err)
 	}
 	return nil
@@ -173,8 +174,13 @@ func (c *Cache) Note(name string) error {
 
 // touch notes that the cache is used now, as the time of its lock.
 func (c *Cache) touch() {
+	in, err := c.root.Open(c.key)
+	if err != nil {
+		return // then it counts as used when it was made
+	}
+	defer in.Close()
 	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
-	_ = unix.UtimesNanoAt(unix.AT_FDCWD, c.path(c.key, lockFile), now, 0) // then it counts as used when it was made
+	_ = unix.UtimesNanoAt(int(in.Fd()), lockFile, now, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 // List shows the caches of all kinds.
@@ -202,8 +208,8 @@ func (c *Cache) List() (launcherapi.CompileCacheList, error) {
 // show reads what one cache has. Its error says that there is no such cache.
 func (c *Cache) show(key string) (launcherapi.CompileCache, error) {
 	one := launcherapi.CompileCache{Key: key, Own: key == c.key, Path: c.path(key, cacheDir)}
-	text, err := os.ReadFile(c.path(key, kindFile))
-	if !keyPattern.MatchString(key) || err != nil || json.Unmarshal(text, &one.Kind) != nil {
+	text, err := c.readKind(key)
+	if err != nil || json.Unmarshal(text, &one.Kind) != nil {
 		return one, c.notFound(key)
 	}
 	if info, err := os.Stat(c.path(key, lockFile)); err == nil {
@@ -249,13 +255,13 @@ func (c *Cache) Remove(key string) (launcherapi.CompileCache, error) {
 		}
 		return one, c.empty()
 	}
-	lock, err := hold(c.path(key, lockFile), unix.LOCK_EX|unix.LOCK_NB)
+	lock, err := c.hold(path.Join(key, lockFile), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return one, launcher.Conflictf("another launcher uses the compile cache %s: stop that launcher first", key)
 	}
 	if err == nil && lock != nil {
 		defer lock.Close()
-		err = c.discard(c.path(key))
+		err = c.discard(key)
 	}
 	if err != nil {
 		return one, launcher.Storagef("cannot remove the compile cache %s: %w", key, err)
@@ -267,8 +273,8 @@ func (c *Cache) Remove(key string) (launcherapi.CompileCache, error) {
 func (c *Cache) empty() error {
 	var err error
 	for _, dir := range []string{startedDir, cacheDir} { // what is noted goes first
-		path := c.path(c.key, dir)
-		err = errors.Join(err, c.discard(path), os.MkdirAll(path, 0o755))
+		name := path.Join(c.key, dir)
+		err = errors.Join(err, c.discard(name), c.root.MkdirAll(name, 0o755))
 	}
 	if err != nil {
 		return launcher.Storagef("cannot empty the compile cache: %w", err)
@@ -278,23 +284,27 @@ func (c *Cache) empty() error {
 
 // discard removes a folder, which is gone at once. Nothing is made for that, for which a
 // full disk would have no room.
-func (c *Cache) discard(path string) error {
-	trash, now := filepath.Join(c.opts.Dir, trashPrefix+rand.Text()), time.Now()
-	_ = os.Chtimes(path, now, now) // see trashAge
-	return errors.Join(os.Rename(path, trash), os.RemoveAll(trash))
+func (c *Cache) discard(name string) error {
+	trash, now := trashPrefix+rand.Text(), time.Now()
+	_ = c.root.Chtimes(name, now, now) // see trashAge
+	return errors.Join(c.root.Rename(name, trash), c.root.RemoveAll(trash))
 }
 
-// trashAge is how old trash must be for nobody to be removing it still.
+// trashAge is how old trash must be for nobody to be unpacking or removing it still. The
+// time of a folder is set when it is thrown away, and with each file that an import reads.
 const trashAge = time.Hour
 
 // Prune removes caches that no launcher uses, those that were used longest ago first,
 // until all are within the limit, and what was left of earlier removals. It gives the
 // keys of what it has removed, and how many bytes are beyond the limit all the same.
 func (c *Cache) Prune() (removed []string, beyond int64, err error) {
-	trash, _ := filepath.Glob(filepath.Join(c.opts.Dir, trashPrefix+"*")) // the pattern is sound
-	for _, path := range trash {
-		if info, gone := os.Stat(path); gone == nil && time.Since(info.ModTime()) > trashAge {
-			err = errors.Join(err, os.RemoveAll(path))
+	entries, _ := fs.ReadDir(c.root.FS(), ".") // List returns the error
+	for _, e := range entries {
+		if !e.IsDir() || !trashPattern.MatchString(e.Name()) {
+			continue
+		}
+		if info, gone := e.Info(); gone == nil && time.Since(info.ModTime()) > trashAge {
+			err = errors.Join(err, c.root.RemoveAll(e.Name()))
 		}
 	}
 	list, listed := c.List()

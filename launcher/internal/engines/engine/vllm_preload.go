@@ -14,13 +14,15 @@ type Recipe struct {
 	// InspectSeconds bounds the process in which a forked engine inspects the class of a
 	// model. After that, the engine starts a new Python, as one that was executed does.
 	InspectSeconds float64 `json:"inspect_seconds"`
+	// NVMLSeconds bounds a call of NVML where another process makes it for the engine.
+	NVMLSeconds float64 `json:"nvml_seconds"`
 }
 
 // Recipe of vLLM: the modules that `vllm serve` imports in its three processes. The
 // preloader skips those that a release or a platform lacks.
 func (v *VLLM) Recipe() Recipe {
 	return Recipe{
-		Distribution: "vllm", ForkChildren: true, InspectSeconds: 60,
+		Distribution: "vllm", ForkChildren: true, InspectSeconds: 60, NVMLSeconds: 60,
 		Modules: []string{
 			"vllm.entrypoints.cli.main", "vllm.entrypoints.cli.serve", "vllm.entrypoints.openai.api_server",
 			"vllm.v1.engine.core", "vllm.v1.engine.async_llm", "vllm.v1.executor.multiproc_executor",

@@ -3,6 +3,7 @@ package preload
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -91,7 +92,7 @@ func TestUnknownEngineIsNotForkedUntilItIsReplaced(t *testing.T) {
 		})
 	}
 	t.Run("another engine is installed", func(t *testing.T) {
-		f := newFixture(t, withDecidingFunction("def get_mp_context(config):\n    pass\n"))
+		f := newFixture(t, withDecidingFunction("def get_mp_context(config):\n    pass\n"), func(f *fixture) { f.options.LookEvery = 50 * time.Millisecond })
 		f.eventually("the reason is told", func() bool { return strings.Contains(f.refusalReason(), "takes arguments") })
 		withDecidingFunction("def get_mp_context():\n    return multiprocessing.get_context(os.environ['VLLM_WORKER_MULTIPROC_METHOD'])\n")(f)
 		f.write("vllm/__init__.py", "read = 'another one'\n")

@@ -1,6 +1,7 @@
 package preload
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type fixture struct {
 }
 
 var recipe = Recipe{
-	Distribution: "vllm", Modules: []string{"vllm.engine"}, ForkChildren: true,
+	Distribution: "vllm", Modules: []string{"vllm.engine"}, ForkChildren: true, NVMLSeconds: patience.Wait().Seconds(),
 }
 
 func newFixture(t *testing.T, change ...func(*fixture)) *fixture {
@@ -168,7 +169,11 @@ func (f *fixture) startBoth(args, env []string) (execd, forked facts) {
 }
 
 func (f *fixture) killLater(tree *process.Process) {
-	f.t.Cleanup(func() { assert.NoError(f.t, tree.Kill(f.t.Context())) })
+	f.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(f.t.Context()), patience.Wait()) // the test's own has ended
+		defer cancel()
+		assert.NoError(f.t, tree.Kill(ctx))
+	})
 }
 
 // line waits for the n-th line of an instance's log, and decodes it.

@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,11 +45,7 @@ int cuDeviceGetCount(int *count) { *count = 1; return up ? 0 : 3; }
 `
 
 func TestCudaDriverMayBeLoadedButNotInitialised(t *testing.T) {
-	library := filepath.Join(t.TempDir(), "libcuda.so.1")
-	source := filepath.Join(filepath.Dir(library), "driver.c")
-	require.NoError(t, os.WriteFile(source, []byte(driver), 0o600))
-	out, err := exec.CommandContext(t.Context(), "gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library, source).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	library := buildLibrary(t, "libcuda.so.1", driver)
 	loads := func(more string) func(*fixture) {
 		return func(f *fixture) {
 			f.write("vllm/gpu.py", "import ctypes\ncuda = ctypes.CDLL('"+library+"')\n"+more)
@@ -64,4 +62,33 @@ func TestCudaDriverMayBeLoadedButNotInitialised(t *testing.T) {
 		assert.Contains(t, reason, "accelerator")
 		assert.Contains(t, reason, "libcuda.so.1")
 	})
+}
+
+// lines keeps what is logged.
+type lines struct {
+	mu   sync.Mutex
+	kept strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.kept.Write(p)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.kept.String()
+}
+
+// buildLibrary compiles a shared library, and returns its path.
+func buildLibrary(t *testing.T, name, source string) string {
+	t.Helper()
+	dir := t.TempDir()
+	path, code := filepath.Join(dir, name), filepath.Join(dir, "library.c")
+	require.NoError(t, os.WriteFile(code, []byte(source), 0o600))
+	out, err := exec.CommandContext(t.Context(), "gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-Wl,-soname,"+name, "-o", path, code).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
 }

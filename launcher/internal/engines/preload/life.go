@@ -67,7 +67,7 @@ func refusedError(h hello, command string) error {
 
 // awaitChange returns when the installation has changed, or when ctx ends.
 func (p *Pool) awaitChange(ctx context.Context, never *permanentError) {
-	tick := time.NewTicker(housekeepingInterval)
+	tick := time.NewTicker(p.opts.LookEvery)
 	defer tick.Stop()
 	for !p.isStale(never.refused) {
 		select {
@@ -113,7 +113,7 @@ func (p *Pool) runOnce(ctx context.Context, l *preloader) (served bool, lasted t
 	began := l.began
 	p.wakeWaiters()
 	p.mu.Unlock()
-	loading, cancel := context.WithTimeout(ctx, p.opts.LoadTime)
+	loading, cancel := p.withPatience(ctx, p.opts.LoadTime)
 	r, h, err := p.begin(loading, l)
 	late := loading.Err() != nil && ctx.Err() == nil
 	cancel()
@@ -129,7 +129,9 @@ func (p *Pool) runOnce(ctx context.Context, l *preloader) (served bool, lasted t
 	if err := p.serve(l, r, h); err != nil {
 		return false, 0, err
 	}
-	p.recordLoadTime(l, ready.Sub(began))
+	if took := ready.Sub(began); took <= p.opts.LoadTime { // else it waited for the disk
+		p.recordLoadTime(l, took)
+	}
 	select {
 	case <-r.tree.Done():
 		if code := r.tree.Exit().Code; code != nil {
@@ -163,6 +165,9 @@ func (p *Pool) serve(l *preloader, r *run, h hello) error {
 	if h.InspectsByExec != "" {
 		p.opts.Logger.Info("the first start of each architecture imports the engine once more", "preloader", l.name, "reason", h.InspectsByExec)
 	}
+	if h.NVMLLeaves != "" {
+		p.opts.Logger.Info("helper processes ask NVML for the forked engines", "preloader", l.name, "reason", "NVML leaves this in each process that asks it: "+h.NVMLLeaves)
+	}
 	for name, why := range h.Skipped {
 		p.opts.Logger.Debug("a preloader left a module out", "preloader", l.name, "module", name, "reason", why)
 	}
@@ -179,7 +184,7 @@ func setOf(names []string) map[string]bool {
 
 // doHousekeeping calls endIdleAndStale at intervals, until the pool is closed.
 func (p *Pool) doHousekeeping() {
-	tick := time.NewTicker(housekeepingInterval)
+	tick := time.NewTicker(p.opts.LookEvery)
 	defer tick.Stop()
 	for {
 		select {

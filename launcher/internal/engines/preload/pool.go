@@ -10,6 +10,7 @@ package preload
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -42,14 +44,16 @@ type Options struct {
 	Recipe    Recipe       // what to load
 	Environ   []string     // environment of a common instance
 	GPUs      []gpu.Device // GPUs of the machine, in the order of their indices; empty: instances do not differ by them
-	Dir       string       // folder for the preloaders' program and logs alone; New deletes what is in it
+	Dir       string       // folder for the preloaders' program and logs; New deletes what earlier pools left in it
 	Host      *process.Host
+	Disk      Disk // of the state folder; nil: it never stalls
 
 	MemoryLimit uint64        // how many bytes of memory all preloaders together may hold; 0: no limit
 	IdleTime    time.Duration // a preloader that was not used for this long is ended; 0: never
 	LoadTime    time.Duration // bounds a load
 	FirstLoad   time.Duration // how long a start waits for a load while no load has finished yet
 	AnswerTime  time.Duration // bounds a fork
+	LookEvery   time.Duration // how often the pool looks for changed installations; 0: every 15 s
 	Logger      *slog.Logger
 }
 
@@ -87,6 +91,7 @@ type Pool struct {
 
 // New makes the pool. It never fails: if the pool can fork nothing, Never returns why.
 func New(opts Options) *Pool {
+	opts.LookEvery = cmp.Or(opts.LookEvery, housekeepingInterval)
 	p := &Pool{opts: opts, own: parse(opts.Environ), changed: make(chan struct{})}
 	p.common = p.parse(commonEnviron(opts))
 	p.ctx, p.end = context.WithCancel(context.Background())
@@ -120,7 +125,7 @@ func (p *Pool) prepare() (err error) {
 		return err
 	}
 	p.times = readTimes(p.opts.Dir)
-	if err := errors.Join(os.RemoveAll(p.opts.Dir), os.MkdirAll(p.opts.Dir, 0o700)); err != nil {
+	if err := p.clear(); err != nil {
 		return fmt.Errorf("cannot make the preloaders' folder: %w", err)
 	}
 	if p.times.Last > 0 {
@@ -130,6 +135,26 @@ func (p *Pool) prepare() (err error) {
 	}
 	p.program = filepath.Join(p.opts.Dir, programName)
 	return p.provideProgram()
+}
+
+// leftovers are the names of files that pools leave: the program, also of an earlier
+// release, the times and their drafts, the logs of preloaders, and the file that touches the
+// disk.
+var leftovers = regexp.MustCompile(`^(preloader\.pyz?|times\.json(\..+)?|` + namePrefix + `[0-9]+\.log|probe)$`)
+
+// clear makes the folder, or removes the files that an earlier pool left in it.
+func (p *Pool) clear() error {
+	if err := os.MkdirAll(p.opts.Dir, 0o700); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(p.opts.Dir)
+	errs := []error{err}
+	for _, e := range entries {
+		if e.Type().IsRegular() && leftovers.MatchString(e.Name()) {
+			errs = append(errs, os.Remove(filepath.Join(p.opts.Dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // programName is the name of the preloader's program: a zip file that the interpreter
@@ -185,7 +210,9 @@ func (p *Pool) Never() string { return p.neverReason }
 
 // Fork starts a command by forking. After a *NotForkedError no process is left, and
 // the caller may start the command by exec. Fork waits at most Options.AnswerTime for
-// its turn at the preloader, and then as long again for the preloader's answer.
+// its turn at the preloader, and then as long again for the preloader's answer. Without one,
+// it waits for Disk.StalledAfter: a preloader that does not answer is replaced, unless the
+// disk stalls.
 func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	l, r, err := p.pick(p.parse(c.Env))
 	if err != nil {
@@ -198,13 +225,19 @@ func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	case <-patience.C:
 		return nil, notForked("the preloader is busy with other forks")
 	}
-	defer func() { r.turn <- struct{}{} }()
+	kept := false // whether the preloader still has to answer
+	defer func() {
+		if !kept {
+			r.turn <- struct{}{}
+		}
+	}()
 	if err := p.markUsed(l, r); err != nil {
 		return nil, err
 	}
+	asked := time.Now()
 	tree, broken, err := p.fork(r, c)
 	if broken {
-		p.abandon(l, r, fmt.Sprintf("it did not fork: %v", err))
+		kept = p.judgeSilence(l, r, asked, err)
 	}
 	if err != nil {
 		return nil, notForked("the preloader did not fork: %v", err)

@@ -235,6 +235,27 @@ func TestTooLargePreloaderBacksOffLongest(t *testing.T) {
 	assert.Equal(t, shortestBackOff, p.recordFailure(&preloader{}, false, 0, errors.New("it ended")))
 }
 
+func TestPoolLeavesTheFilesOfOthersInItsFolder(t *testing.T) {
+	others := []string{"notes.txt", "preloader.pyx", "times", "app.1.log", "@preloader-x.log", "folder/times.json", "@preloader-7.log/x"}
+	own := []string{"preloader.py", "times.json.pool", "@preloader-12.log", "probe"}
+	f := newFixture(t, func(f *fixture) {
+		for _, name := range append(others, own...) {
+			path := filepath.Join(f.options.Dir, name)
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(f.options.Dir, programName), []byte("x"), 0o600))
+	})
+	require.Empty(t, f.pool.Never())
+	for _, name := range others {
+		assert.FileExists(t, filepath.Join(f.options.Dir, name))
+	}
+	for _, name := range own {
+		assert.NoFileExists(t, filepath.Join(f.options.Dir, name))
+	}
+	f.ready() // with the program of this release
+}
+
 func TestPreloaderLoadsThoughItsFolderWasRemoved(t *testing.T) {
 	f := newFixture(t)
 	f.ready()

@@ -47,6 +47,9 @@ type hello struct {
 	// InspectsByExec says why its engines start a new Python to inspect the class of a
 	// model; empty: they fork.
 	InspectsByExec string `json:"inspects_by_exec"`
+	// NVMLLeaves names what NVML leaves in a process that asks it, so that another process
+	// asks it for the engines; empty: they ask it themselves.
+	NVMLLeaves string `json:"nvml_leaves"`
 }
 
 // request asks a preloader for one fork. answer is its result.
@@ -230,7 +233,7 @@ func (p *Pool) fork(by *run, c process.Command) (tree *process.Process, broken b
 		err := errors.Join(by.conn.SetDeadline(deadline), by.conn.send(r, append([]*os.File{c.Output, gate}, enter...)...))
 		crashpoint.At(crashpoint.StartAsked)
 		if err == nil {
-			err = by.conn.receive(&got)
+			err = p.receiveInTime(by, &got)
 		}
 		if err != nil {
 			broken = true

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/process"
 )
 
 // This file finds out from the engine's installation whether engines can listen on a Unix
@@ -165,7 +167,25 @@ func packageOf(ctx context.Context, python []string, script string, env []string
 	if target, err := filepath.EvalSymlinks(script); err == nil {
 		script = target // as Python does
 	}
-	cmd := exec.CommandContext(ctx, python[0], slices.Concat(python[1:], []string{"-c", findPackage, filepath.Dir(script)})...)
+	out, err := outputOf(ctx, slices.Concat(python, []string{"-c", findPackage, filepath.Dir(script)}), env)
+	if err != nil {
+		return "", fmt.Errorf("cannot ask %s for its module vllm: %w", python[0], err)
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	folder := strings.TrimSpace(lines[len(lines)-1]) // what is installed may print before
+	if !filepath.IsAbs(folder) {
+		return "", fmt.Errorf("%s has no module vllm", python[0])
+	}
+	return folder, nil
+}
+
+// outputOf returns the output of a command, which runs in a process group of its own. The
+// error has the last line of its complaint.
+func outputOf(ctx context.Context, argv, env []string) (string, error) {
+	if err := process.CanBeRead(argv[0]); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -175,14 +195,9 @@ func packageOf(ctx context.Context, python []string, script string, env []string
 	out, err := cmd.Output()
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(complaint.String()), "\n")
-		return "", fmt.Errorf("cannot ask %s for its module vllm: %w: %s", python[0], err, lines[len(lines)-1])
+		return "", fmt.Errorf("%w: %s", err, lines[len(lines)-1])
 	}
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	folder := strings.TrimSpace(lines[len(lines)-1]) // what is installed may print before
-	if !filepath.IsAbs(folder) {
-		return "", fmt.Errorf("%s has no module vllm", python[0])
-	}
-	return folder, nil
+	return string(out), nil
 }
 
 var (

@@ -123,6 +123,17 @@ func TestLookAtAnInstallationThatHangsIsBounded(t *testing.T) {
 	require.Error(t, <-done)
 }
 
+// TestPythonOnADiskThatHangsIsNotRun has a Python that is a pipe without a writer.
+func TestPythonOnADiskThatHangsIsNotRun(t *testing.T) {
+	python := filepath.Join(t.TempDir(), "python3")
+	require.NoError(t, unix.Mkfifo(python, 0o700))
+	err := (&Sockets{Program: []string{script(t, "#!"+python+"\n")}}).Lacks(os.Environ())
+	require.ErrorContains(t, err, "the disk that it is on does not answer")
+	writer, err := os.OpenFile(python, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	require.NoError(t, writer.Close())
+}
+
 func TestTextIsFoundAcrossTheEndsOfReads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	for _, before := range []int{0, 1<<20 - 3, 1 << 20, 3<<20 + 1} {

@@ -1,13 +1,17 @@
 // Package fswatch waits for changes of files, as the kernel tells of them by inotify. All
-// waits of the process share one inotify instance: a user may have few
-// (fs.inotify.max_user_instances, often 128), and many instances may end at once.
+// waits of the process on one filesystem share one inotify instance: a user may have few
+// (fs.inotify.max_user_instances, often 128), and many instances may end at once. Waits on
+// different filesystems share nothing, since a filesystem that does not answer holds up every
+// user of an inotify instance.
 package fswatch
 
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -17,11 +21,15 @@ import (
 // cannot be watched; then done was not called.
 func Until(ctx context.Context, path string, done func() bool) error {
 	path = filepath.Clean(path)
-	wait, err := all.join(path)
+	on, err := all.of(path)
 	if err != nil {
 		return fmt.Errorf("cannot watch %s: %w", path, err)
 	}
-	defer all.leave(path, wait)
+	wait, err := on.join(path)
+	if err != nil {
+		return fmt.Errorf("cannot watch %s: %w", path, err)
+	}
+	defer on.leave(path, wait)
 	for !done() {
 		select {
 		case <-wait:
@@ -33,9 +41,34 @@ func Until(ctx context.Context, path string, done func() bool) error {
 }
 
 // all are the waits of the process.
-var all = &waits{}
+var all = filesystems{waits: map[uint64]*waits{}}
 
-// waits share an inotify instance. The first one makes it, and the last one closes it.
+// filesystems are the waits by the device number of their filesystem.
+type filesystems struct {
+	mu    sync.Mutex
+	waits map[uint64]*waits
+}
+
+// of returns the waits on the filesystem of a path. It asks the filesystem without the lock.
+func (f *filesystems) of(path string) (*waits, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	var device uint64
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		device = stat.Dev
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.waits[device] == nil {
+		f.waits[device] = &waits{}
+	}
+	return f.waits[device], nil
+}
+
+// waits on one filesystem share an inotify instance. The first one makes it, and the last one
+// closes it.
 type waits struct {
 	mu     sync.Mutex
 	shared *shared // nil: nobody waits

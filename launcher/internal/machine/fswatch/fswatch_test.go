@@ -8,10 +8,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,6 +83,25 @@ func TestWaitsShareOneInotifyInstance(t *testing.T) {
 	}
 	ended.Wait()
 	assert.Zero(t, instances(t))
+}
+
+func TestFilesystemThatDoesNotAnswerHoldsUpNoOther(t *testing.T) {
+	dir := t.TempDir()
+	silent, err := all.of(dir)
+	require.NoError(t, err)
+	other, err := all.of("/proc/self")
+	require.NoError(t, err)
+	require.NotSame(t, silent, other)
+	ended := make(chan error, 1)
+	silent.mu.Lock() // as a wait does that begins meanwhile
+	go func() { ended <- Until(t.Context(), "/proc/self", func() bool { return true }) }()
+	select {
+	case err := <-ended:
+		assert.NoError(t, err)
+	case <-time.After(patience.Wait()):
+		t.Error("a wait for /proc waits for another filesystem")
+	}
+	silent.mu.Unlock()
 }
 
 func TestUntilWatchesAFolderThatWasMadeAgain(t *testing.T) {

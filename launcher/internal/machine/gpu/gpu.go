@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"hotseat.dev/hotseat/spec/simgpu"
 )
@@ -111,6 +112,9 @@ type Options struct {
 	// StateDir is the folder in which a folder simgpu of simulated GPUs is made
 	// when SimDir is empty.
 	StateDir string
+	// KnownFile keeps which GPUs the driver has listed since the machine was booted. They
+	// are used while the driver does not answer at a later start. Empty: none are kept.
+	KnownFile string
 	// SimDir is the folder of simulated GPUs; empty: that in HOTSEAT_SIMGPU_DIR.
 	SimDir string
 	// NVMLLibrary is the path of NVML; empty: that in HOTSEAT_NVML_LIBRARY, or else
@@ -176,13 +180,25 @@ func openAuto(opts Options) (Provider, error) {
 	return provider(openSimulated(opts, fallbackCount))
 }
 
-// openDriver opens NVML. Its calls wait for a driver, which may hang.
+// openDriver opens NVML. Its calls wait for a driver, which may hang. If the driver does not
+// answer at all, the GPUs are those that it has listed before, if it has since the boot.
 func openDriver(opts Options) (Provider, error) {
-	driver, err := openNVML(opts)
-	if err != nil {
-		return nil, err
+	known := knownDevices(opts.KnownFile)
+	calls := &sync.WaitGroup{}
+	driver, err := openNVML(opts, calls)
+	switch {
+	case err == nil:
+		if len(known) > 0 && driver.partial {
+			opts.Logger.Warn("the driver does not answer for one of the GPUs; keeping the list of GPUs from before for later starts", "gpus", len(known))
+		} else if err := keepKnown(opts.KnownFile, driver.devices); err != nil {
+			opts.Logger.Warn("cannot save the list of GPUs; if their driver hangs at the next start, the launcher cannot start", "error", err)
+		}
+		return Guard(driver, opts.Logger), nil
+	case errors.Is(err, ErrSilent) && len(known) > 0:
+		opts.Logger.Error("THE GPUS' DRIVER DOES NOT ANSWER; continuing with the GPUs that it listed before. Models that are awake serve on, and swaps fail. See nvidia-smi and the kernel log; reset the GPUs or restart the machine", "gpus", len(known))
+		return newLate(known, opts, calls), nil
 	}
-	return Guard(driver, opts.Logger), nil
+	return nil, err
 }
 
 func openCounted(opts Options, argument string) (Provider, error) {

@@ -26,6 +26,8 @@ var (
 type nvml struct {
 	lib     nv.Interface
 	devices []Device
+	calls   *sync.WaitGroup // of the start, which the driver may not answer
+	partial bool            // a GPU is left out, as the driver does not answer for it
 
 	mu      sync.RWMutex
 	handles map[string]handle // by UUID; nil after Close
@@ -59,12 +61,14 @@ const (
 // ErrSilent says that the driver does not answer.
 var ErrSilent = errors.New("the GPUs' driver does not answer: see nvidia-smi and the kernel log; reset the GPUs or restart the machine, or use --gpus simulated:2 to go without a GPU")
 
-func openNVML(opts Options) (*nvml, error) {
+// openNVML finds the devices. After ErrSilent the calls end when the driver has answered
+// them all.
+func openNVML(opts Options, calls *sync.WaitGroup) (*nvml, error) {
 	if err := probe(opts.NVMLLibrary); err != nil {
 		return nil, err
 	}
-	n := &nvml{lib: nv.New(nv.WithLibraryPath(opts.NVMLLibrary)), handles: map[string]handle{}}
-	ret, answered := within(initTime, n.lib.Init)
+	n := &nvml{lib: nv.New(nv.WithLibraryPath(opts.NVMLLibrary)), handles: map[string]handle{}, calls: calls}
+	ret, answered := within(calls, initTime, n.lib.Init)
 	if !answered {
 		return nil, ErrSilent
 	}
@@ -72,18 +76,19 @@ func openNVML(opts Options) (*nvml, error) {
 		return nil, failed("nvmlInit", ret)
 	}
 	if err := n.find(opts.Logger); err != nil {
-		return nil, errors.Join(err, Guard(n, opts.Logger).Close())
+		closed, _ := within(calls, closeTime, n.Close) // which waits for all calls
+		return nil, errors.Join(err, closed)
 	}
-	driver, _ := within(answerTime, func() string { version, _ := n.lib.SystemGetDriverVersion(); return version })
+	driver, _ := within(calls, answerTime, func() string { version, _ := n.lib.SystemGetDriverVersion(); return version })
 	opts.Logger.Info("using the GPUs that NVML lists", "gpus", len(n.devices), "driver", driver)
 	return n, nil
 }
 
-// within returns the answer of a call, if it comes in time. A call that the driver does not
-// answer is left to the end of the process.
-func within[T any](limit time.Duration, call func() T) (answer T, answered bool) {
+// within returns the answer of one of the calls, if it comes in time. A call that the driver
+// does not answer goes on.
+func within[T any](calls *sync.WaitGroup, limit time.Duration, call func() T) (answer T, answered bool) {
 	result := make(chan T, 1)
-	go func() { result <- call() }()
+	calls.Go(func() { result <- call() })
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -116,7 +121,7 @@ func probe(path string) error {
 // others can; CUDA does not count it either. CUDA does count one whose driver does not
 // answer, so the indices of the others leave room for it.
 func (n *nvml) find(logger *slog.Logger) error {
-	count, answered := within(boardTime, func() counted { c, ret := n.lib.DeviceGetCount(); return counted{c, ret} })
+	count, answered := within(n.calls, boardTime, func() counted { c, ret := n.lib.DeviceGetCount(); return counted{c, ret} })
 	if !answered {
 		return ErrSilent
 	}
@@ -138,6 +143,7 @@ func (n *nvml) find(logger *slog.Logger) error {
 		return cmp.Or(errors.Join(broken...), errNoDevices)
 	}
 	for _, err := range broken {
+		n.partial = n.partial || errors.Is(err, ErrSilent)
 		logger.Warn("ignoring a GPU that cannot be used", "error", err)
 	}
 	return nil
@@ -159,12 +165,12 @@ func (n *nvml) boards(count int) (boards []board, broken []error) {
 	results := make(chan result, count)
 	places := make([]atomic.Pointer[board], count) // as soon as they are known
 	for i := range count {
-		go func() {
+		n.calls.Go(func() {
 			n.mu.RLock() // Close waits for the call
 			defer n.mu.RUnlock()
 			b, err := n.board(i, &places[i])
 			results <- result{i, b, err}
-		}()
+		})
 	}
 	opened := make([]result, count)
 	for i := range opened {

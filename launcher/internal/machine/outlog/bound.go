@@ -51,11 +51,7 @@ func (s *Store) Bound(ctx context.Context, inUse func() map[string]bool) {
 func (s *Store) look(inUse func() map[string]bool) time.Duration {
 	total, err := s.total()
 	if err == nil && total > s.opts.MaxTotalBytes {
-		var removed []string
-		removed, err = s.Prune(inUse)
-		if len(removed) > 0 {
-			s.opts.Logger.Info("removed old logs", "logs", removed)
-		}
+		err = s.Prune(inUse)
 		if err == nil {
 			total, err = s.total()
 		}

@@ -65,9 +65,7 @@ func TestLogInUseLosesItsBeginningAndKeepsItsOffsets(t *testing.T) {
 	dir := t.TempDir()
 	store := open(t, outlog.Options{Dir: dir, MaxTotalBytes: limit})
 	name, f := create(t, store, "a", numbered(0, 20_000))
-	removed, err := store.Prune(used(name))
-	require.NoError(t, err)
-	require.Empty(t, removed)
+	require.NoError(t, store.Prune(used(name)))
 
 	held, size := onDisk(t, filepath.Join(dir, name))
 	assert.LessOrEqual(t, held, int64(limit))
@@ -101,8 +99,7 @@ func TestLogInUseLosesItsBeginningAndKeepsItsOffsets(t *testing.T) {
 func TestRangeOfALogWithoutItsBeginning(t *testing.T) {
 	store := open(t, outlog.Options{MaxTotalBytes: 160})
 	name, _ := create(t, store, "a", numbered(0, 20))
-	_, err := store.Prune(used(name))
-	require.NoError(t, err)
+	require.NoError(t, store.Prune(used(name)))
 	const begin, size = 200 / lineBytes * lineBytes, 20 * lineBytes // 120 bytes at most are left
 	for title, tt := range map[string]struct {
 		r           launcher.LogRange
@@ -141,8 +138,7 @@ func TestLongestLogsLoseMost(t *testing.T) {
 	for id, lines := range map[string]int{"short": 10, "middle": 50, "long": 1000} {
 		create(t, store, id, numbered(0, lines))
 	}
-	_, err := store.Prune(used("short.1.log", "middle.1.log", "long.1.log"))
-	require.NoError(t, err)
+	require.NoError(t, store.Prune(used("short.1.log", "middle.1.log", "long.1.log")))
 	for name, want := range left {
 		part, err := store.Read(name, launcher.LogRange{})
 		require.NoError(t, err)
@@ -154,8 +150,7 @@ func TestLongestLogsLoseMost(t *testing.T) {
 func TestLogOfOneLongLineIsCutWithinIt(t *testing.T) {
 	store := open(t, outlog.Options{MaxTotalBytes: 1000})
 	name, f := create(t, store, "a", strings.Repeat("x", 5000))
-	_, err := store.Prune(used(name))
-	require.NoError(t, err)
+	require.NoError(t, store.Prune(used(name)))
 	part, err := store.Read(name, launcher.LogRange{})
 	require.NoError(t, err)
 	assert.Equal(t, strings.Repeat("x", 750), readPart(t, part))
@@ -174,8 +169,7 @@ func TestPartThatIsDroppedWhileItIsReadFailsAndHasNoNULs(t *testing.T) {
 	_, err = io.ReadFull(part, buf)
 	require.NoError(t, err)
 	assertNumbered(t, 0, string(buf))
-	_, err = store.Prune(used(name))
-	require.NoError(t, err)
+	require.NoError(t, store.Prune(used(name)))
 	rest, err := io.ReadAll(part)
 	assert.Empty(t, rest)
 	_, ok := errors.AsType[*launcher.LogRangeError](err)
@@ -189,8 +183,7 @@ func TestFollowerEndsWhereBytesWereDropped(t *testing.T) {
 	var got strings.Builder
 	err := store.Follow(t.Context(), name, 0, nil, func(p []byte) error {
 		got.Write(p)
-		_, err := store.Prune(used(name))
-		return err
+		return store.Prune(used(name))
 	})
 	none, ok := errors.AsType[*launcher.LogRangeError](err)
 	require.True(t, ok, "%v", err)
@@ -322,7 +315,7 @@ func childNoHoles() {
 		if _, err := f.WriteString(numbered(n*20_000, 20_000)); err != nil {
 			fmt.Println("write:", err)
 		}
-		if _, err := store.Prune(used(name)); err != nil {
+		if err := store.Prune(used(name)); err != nil {
 			fmt.Println("prune:", err)
 		}
 		part, err := store.Read(name, launcher.LogRange{})

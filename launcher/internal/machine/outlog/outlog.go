@@ -35,9 +35,15 @@ type Options struct {
 	MaxFiles int
 	// MaxAge is how long a file is kept after its last write. 0 is no limit.
 	MaxAge time.Duration
+	// ClockFile keeps how far the wall clock is ahead of the clock of the boot. Empty: it
+	// is not noticed that the clock was set while no Store was open.
+	ClockFile string
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
-	// Logger logs errors in the background; nil: they are not logged.
+	// SinceBoot is the clock of the boot, with the boot's id; the kernel's when nil.
+	SinceBoot func() (boot string, since time.Duration, err error)
+	// Logger logs what is removed and shortened, and errors in the background; nil: nothing
+	// is logged.
 	Logger *slog.Logger
 }
 
@@ -53,6 +59,10 @@ type Store struct {
 
 	pruning sync.Mutex
 	said    map[string]time.Time // when the log last said that this log was shortened
+	clock   clockSetting         // zero: it is not known
+	// clockKept is false if the setting of the clock could not be written.
+	clockKept   bool
+	clockFailed bool // the log says so
 
 	mu    sync.Mutex
 	last  map[string]int // the highest number in use of each id
@@ -64,6 +74,9 @@ type Store struct {
 func Open(opts Options) (*Store, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
+	}
+	if opts.SinceBoot == nil {
+		opts.SinceBoot = sinceBoot
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -86,7 +99,9 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the log folder %s: %w", opts.Dir, err)
 	}
-	return &Store{opts: opts, changes: changes, tooMany: make(chan struct{}, 1), said: map[string]time.Time{}, last: last, files: files}, nil
+	s := &Store{opts: opts, changes: changes, tooMany: make(chan struct{}, 1), said: map[string]time.Time{}, last: last, files: files}
+	s.logClock(s.openClock())
+	return s, nil
 }
 
 // Close ends all followers and watches with ErrClosed and waits for the

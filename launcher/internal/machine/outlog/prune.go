@@ -1,6 +1,7 @@
 package outlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,31 +22,33 @@ type logFile struct {
 	changed time.Time
 }
 
-// Prune removes the logs that are older than MaxAge. Then it removes the oldest ones until
+// Prune removes the logs that are older than MaxAge, also if the clock was set. Then it removes the oldest ones until
 // at most MaxFiles are left and all together hold at most MaxTotalBytes. Logs that inUse
 // names count towards both limits and are never removed. If the logs that are left hold
 // too much, the longest ones lose their beginnings. inUse may be nil; Prune calls it
-// after it has listed the files, so that no listed file in use is missed. Prune returns
-// the names of the logs that it removed, also with an error: if it cannot remove a file,
-// it continues with the others.
-func (s *Store) Prune(inUse func() map[string]bool) (removed []string, err error) {
+// after it has listed the files, so that no listed file in use is missed. Prune logs the names
+// of the logs that it removed. If it cannot remove a file, it continues with the others. It
+// logs once what keeps it from following the clock, which is no error.
+func (s *Store) Prune(inUse func() map[string]bool) error {
 	s.pruning.Lock()
 	defer s.pruning.Unlock()
 	files, err := s.list()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var used map[string]bool
 	if inUse != nil {
 		used = inUse()
 	}
-	slices.SortFunc(files, func(a, b logFile) int { return a.changed.Compare(b.changed) })
+	slices.SortFunc(files, func(a, b logFile) int { return cmp.Or(a.changed.Compare(b.changed), cmp.Compare(a.n, b.n)) })
+	now := s.opts.Now()
+	s.logClock(s.followClock(files, now))
+	var errs []error
 	var total int64
 	for _, f := range files {
 		total += f.size
 	}
-	now := s.opts.Now()
-	var errs []error
+	var removed []string
 	var gone, left []logFile
 	kept := map[string]int{} // by id, the highest number
 	for _, f := range files {
@@ -69,10 +72,13 @@ func (s *Store) Prune(inUse func() map[string]bool) (removed []string, err error
 		delete(s.said, f.name)
 	}
 	s.forget(gone, kept)
+	if len(removed) > 0 {
+		s.opts.Logger.Info("removed old logs", "logs", removed)
+	}
 	if s.opts.MaxTotalBytes > 0 && total > s.opts.MaxTotalBytes {
 		errs = append(errs, s.shorten(left))
 	}
-	return removed, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 func (s *Store) list() ([]logFile, error) {
@@ -86,7 +92,7 @@ func (s *Store) list() ([]logFile, error) {
 	var files []logFile
 	for _, entry := range entries {
 		id, n, ok := ParseName(entry.Name())
-		if !ok {
+		if !ok || !entry.Type().IsRegular() {
 			continue
 		}
 		info, err := entry.Info()

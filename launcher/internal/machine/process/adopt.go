@@ -27,13 +27,17 @@ func (e *GoneError) Error() string {
 // has ended, even if another process has its id now. Clear then ends the processes
 // that it left behind. After any other error the process may live, and the caller may
 // try again. The exit code will be known if this process is the parent, or if the
-// parent records exits in Options.ExitDir.
+// parent records exits in Options.ExitDir. Find gives no start time for a root that hangs:
+// Adopt returns [procfs.ErrHangs] then, until the kernel answers for the process.
 func (h *Host) Adopt(name string, id ID) (*Process, error) {
 	if err := h.reserve(name); err != nil {
 		return nil, fmt.Errorf("cannot adopt %q: %w", name, err)
 	}
+	id, err := h.identify(name, id)
 	p := &Process{host: h, name: name, id: id, done: make(chan struct{})}
-	_, err := children.fork(p.find) // from here on only we reap the process, if it is our child
+	if err == nil {
+		_, err = children.fork(p.find) // from here on only we reap the process, if it is our child
+	}
 	if err == nil {
 		p.group = h.opts.Cgroups.GroupOf(name, id.PID)
 		p.oom, _ = p.group.OOMKills()
@@ -48,6 +52,25 @@ func (h *Host) Adopt(name string, id ID) (*Process, error) {
 		return nil, &GoneError{Name: name, ID: id, Exit: h.recorded(id)}
 	}
 	return nil, fmt.Errorf("cannot adopt %q: %w", name, err)
+}
+
+// identify adds the start time to the id of a root that hung when Find found it.
+func (h *Host) identify(name string, id ID) (ID, error) {
+	if id.StartTime != 0 || id.BootID != h.bootID {
+		return id, nil
+	}
+	c := h.census(0)
+	switch stat := c.living[id.PID]; {
+	case c.err != nil:
+		return id, c.err
+	case c.owner[id.PID] != name:
+		return id, os.ErrProcessDone
+	case stat.Hangs:
+		return id, procfs.ErrHangs
+	default:
+		id.StartTime = stat.StartTime
+		return id, nil
+	}
 }
 
 // find opens the process that the id names. It returns os.ErrProcessDone if the process

@@ -30,7 +30,7 @@ type census struct {
 	// that was not listed.
 	blurred bool
 	// hidden is true if a process of the launcher's own user was in the middle of execve(2),
-	// and showed no environment. It may belong to a tree.
+	// or hangs, and showed no environment. It may belong to a tree.
 	hidden bool
 	err    error // why a part could not be read; processes may be missing then
 }
@@ -147,11 +147,12 @@ func (h *Host) byRoot(c *census) {
 			continue
 		}
 		for _, stat := range p.seen {
-			if c.living[stat.PID].StartTime == stat.StartTime {
+			if now, ok := c.living[stat.PID]; ok && still(now, stat) {
 				c.own(stat.PID, name)
 			}
 		}
-		if holder, ok := c.living[p.id.PID]; ok && holder.StartTime != p.id.StartTime {
+		root := procfs.Stat{PID: p.id.PID, Session: p.id.PID, StartTime: p.id.StartTime}
+		if holder, ok := c.living[p.id.PID]; ok && (!still(holder, root) || holder.Hangs && p.ended()) {
 			continue
 		}
 		c.sessions[p.id.PID] = name
@@ -159,9 +160,20 @@ func (h *Host) byRoot(c *census) {
 	}
 }
 
+// still reports whether the process that has an id now is the one that had it before. While
+// a process hangs, nobody can read its start time. Then it has to be a process of the
+// launcher's own user, in the same session.
+func still(now, before procfs.Stat) bool {
+	if !now.Hangs && !before.Hangs {
+		return now.StartTime == before.StartTime
+	}
+	own, err := procfs.BelongsTo(now.PID, os.Geteuid())
+	return err == nil && own && now.Session == before.Session
+}
+
 func (h *Host) byMark(c *census, since uint64) error {
 	for pid, stat := range c.living {
-		if c.owner[pid] != "" || stat.StartTime < since {
+		if c.owner[pid] != "" || stat.StartTime < since && !stat.Hangs {
 			continue
 		}
 		env, err := c.environ(pid)
@@ -213,17 +225,19 @@ func Mark(env []string) string {
 // environ reads the environment of a process, and notes why it is empty.
 func (c *census) environ(pid int) (env []string, err error) {
 	for range 4 { // the process may be in execve(2) at each look at its environment, and out of it at the look at its state
-		if env, err = procfs.Environ(pid); err != nil || len(env) > 0 {
+		env, err = procfs.Environ(pid)
+		hangs := errors.Is(err, procfs.ErrHangs)
+		if err != nil && !hangs || len(env) > 0 {
 			return env, err
 		}
 		stat, err := procfs.Read(pid)
-		if err != nil || !stat.Alive() {
+		if hangs = hangs || errors.Is(err, procfs.ErrHangs); !hangs && (err != nil || !stat.Alive()) {
 			c.blurred = true
 			return nil, nil //nolint:nilerr // it has ended
 		}
 		var folder unix.Stat_t
 		_ = unix.Stat(fmt.Sprintf("/proc/%d", pid), &folder) // if the process has ended by now, it does not matter what this says
-		if stat.Exec && int(folder.Uid) == os.Geteuid() {
+		if (stat.Exec || hangs) && int(folder.Uid) == os.Geteuid() {
 			c.hidden = true
 			return nil, nil
 		}
@@ -264,7 +278,7 @@ const findTime = time.Second
 // Found is a process tree that carries this launcher's mark.
 type Found struct {
 	Name string
-	Root ID // zero when the root has ended
+	Root ID // zero when the root has ended; without a start time while it hangs, see Adopt
 	PIDs []int
 }
 

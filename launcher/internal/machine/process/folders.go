@@ -2,18 +2,21 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/process/exits"
 )
 
-// This file bounds what the end of a tree does on the disk: a disk that stalls holds up no
-// end.
+// This file bounds what the start and the end of a tree do on the disk: a disk that stalls
+// holds up no other tree.
 
-// diskTime is how long an end waits for the disk.
+// diskTime is how long a start or an end waits for the disk.
 const diskTime = 2 * time.Second
 
 var errDiskStalls = errors.New("the disk does not answer; they are removed when it does")
@@ -34,6 +37,36 @@ func inTime(limit time.Duration, do func()) bool {
 	case <-timer.C:
 		return false
 	}
+}
+
+// CanBeRead returns an error if the disk of a program, or of the interpreter that its first
+// line names, does not answer. A launcher that serves must not fork then: this process is
+// suspended as a whole until its child has begun the program.
+func CanBeRead(path string) error {
+	if !inTime(diskTime, func() {
+		if interpreter, ok := strings.CutPrefix(beginning(path), "#!"); ok {
+			if fields := strings.Fields(interpreter); len(fields) > 0 {
+				_ = beginning(fields[0])
+			}
+		}
+	}) {
+		return fmt.Errorf("cannot run %s: the disk that it is on does not answer", path)
+	}
+	return nil
+}
+
+// beginning returns the first line of a file, or a part of it; empty: the file cannot be
+// read.
+func beginning(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return "" // whoever runs it gets the error
+	}
+	defer f.Close()
+	text := make([]byte, 256)
+	n, _ := f.Read(text) // as above
+	line, _, _ := strings.Cut(string(text[:n]), "\n")
+	return line
 }
 
 // recordedInTime returns the paths of the shared memory that is recorded of a tree.

@@ -44,6 +44,9 @@ func (h *Host) StartHelper(name string, memory int64, cmd *exec.Cmd) (*Helper, e
 }
 
 func (p *Helper) start(memory int64) (err error) {
+	if err = CanBeRead(p.cmd.Path); err != nil {
+		return err
+	}
 	if p.group, err = p.host.opts.Cgroups.Create(p.name); err != nil {
 		return err
 	}

@@ -198,6 +198,9 @@ func (h *Host) Close() error {
 func (h *Host) Run(ctx context.Context, path string, args ...string) ([]byte, error) {
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, args...)
+	if err := CanBeRead(cmd.Path); err != nil {
+		return nil, err
+	}
 	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

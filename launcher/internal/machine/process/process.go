@@ -73,14 +73,22 @@ func (p *Process) ID() ID { return p.id }
 // open when the Host is closed first.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Exit says how the root ended; the zero Exit before Done is closed.
-func (p *Process) Exit() Exit {
+// ended reports whether the root is known to have exited.
+func (p *Process) ended() bool {
 	select {
 	case <-p.done:
-		return p.exit
+		return true
 	default:
-		return Exit{}
+		return false
 	}
+}
+
+// Exit says how the root ended; the zero Exit before Done is closed.
+func (p *Process) Exit() Exit {
+	if p.ended() {
+		return p.exit
+	}
+	return Exit{}
 }
 
 // Signal sends a signal to the root; os.ErrProcessDone when it has exited or

@@ -214,6 +214,18 @@ func TestACommandIsRunAndItsOutputReturned(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// TestACommandOnADiskThatHangsIsNotRun runs a program that is a pipe without a writer.
+func TestACommandOnADiskThatHangsIsNotRun(t *testing.T) {
+	h := newHost(t, cgroup.None)
+	program := filepath.Join(t.TempDir(), "program")
+	require.NoError(t, syscall.Mkfifo(program, 0o700))
+	_, err := h.Run(t.Context(), program)
+	require.ErrorContains(t, err, "the disk that it is on does not answer")
+	writer, err := os.OpenFile(program, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	require.NoError(t, writer.Close())
+}
+
 func TestACommandThatTakesTooLongIsKilledWithItsChildren(t *testing.T) {
 	h := newHost(t, cgroup.None)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

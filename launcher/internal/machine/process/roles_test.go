@@ -77,6 +77,10 @@ func play(role []string) {
 		os.Exit(0)
 	case "respawner":
 		respawn()
+	case "frozen": // frozen PATH
+		beFrozen(role[1])
+	case "locked": // locked PATH
+		beLocked(role[1])
 	case "cramped":
 		playCramped(role[1:])
 	case "launcher":

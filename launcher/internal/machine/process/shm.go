@@ -1,11 +1,9 @@
 package process
 
 import (
-	"bufio"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
@@ -28,17 +26,11 @@ var shmPrefixes = []string{
 func sharedMemory(processes []procfs.Stat) []string {
 	seen := map[string]bool{}
 	for _, p := range processes {
-		maps, err := os.Open("/proc/" + strconv.Itoa(p.PID) + "/maps")
-		if err != nil {
-			continue // the process has ended
-		}
-		lines := bufio.NewScanner(maps)
-		for lines.Scan() {
-			if at := strings.Index(lines.Text(), shmFolder); at >= 0 {
-				seen[lines.Text()[at:]] = true
+		for line := range strings.Lines(string(procfs.Maps(p.PID))) {
+			if at := strings.Index(line, shmFolder); at >= 0 {
+				seen[strings.TrimSuffix(line[at:], "\n")] = true
 			}
 		}
-		_ = maps.Close() // only read
 	}
 	var out []string
 	for path := range seen {

@@ -52,6 +52,9 @@ func (h *Host) Start(c Command) (*Process, error) {
 }
 
 func (h *Host) start(c Command) (*Process, error) {
+	if err := CanBeRead(c.Path); err != nil {
+		return nil, err
+	}
 	p, c, err := h.prepare(c)
 	if err != nil {
 		return nil, err

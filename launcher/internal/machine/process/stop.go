@@ -220,14 +220,31 @@ func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, s
 			return err
 		}
 		if left != nil {
-			return fmt.Errorf("processes %v have not ended after SIGKILL: %w", left, ctx.Err())
+			return fmt.Errorf("%s after SIGKILL: %w", notEnded(left), ctx.Err())
 		}
 	}
 	return nil
 }
 
+// notEnded says which processes have not ended, and which of them the kernel keeps: only
+// the kernel ends that.
+func notEnded(pids []int) string {
+	text := fmt.Sprintf("processes %v have not ended", pids)
+	var kept []int
+	for _, pid := range pids {
+		if procfs.Sleeps(pid) {
+			kept = append(kept, pid)
+		}
+	}
+	if len(kept) > 0 {
+		text += fmt.Sprintf(" (%v are in uninterruptible sleep, state D: a driver or a disk does not answer, see the kernel log)", kept)
+	}
+	return text
+}
+
 // hold opens the pidfds of the seen processes that still live. The others have ended,
-// and may have left children.
+// and may have left children. A process that hangs has ended no more than the read of its
+// start time.
 func hold(seen []procfs.Stat) (held []*handle, err error) {
 	var errs []error
 	for _, stat := range seen {
@@ -239,7 +256,7 @@ func hold(seen []procfs.Stat) (held []*handle, err error) {
 			continue
 		}
 		now, err := procfs.Read(stat.PID)
-		if err == nil && now.StartTime == stat.StartTime {
+		if err == nil && now.StartTime == stat.StartTime || stat.Hangs && errors.Is(err, procfs.ErrHangs) {
 			held = append(held, h)
 			continue
 		}

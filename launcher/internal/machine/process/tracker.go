@@ -2,8 +2,6 @@ package process
 
 import (
 	"context"
-	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -26,7 +24,7 @@ const tidyTime = time.Second
 func killUsers(ctx context.Context, seen []procfs.Stat) {
 	var users, trackers []procfs.Stat
 	for _, stat := range seen {
-		if cmdline, _ := os.ReadFile("/proc/" + strconv.Itoa(stat.PID) + "/cmdline"); strings.Contains(string(cmdline), resourceTracker) {
+		if strings.Contains(strings.Join(procfs.Arguments(stat.PID), " "), resourceTracker) {
 			trackers = append(trackers, stat)
 		} else {
 			users = append(users, stat)

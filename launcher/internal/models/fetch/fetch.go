@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -33,6 +32,9 @@ type Options struct {
 	Manifest *fetchapi.Manifest
 	Staging  string
 	Have     []string // hashes of files that need not be fetched
+	// MustProve says that the source must let this process read, before a file that is here
+	// is taken: another one may have fetched it.
+	MustProve bool
 
 	Streams        int           // files that are fetched at once
 	BytesPerSecond int           // of all streams together; 0: as fast as it goes
@@ -58,6 +60,7 @@ const progress = 64 << 10
 // Fetch is one on its way.
 type Fetch struct {
 	Options
+	in       *os.Root // the staging folder: nothing outside it is changed, whatever links are put into it
 	limiter  *rate.Limiter
 	streams  chan struct{} // as many as are busy
 	released chan []byte   // buffers that wait for their next use
@@ -90,14 +93,18 @@ func (f *Fetch) bufferSize() int {
 }
 
 // Run fetches what is missing, and gives the manifest with the hash of each file.
-// What is here already, whoever fetched it, is taken once the source has shown that
-// this one may read it too.
 func (f *Fetch) Run(ctx context.Context) (whole *fetchapi.Manifest, err error) {
-	if f.left, err = look(f.Staging); err != nil {
+	if f.in, err = openStaging(f.Staging); err != nil {
 		return nil, err
 	}
-	if err := f.prove(ctx, f.here); err != nil {
+	defer func() { err = errors.Join(err, f.in.Close()) }()
+	if f.left, err = f.look(); err != nil {
 		return nil, err
+	}
+	if f.MustProve {
+		if err := f.prove(ctx, f.here); err != nil {
+			return nil, err
+		}
 	}
 	if err := f.openHashes(); err != nil {
 		return nil, modelstore.NoRoom(f.Staging, err)
@@ -107,7 +114,7 @@ func (f *Fetch) Run(ctx context.Context) (whole *fetchapi.Manifest, err error) {
 			err = errors.Join(err, f.hashes.Close())
 		}
 	}()
-	if f.landing, err = land(f.Staging); err != nil {
+	if f.landing, err = land(f.in); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.landing.close()) }()
@@ -164,7 +171,7 @@ func (f *Fetch) missing() (all []int) {
 func (f *Fetch) part(n int) *part {
 	file := f.Manifest.Files[n]
 	name := partName(file.Path)
-	return &part{f: f, n: n, file: file, name: name, path: filepath.Join(f.Staging, name)}
+	return &part{f: f, n: n, file: file, name: name}
 }
 
 // here says whether nothing of a file needs to be read at the source.

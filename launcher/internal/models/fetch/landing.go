@@ -34,14 +34,14 @@ type landing struct {
 	disk  sync.Mutex // held while files are brought to the disk
 }
 
-func land(staging string) (*landing, error) {
-	folder, err := os.Open(staging)
+func land(staging *os.Root) (*landing, error) {
+	folder, err := staging.Open(".")
 	if err != nil {
 		return nil, err
 	}
 	var on unix.Statfs_t
 	if err := unix.Fstatfs(int(folder.Fd()), &on); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot find out the file system of %s: %w", staging, err), folder.Close())
+		return nil, errors.Join(fmt.Errorf("cannot find out the file system of %s: %w", staging.Name(), err), folder.Close())
 	}
 	return &landing{folder: folder, together: on.Type != unix.FUSE_SUPER_MAGIC}, nil // whose servers are not asked to sync by syncfs
 }
@@ -90,13 +90,13 @@ func (l *landing) sync(parts []*part) error {
 	var group errgroup.Group
 	group.SetLimit(finishing)
 	for _, p := range parts {
-		group.Go(func() error { return syncFile(p.path) })
+		group.Go(func() error { return syncFile(p) })
 	}
 	return group.Wait()
 }
 
-func syncFile(path string) error {
-	f, err := os.Open(path)
+func syncFile(p *part) error {
+	f, err := p.f.in.Open(p.name)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,9 @@ package fetch
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,9 +21,9 @@ type leftovers struct {
 	hashes map[string]string // by the names of parts
 }
 
-func look(staging string) (l leftovers, err error) {
+func (f *Fetch) look() (l leftovers, err error) {
 	l = leftovers{names: map[string]bool{}, hashes: map[string]string{}}
-	entries, err := os.ReadDir(staging)
+	entries, err := fs.ReadDir(f.in.FS(), ".")
 	if err != nil {
 		return l, err
 	}
@@ -31,7 +33,7 @@ func look(staging string) (l leftovers, err error) {
 	if !l.names[hashesFile] {
 		return l, nil
 	}
-	text, err := os.ReadFile(filepath.Join(staging, hashesFile))
+	text, err := f.in.ReadFile(hashesFile)
 	if err != nil {
 		return l, err
 	}
@@ -44,6 +46,17 @@ func look(staging string) (l leftovers, err error) {
 	return l, nil
 }
 
+// openStaging opens a staging folder. It does not follow a link that another user of the store
+// has put into the folder's place.
+func openStaging(path string) (*os.Root, error) {
+	above, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer above.Close()
+	return above.OpenRoot(filepath.Base(path))
+}
+
 // noteHash notes the hash of a whole file.
 func (f *Fetch) noteHash(part, hash string) error {
 	_, err := fmt.Fprintf(f.hashes, "%s %s\n", part, hash)
@@ -54,7 +67,7 @@ func (f *Fetch) noteHash(part, hash string) error {
 func (f *Fetch) openHashes() (err error) {
 	for _, file := range f.Manifest.Files {
 		if file.SHA256 == "" {
-			f.hashes, err = os.OpenFile(filepath.Join(f.Staging, hashesFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+			f.hashes, err = f.in.OpenFile(hashesFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 			return err
 		}
 	}
@@ -63,12 +76,17 @@ func (f *Fetch) openHashes() (err error) {
 
 // DropParts removes what was left of files that cannot be resumed.
 func DropParts(staging string) error {
-	parts, err := filepath.Glob(filepath.Join(staging, "part-*"))
+	in, err := openStaging(staging)
 	if err != nil {
 		return err
 	}
-	for _, path := range append(parts, filepath.Join(staging, hashesFile)) {
-		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+	defer in.Close()
+	parts, err := fs.Glob(in.FS(), "part-*")
+	if err != nil {
+		return err
+	}
+	for _, name := range append(parts, hashesFile) {
+		if err := in.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

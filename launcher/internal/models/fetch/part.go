@@ -10,11 +10,8 @@ import (
 	"hash"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
@@ -25,7 +22,6 @@ type part struct {
 	n    int
 	file fetchapi.File
 	name string
-	path string
 
 	out     *os.File
 	sums    hash.Hash // SHA-256
@@ -44,7 +40,7 @@ func (p *part) finished() string {
 	if !p.f.left.names[hash] {
 		return ""
 	}
-	info, err := os.Lstat(filepath.Join(p.f.Staging, hash))
+	info, err := p.f.in.Lstat(hash)
 	if err != nil || !info.Mode().IsRegular() || info.Size() != p.file.Size {
 		return ""
 	}
@@ -56,7 +52,7 @@ func (p *part) open() (err error) {
 	if p.out != nil {
 		return nil
 	}
-	if p.out, err = os.OpenFile(p.path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	if p.out, err = p.f.in.OpenFile(p.name, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
 	p.reset()
@@ -74,7 +70,7 @@ func (p *part) open() (err error) {
 
 // noted is how many bytes are surely there.
 func (p *part) noted() int64 {
-	text, err := os.ReadFile(p.note())
+	text, err := p.f.in.ReadFile(p.note())
 	synced, bad := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil || bad != nil || synced < 0 || synced > p.file.Size {
 		return 0
@@ -96,7 +92,7 @@ func (p *part) reread(synced int64) error {
 	return p.out.Truncate(n)
 }
 
-func (p *part) note() string { return p.path + ".note" }
+func (p *part) note() string { return p.name + ".note" }
 
 func (p *part) hashes() io.Writer {
 	if p.git == nil {
@@ -133,8 +129,8 @@ func (p *part) close() error {
 	if p.offset > 0 || p.file.Size == 0 {
 		return err
 	}
-	for _, path := range []string{p.path, p.note()} {
-		if gone := os.Remove(path); gone != nil && !errors.Is(gone, os.ErrNotExist) {
+	for _, name := range []string{p.name, p.note()} {
+		if gone := p.f.in.Remove(name); gone != nil && !errors.Is(gone, os.ErrNotExist) {
 			err = errors.Join(err, gone)
 		}
 	}
@@ -146,10 +142,10 @@ func (p *part) close() error {
 func (p *part) writeNote(text string) error {
 	p.hasNote = true
 	staged := p.note() + ".new"
-	if err := os.WriteFile(staged, []byte(text), 0o600); err != nil {
+	if err := p.f.in.WriteFile(staged, []byte(text), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(staged, p.note())
+	return p.f.in.Rename(staged, p.note())
 }
 
 // finish checks the file, and has it brought to the disk and get its name: at once, or
@@ -175,9 +171,8 @@ func (p *part) finish() error {
 
 // rename gives the file, which is surely on the disk, its name.
 func (p *part) rename() error {
-	to := filepath.Join(p.f.Staging, p.whole)
-	if err := unix.Rename(p.path, to); err != nil { // os.Rename looks whether a folder is in the way
-		return &os.LinkError{Op: "rename", Old: p.path, New: to, Err: err}
+	if err := p.f.in.Rename(p.name, p.whole); err != nil {
+		return err
 	}
 	if p.file.SHA256 == "" {
 		if err := p.f.noteHash(p.name, p.whole); err != nil {
@@ -187,7 +182,7 @@ func (p *part) rename() error {
 	if !p.hasNote {
 		return nil
 	}
-	if err := os.Remove(p.note()); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := p.f.in.Remove(p.note()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil

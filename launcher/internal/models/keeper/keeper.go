@@ -35,7 +35,6 @@ type Options struct {
 	Limit int64 // how many bytes the store may take; 0: all that the disk has
 	// Retention applies to models whose wants name none.
 	Retention modelstore.Retention
-	Marks     modelstore.Watermarks
 	Program   []string  // modelfetch and its flags
 	Stderr    io.Writer // modelfetch's standard error
 	// Start starts modelfetch, see modelpull.Options.
@@ -43,9 +42,8 @@ type Options struct {
 	// Pulled is called at the end of each pull. The outcome is "done", "there",
 	// "cancelled", or the reason of a failure. networkBytes came over the network.
 	Pulled func(outcome string, networkBytes int64)
-	// Evicted is called for each evicted model: why, see modelstore.Eviction, and how many
-	// bytes became free.
-	Evicted func(why string, bytes int64)
+	// Evicted is called for each evicted model, with how many bytes became free.
+	Evicted func(bytes int64)
 	// Room returns how many bytes may be read into main memory, if it has to keep the held
 	// bytes; see pagecache.Room.
 	Room   func(held int64) (int64, error)
@@ -93,7 +91,11 @@ func New(o Options) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, proved: map[string]time.Time{}, held: map[string]string{}, changed: make(chan struct{}), warming: make(chan struct{}, 1)}
-	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention, Marks: o.Marks}, turn: make(chan struct{}, 1)}
+	if exposed := modelstore.Exposed(o.Dir); exposed != "" {
+		o.Logger.Warn("the model store is open to all users", "detail", exposed)
+	}
+	note := func(text string) { k.opts.Logger.Warn("the launcher has changed the model store", "change", text) }
+	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention, Note: note}, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	k.tasks.Go(func() { k.warmWanted("") })
 	k.tasks.Go(k.lookAtIntervals)
@@ -257,8 +259,6 @@ func Model(r *modelstore.Reader, v modelstore.Version) launcherapi.Model {
 	}
 	if v.Damage != nil {
 		m.State, m.Reason = launcherapi.ModelDamaged, v.Damage.Error()
-	} else if r.InHubCache(&v.Manifest) {
-		m.HubCache = r.HubCache()
 	}
 	if _, partial := errors.AsType[*modelstore.PartialError](v.Damage); partial {
 		m.State, m.Path = launcherapi.ModelPartial, ""

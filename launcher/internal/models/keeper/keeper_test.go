@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -133,11 +134,31 @@ func newKeeperWithRoom(t *testing.T, how, dir string, room func(held int64) (int
 	var outcomes []string
 	k, err := New(Options{
 		Dir: dir, Program: []string{exe}, Stderr: io.Discard,
-		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Evicted: func(string, int64) {}, Room: room, Logger: slog.New(slog.DiscardHandler),
+		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Evicted: func(int64) {}, Room: room, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, k.Close()) })
 	return k, &outcomes
+}
+
+// A store of an earlier release has a cache for the hub's own libraries.
+func TestRemovalOfAnEarlierReleasesCacheIsLogged(t *testing.T) {
+	k, _ := newKeeper(t, "lets all read")
+	var log bytes.Buffer
+	k.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	model := filepath.Join(k.opts.Dir, "hub", "models--org--name")
+	require.NoError(t, os.MkdirAll(filepath.Join(model, "blobs"), 0o755))
+	blob := filepath.Join(model, "blobs", "b")
+	require.NoError(t, os.WriteFile(blob, []byte("b"), 0o644))
+	sealed := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC) // as the store seals its files
+	require.NoError(t, os.Chtimes(blob, sealed, sealed))
+	require.NoError(t, os.WriteFile(filepath.Join(model, ".hotseat-files"), []byte(`["blobs/b"]`), 0o644))
+	_, release, err := k.owning.take(t.Context(), patience.Wait())
+	require.NoError(t, err)
+	require.NoError(t, release())
+	require.NoFileExists(t, blob)
+	assert.Contains(t, log.String(), "level=WARN")
+	assert.Contains(t, log.String(), "launcher models export ADDRESS DIR")
 }
 
 func TestCancelledCallBeforeTheSourcesAnswerEndsItsFetch(t *testing.T) {

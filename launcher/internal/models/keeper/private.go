@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -43,7 +41,7 @@ func (k *Keeper) MayRead(v modelstore.Version, env func(name string) string) err
 	if before, proved := proof.when(); proved && time.Since(before) < proofFresh {
 		return nil
 	}
-	_, err, _ := k.proving.Do(cmp.Or(proof.path, proof.key), func() (any, error) { // one question for all that ask at the same time
+	_, err, _ := k.proving.Do(cmp.Or(proof.name, proof.key), func() (any, error) { // one question for all that ask at the same time
 		return nil, k.prove(v, credentials, proof)
 	})
 	return err
@@ -87,17 +85,13 @@ func (k *Keeper) prove(v modelstore.Version, credentials fetchapi.Credentials, p
 	}
 }
 
-// proofsDir is the store's folder of proofs. A proof is an empty file. Its name is a
-// hash of the version and the credentials, and its time is when the source answered.
-const proofsDir = "proofs"
-
 // clockSkew is how far the clocks of machines with one store may differ.
 const clockSkew = 5 * time.Minute
 
 // proof stands for the source's permission to read a version with some credentials.
 type proof struct {
 	keeper *Keeper
-	path   string // empty for the launcher's own credentials: other readers of the store may not have these
+	name   string // of its file in the store; empty for the launcher's own credentials: other readers of the store may not have these
 	key    string // the version's key
 }
 
@@ -110,60 +104,46 @@ func (k *Keeper) proofOf(key string, by fetchapi.Credentials) proof {
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		fmt.Fprintf(h, "%q %q\n", name, by[name])
 	}
-	return proof{keeper: k, key: key, path: filepath.Join(k.opts.Dir, proofsDir, hex.EncodeToString(h.Sum(nil)))}
+	return proof{keeper: k, key: key, name: hex.EncodeToString(h.Sum(nil))}
 }
 
 // when returns when the source last gave this permission, if it did.
 func (p proof) when() (when time.Time, proved bool) {
-	if p.path == "" {
+	if p.name == "" {
 		p.keeper.mu.Lock()
 		defer p.keeper.mu.Unlock()
 		when, proved = p.keeper.proved[p.key]
 		return when, proved
 	}
-	info, err := os.Stat(p.path)
-	if err != nil || time.Until(info.ModTime()) > clockSkew { // the clock was set back since: nobody knows how old the proof is
+	when, err := p.keeper.ProvedAt(p.name)
+	if err != nil || time.Until(when) > clockSkew { // the clock was set back since: nobody knows how old the proof is
 		return time.Time{}, false
 	}
-	return info.ModTime(), true
+	return when, true
 }
 
 // record records that the source gave this permission now, and removes expired proofs.
 func (p proof) record() {
-	if p.path == "" {
+	if p.name == "" {
 		p.keeper.mu.Lock()
 		defer p.keeper.mu.Unlock()
 		p.keeper.proved[p.key] = time.Now()
 		return
 	}
-	dir := filepath.Dir(p.path)
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		err = os.WriteFile(p.path, nil, 0o600)
-	}
-	if err == nil {
-		err = os.Chtimes(p.path, time.Time{}, time.Now())
-	}
-	all, failed := os.ReadDir(dir)
-	for _, e := range all {
-		if info, gone := e.Info(); gone == nil && time.Since(info.ModTime()) > proofLasts {
-			failed = errors.Join(failed, os.Remove(filepath.Join(dir, e.Name())))
-		}
-	}
-	if err = errors.Join(err, failed); err != nil { // the source is asked again the next time
+	if err := p.keeper.RecordProof(p.name, proofLasts); err != nil { // the source is asked again the next time
 		p.keeper.opts.Logger.Warn("cannot record that a source lets a model be read", "error", err)
 	}
 }
 
 // drop removes the proof.
 func (p proof) drop() {
-	if p.path == "" {
+	if p.name == "" {
 		p.keeper.mu.Lock()
 		defer p.keeper.mu.Unlock()
 		delete(p.keeper.proved, p.key)
 		return
 	}
-	if err := os.Remove(p.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := p.keeper.DropProof(p.name); err != nil {
 		p.keeper.opts.Logger.Error("cannot remove an outdated proof of the right to read a model", "error", err)
 	}
 }

@@ -1,6 +1,8 @@
 package keeper
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +43,37 @@ func TestPrivateModelNeedsPermissionOfItsSource(t *testing.T) {
 	assert.NoError(t, k.MayRead(v, token("")))
 }
 
+// A branch moves, and its old version, which nobody wants any more, stays private.
+func TestVersionThatLostItsLastPrivateWantIsNotServedWithoutPermission(t *testing.T) {
+	k, _ := newKeeper(t, "asks for a token")
+	s, err := modelstore.Open(modelstore.Options{Dir: t.TempDir()})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	for _, revision := range []string{"1", "2"} {
+		m := &fetchapi.Manifest{URI: "hf://org/m", Revision: revision, Files: []fetchapi.File{{Path: "a", SHA256: hashOf(revision), Size: 1}}}
+		w := modelstore.Want{Key: m.Key(), URI: m.URI, Ref: "main", Holder: "pool", Private: true, Since: time.Now()}
+		f, err := s.Admit(m, w)
+		require.NoError(t, err)
+		require.NoError(t, f.Want(w))
+		require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), m.Files[0].SHA256), []byte(revision), 0o600))
+		_, err = f.Publish(m)
+		require.NoError(t, err)
+	}
+	newer, err := s.Wanted("org/m", "2")
+	require.NoError(t, err)
+	require.NoError(t, s.Remove(newer.Key, "pool"))
+	v, err := s.Wanted("org/m", "1")
+	require.NoError(t, err)
+	assert.Empty(t, v.Wants)
+	assert.Equal(t, launcherapi.CodeForbidden, launcher.CodeOf(k.MayRead(v, token(""))))
+	assert.NoError(t, k.MayRead(v, token("right")))
+}
+
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
 func TestProofCountsLongerWhileTheSourceIsUnavailable(t *testing.T) {
 	for name, own := range map[string]bool{"by the instance's credentials": false, "by the launcher's own": true} {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +87,7 @@ func TestProofCountsLongerWhileTheSourceIsUnavailable(t *testing.T) {
 					k.proved["k"] = time.Now().Add(-d)
 					return
 				}
-				files, err := filepath.Glob(filepath.Join(k.opts.Dir, proofsDir, "*"))
+				files, err := filepath.Glob(filepath.Join(k.opts.Dir, modelstore.ProofsDir, "*"))
 				require.NoError(t, err)
 				require.Len(t, files, 1)
 				require.NoError(t, os.Chtimes(files[0], time.Time{}, time.Now().Add(-d)))
@@ -82,13 +115,13 @@ func TestProofCountsLongerWhileTheSourceIsUnavailable(t *testing.T) {
 func TestExpiredProofsAreRemoved(t *testing.T) {
 	k, _ := newKeeper(t, "lets all read")
 	require.NoError(t, k.MayRead(private(), token("a")))
-	files, err := filepath.Glob(filepath.Join(k.opts.Dir, proofsDir, "*"))
+	files, err := filepath.Glob(filepath.Join(k.opts.Dir, modelstore.ProofsDir, "*"))
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 	require.NoError(t, os.Chtimes(files[0], time.Time{}, time.Now().Add(-proofLasts-time.Minute)))
 	require.NoError(t, k.MayRead(private(), token("b")))
 	assert.NoFileExists(t, files[0])
-	info, err := os.Stat(filepath.Join(k.opts.Dir, proofsDir))
+	info, err := os.Stat(filepath.Join(k.opts.Dir, modelstore.ProofsDir))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 }
@@ -129,4 +162,22 @@ func TestInvalidAddressAndRefAreRefusedAtOnce(t *testing.T) {
 		assert.NotContains(t, err.Error(), "s3cret")
 	}
 	assert.Empty(t, *outcomes, "no pull has begun")
+}
+
+// The store removes only what it has written.
+func TestFilesOfOthersAmongTheProofsStay(t *testing.T) {
+	k, _ := newKeeper(t, "lets all read")
+	proofs := filepath.Join(k.opts.Dir, modelstore.ProofsDir)
+	require.NoError(t, os.Mkdir(proofs, 0o700))
+	others, long := filepath.Join(proofs, "notes.txt"), time.Now().Add(-2*proofLasts)
+	require.NoError(t, os.WriteFile(others, []byte("x"), 0o600))
+	require.NoError(t, os.Chtimes(others, long, long))
+	p := k.proofOf("key", fetchapi.Credentials{"TOKEN": "x"})
+	p.record()
+	require.FileExists(t, others)
+	_, proved := p.when()
+	require.True(t, proved)
+	p.drop()
+	_, proved = p.when()
+	require.False(t, proved)
 }

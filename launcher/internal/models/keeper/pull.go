@@ -38,19 +38,19 @@ type pull struct {
 var errRemoved = launcher.Conflictf("the model was removed during the fetch; pull it again if it is needed")
 
 // Pull starts a pull, and returns when the source has named the model's files. The fetch
-// continues in the background. Pull asks the source even for a model that is there,
-// since its branch may have moved.
+// continues in the background. Pull asks the source even for a model that is there, unless
+// it is named by commit or digest, since its branch may have moved.
 //
 //	the version            effect
-//	is there, whole        Ready; with unless_there the source is not asked; see modelpull.Run
+//	is there, whole        Ready; see modelpull.Run for when the source is asked
 //	is being fetched       joins that fetch
 //	partial or damaged     fetches the missing files
 //	is not there           fetches it, also if it is removed while the source is asked
 //
 // Each call shows its own credentials: those of the request, or else the launcher's. A
-// call that gets what another call has fetched or is fetching first proves that the
-// source lets it read. If the source refuses, the call's holder does not want the
-// version any more.
+// call that gets what another call has fetched or is fetching of a private model first
+// proves that the source lets it read. If the source refuses, the call's holder does not
+// want the version any more.
 //
 // When ctx ends before the source has answered, the pull ends.
 func (k *Keeper) Pull(ctx context.Context, r launcherapi.ModelRequest) (launcherapi.Model, error) {
@@ -123,8 +123,8 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 		k.look(result.Version.Key) // main memory often still holds files that were just written
 	}
 	for _, v := range result.Evicted {
-		k.opts.Evicted(v.Why, v.Bytes)
-		k.opts.Logger.Info("evicted a model to make room for another", "uri", v.Manifest.URI, "id", v.Key, "last_used", v.LastUse, "for", p.URI, "why", v.Why)
+		k.opts.Evicted(v.Bytes)
+		k.opts.Logger.Info("evicted a model to make room for another", "uri", v.Manifest.URI, "id", v.Key, "last_used", v.LastUse, "for", p.URI)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

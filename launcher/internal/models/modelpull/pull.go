@@ -59,11 +59,12 @@ type Result struct {
 // a later pull resumes.
 //
 //	a pull                                                         effect
-//	for a holder, with credentials, of a private model             the source is asked
+//	of a private model                                             the source is asked which version it has, and
+//	                                                               whether it lets the caller read it
 //	by commit or digest, of a version that the store has whole     nothing is asked
-//	of another version that the store has whole                    the source is asked briefly; if it does
+//	of another version that the store has whole, for a person      the source is asked briefly; if it does
 //	                                                               not answer, that version stands in
-//	of anything else                                               the source is asked
+//	of anything else                                               the source is asked which version it has
 func Run(ctx context.Context, o Options) (Result, error) {
 	if o.UnlessThere {
 		if v, there, err := o.amend(); there || err != nil {
@@ -82,21 +83,23 @@ func Run(ctx context.Context, o Options) (Result, error) {
 func runHeld(ctx context.Context, o Options) (Result, error) {
 	h := o.inStore()
 	if h.fixed(o.URI) {
-		r, err := o.take(h)
-		return r, o.noRoom(err)
+		if r, err := o.take(h); !errors.Is(err, modelstore.ErrPrivate) {
+			return r, o.noRoom(err)
+		}
 	}
-	if h.there {
+	standsIn := h.there && o.Holder == "" // a holder asks again
+	if standsIn {
 		o.Program = append(slices.Clone(o.Program), "--answer-tries=2")
 	}
 	r, answered, err := runOnce(ctx, o)
-	if !answered && h.there && failedFor(err, fetchapi.ReasonUnavailable) {
+	if !answered && standsIn && failedFor(err, fetchapi.ReasonUnavailable) {
 		return o.standIn(h, err)
 	}
 	return r, err
 }
 
 // noRoom gives an error of a full disk a reason.
-func (o *Options) noRoom(err error) error { return modelstore.NoRoom(o.Store.HubCache(), err) }
+func (o *Options) noRoom(err error) error { return modelstore.NoRoom(o.Store.Dir(), err) }
 
 // runOnce pulls the model with one child. answered says whether the source has said what the
 // model consists of.
@@ -120,7 +123,7 @@ func runOnce(ctx context.Context, o Options) (r Result, answered bool, err error
 	if p.fetch != nil {
 		denied := failedFor(err, fetchapi.ReasonAccessDenied)
 		err = errors.Join(err, p.fetch.GiveUp(failedFor(err, fetchapi.ReasonCapacityExceeded))) // without room, the fetched files go too
-		if denied && o.Holder != "" {                                                           // the holder may not read the version, so it must not want it
+		if denied {                                                                             // the caller may not read the version, so it must not want it
 			err = errors.Join(err, o.Store.Unwant(p.asked.Key(), o.Holder))
 		}
 	}
@@ -177,7 +180,7 @@ func (p *pull) follow(ctx context.Context) error {
 		}
 		switch line.Type {
 		case fetchapi.TypeManifest:
-			if err := p.admit(ctx, line.Manifest); err != nil {
+			if done, err := p.admit(ctx, line.Manifest); done || err != nil {
 				return err
 			}
 		case fetchapi.TypeProved:
@@ -201,12 +204,48 @@ func (p *pull) follow(ctx context.Context) error {
 }
 
 // admit makes the store admit the model, and lets the child fetch it. If the store has
-// the version, or another pull fetches it, the child only proves that it may read it.
-func (p *pull) admit(ctx context.Context, m *fetchapi.Manifest) (err error) {
+// the version, or another pull fetches it, the pull is done, or for a private version the
+// child first proves that it may read it.
+func (p *pull) admit(ctx context.Context, m *fetchapi.Manifest) (done bool, err error) {
+	if err := p.consider(m); err != nil {
+		return false, err
+	}
+	p.asked = m
+	if v, there := p.Store.Version(m.Key()); there && v.Damage != nil {
+		_ = p.Store.Mend(ctx, m.Key()) // the files that stay damaged are fetched
+	}
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	p.fetch, err = p.Store.Admit(m, p.wanted(m))
+	p.joins, _ = errors.AsType[*modelstore.FetchingError](err)
+	if p.joins != nil || errors.Is(err, modelstore.ErrThere) {
+		if err = p.wantThere(false); errors.Is(err, modelstore.ErrPrivate) {
+			return false, p.child.write(fetchapi.Line{Type: fetchapi.TypeProve})
+		}
+		return true, err
+	}
+	if capacity, ok := errors.AsType[*modelstore.CapacityError](err); ok {
+		return false, &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: capacity.Error()}
+	}
+	if err == nil && m.Revision != "" { // without a revision, the store records the want after the fetch
+		err = p.fetch.Want(p.wanted(m))
+	}
+	if err != nil {
+		return false, err
+	}
+	p.Admitted(m)
+	p.reportEvictions()
+	return false, p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have(), MustProve: p.fetch.MustProve})
+}
+
+// consider checks a manifest that the child announces, in place of an earlier one if the
+// source has changed.
+func (p *pull) consider(m *fetchapi.Manifest) error {
 	if m == nil {
 		return errors.New("modelfetch wrote no manifest")
 	}
-	if p.fetch != nil { // the source changed after the first manifest
+	if p.fetch != nil {
 		if err := p.fetch.GiveUp(true); err != nil {
 			return err
 		}
@@ -218,38 +257,12 @@ func (p *pull) admit(ctx context.Context, m *fetchapi.Manifest) (err error) {
 	if err := p.check(m); err != nil {
 		return err
 	}
-	if err := checkShards(m); err != nil {
-		return err
-	}
-	p.asked = m
-	if v, there := p.Store.Version(m.Key()); there && v.Damage != nil {
-		_ = p.Store.Mend(ctx, m.Key()) // the files that stay damaged are fetched
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	p.fetch, err = p.Store.Admit(m, p.wanted(m))
-	p.joins, _ = errors.AsType[*modelstore.FetchingError](err)
-	if p.joins != nil || errors.Is(err, modelstore.ErrThere) {
-		return p.child.write(fetchapi.Line{Type: fetchapi.TypeProve})
-	}
-	if capacity, ok := errors.AsType[*modelstore.CapacityError](err); ok {
-		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: capacity.Error()}
-	}
-	if err == nil && m.Revision != "" { // without a revision, the store records the want after the fetch
-		err = p.Store.Want(p.wanted(m))
-	}
-	if err != nil {
-		return err
-	}
-	p.Admitted(m)
-	p.reportEvictions(0)
-	return p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
+	return checkShards(m)
 }
 
-// reportEvictions reports the evictions of the fetch from number first on.
-func (p *pull) reportEvictions(first int) {
-	for _, v := range p.fetch.Evicted[first:] {
+// reportEvictions reports what was evicted for the fetch.
+func (p *pull) reportEvictions() {
+	for _, v := range p.fetch.Evicted {
 		p.result.Evicted = append(p.result.Evicted, v)
 		p.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("evicted %s, revision %s, to make room: it was used least recently, at %s", v.Manifest.URI, v.Manifest.Revision, v.LastUse.Format(time.RFC3339))})
 	}
@@ -275,9 +288,7 @@ func (p *pull) publish(m *fetchapi.Manifest) error {
 	if err := p.check(m); err != nil {
 		return err
 	}
-	before := len(p.fetch.Evicted)
 	v, err := p.fetch.Publish(m)
-	p.reportEvictions(before)
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,15 @@ func fetchTold(out *json.Encoder, in *json.Decoder, m *fetchapi.Manifest) {
 	}
 }
 
+// takeHave takes the file that the store has, if that is with proof or without as expected.
+func takeHave(out *json.Encoder, in *json.Decoder, mustProve bool) {
+	say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+	var told fetchapi.Line
+	if in.Decode(&told) == nil && told.MustProve == mustProve && len(told.Have) == 1 {
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
+	}
+}
+
 // children are programs that stand in for modelfetch.
 var children = map[string]func(out *json.Encoder, in *json.Decoder){
 	"right": func(out *json.Encoder, in *json.Decoder) {
@@ -157,6 +166,15 @@ var children = map[string]func(out *json.Encoder, in *json.Decoder){
 		fetchTold(out, in, announced())
 		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
 	},
+	"refuses to prove": func(out *json.Encoder, in *json.Decoder) {
+		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+		var told fetchapi.Line
+		if in.Decode(&told) == nil {
+			say(out, fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonAccessDenied, Detail: told.Type + " is refused"}})
+		}
+	},
+	"must prove":     func(out *json.Encoder, in *json.Decoder) { takeHave(out, in, true) },
+	"need not prove": func(out *json.Encoder, in *json.Decoder) { takeHave(out, in, false) },
 	"is deaf": func(out *json.Encoder, in *json.Decoder) {
 		fetch(out, in, announced())
 		say(out, fetchapi.Line{Type: fetchapi.TypeNote, Text: "fetched"})
@@ -174,10 +192,16 @@ func pullWith(ctx context.Context, t *testing.T, s *modelstore.Store, child stri
 
 func pullExpecting(ctx context.Context, t *testing.T, s *modelstore.Store, child string, progress func(fetchapi.Line), e Expected) (Result, error) {
 	t.Helper()
+	return pullBy(ctx, t, s, child, Options{Expected: e, Progress: progress})
+}
+
+func pullBy(ctx context.Context, t *testing.T, s *modelstore.Store, child string, o Options) (Result, error) {
+	t.Helper()
 	t.Setenv(childEnv, child)
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	return Run(ctx, Options{Store: s, Program: []string{exe}, URI: "x://m", Expected: e, Stderr: io.Discard, Admitted: func(*fetchapi.Manifest) {}, Progress: progress})
+	o.Store, o.Program, o.URI, o.Stderr, o.Admitted = s, []string{exe}, "x://m", io.Discard, func(*fetchapi.Manifest) {}
+	return Run(ctx, o)
 }
 
 func store(t *testing.T) (*modelstore.Store, string) {
@@ -239,8 +263,8 @@ func TestEndedPullReadsNoFilesOfACopiedStore(t *testing.T) {
 	require.Error(t, v.Damage)
 }
 
-// The store has the model when modelfetch announces it. The model may be removed before
-// the source has answered.
+// The store has the private model when modelfetch announces it. The model may be removed
+// before the source has answered.
 func TestModelRemovedDuringProofIsFetched(t *testing.T) {
 	for what, begin := range map[string]func(t *testing.T, s *modelstore.Store) (goes func() error){
 		"it was there": func(t *testing.T, s *modelstore.Store) func() error {
@@ -257,16 +281,105 @@ func TestModelRemovedDuringProofIsFetched(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			s, _ := store(t)
 			goes, asked := begin(t, s), 0
-			r, err := pullExpecting(t.Context(), t, s, "asks first", func(l fetchapi.Line) {
+			r, err := pullBy(t.Context(), t, s, "asks first", Options{Private: true, Expected: Expected{Bytes: int64(len(weights))}, Progress: func(fetchapi.Line) {
 				if asked++; asked == 1 {
 					assert.NoError(t, goes())
 				}
-			}, Expected{Bytes: int64(len(weights))})
+			}})
 			require.NoError(t, err)
 			assert.False(t, r.There)
 			require.NoError(t, s.Verify(r.Version.Key))
 		})
 	}
+}
+
+// The source of a model that is not private is not asked whether it lets a caller read.
+func TestSourceIsAskedForTheRightToPrivateModelsOnly(t *testing.T) {
+	for name, c := range map[string]struct {
+		theirs, ours bool // private
+		joins        bool // another pull still fetches it
+		asks         bool
+	}{
+		"the version is not private":                 {false, false, false, false},
+		"the version is private":                     {true, false, false, true},
+		"the call is private":                        {false, true, false, true},
+		"the version that is fetched is not private": {false, false, true, false},
+		"the version that is fetched is private":     {true, false, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := store(t)
+			theirs := modelstore.Want{Key: announced().Key(), URI: "x://m", Holder: "theirs", Private: c.theirs}
+			if c.joins {
+				f, err := s.Admit(announced(), theirs)
+				require.NoError(t, err)
+				require.NoError(t, f.Want(theirs))
+				t.Cleanup(func() { require.NoError(t, f.GiveUp(true)) })
+			} else {
+				putIn(t, s, announced(), theirs)
+			}
+			r, err := pullBy(t.Context(), t, s, "refuses to prove", Options{Holder: "ours", Private: c.ours, Progress: ignore})
+			all, failed := s.Versions()
+			require.NoError(t, failed)
+			if c.asks {
+				assert.True(t, failedFor(err, fetchapi.ReasonAccessDenied), "%v", err)
+				assert.Equal(t, []string{"theirs"}, all[0].WantedBy())
+				return
+			}
+			if joined, joins := errors.AsType[*modelstore.FetchingError](err); joins {
+				err = nil
+				assert.True(t, c.joins, joined)
+			}
+			require.NoError(t, err)
+			assert.Equal(t, !c.joins, r.There)
+			assert.Equal(t, []string{"ours", "theirs"}, all[0].WantedBy())
+		})
+	}
+}
+
+// A fetch takes a file that the store has for a private model once its source lets it read.
+func TestFetchProvesItsRightToFilesOfPrivateModels(t *testing.T) {
+	for private, child := range map[bool]string{true: "must prove", false: "need not prove"} {
+		s, _ := store(t)
+		putIn(t, s, &fetchapi.Manifest{URI: "x://other", Revision: "9"}, modelstore.Want{Holder: "theirs", Private: private})
+		_, err := pullBy(t.Context(), t, s, child, Options{Holder: "ours", Progress: ignore})
+		require.NoError(t, err)
+	}
+}
+
+// A refused caller leaves no want, with a holder or without one.
+func TestRefusedPullLeavesNoWant(t *testing.T) {
+	for _, holder := range []string{"", "ours"} {
+		s, _ := store(t)
+		putIn(t, s, &fetchapi.Manifest{URI: "x://other", Revision: "9"}, modelstore.Want{Holder: "theirs", Private: true})
+		_, err := pullBy(t.Context(), t, s, "refuses to prove", Options{Holder: holder, Progress: ignore})
+		require.True(t, failedFor(err, fetchapi.ReasonAccessDenied), "%v", err)
+		_, err = pullBy(t.Context(), t, s, "right", Options{Holder: "third", Progress: func(fetchapi.Line) {
+			all, err := s.Versions()
+			assert.NoError(t, err)
+			assert.Equal(t, []string{"third"}, all[1].PrivateBy(), "it has not proved its right yet")
+		}})
+		require.NoError(t, err)
+		all, err := s.Versions()
+		require.NoError(t, err)
+		var by []string
+		for _, v := range all {
+			for _, w := range v.Wants {
+				by = append(by, fmt.Sprintf("%s of %s, private: %v", w.Holder, w.URI, w.Private))
+			}
+		}
+		assert.ElementsMatch(t, []string{"theirs of x://other, private: true", "third of x://m, private: false"}, by)
+	}
+}
+
+// The branch of a private model has moved. Its old version is not there for all.
+func TestSourceIsAskedForAPrivateVersionThatABranchHasLeft(t *testing.T) {
+	s, _ := store(t)
+	old := strings.Repeat("a", 40)
+	for _, revision := range []string{old, strings.Repeat("b", 40)} {
+		putIn(t, s, &fetchapi.Manifest{URI: "hf://org/name", Revision: revision}, modelstore.Want{Ref: "main", Holder: "theirs", Private: true})
+	}
+	_, err := Run(t.Context(), Options{Store: s, Program: []string{"/none"}, URI: "hf://org/name@" + old, Holder: "ours", Stderr: io.Discard, Progress: ignore})
+	require.ErrorContains(t, err, "cannot start modelfetch")
 }
 
 // putIn publishes a model in a store.
@@ -279,7 +392,8 @@ func putIn(t *testing.T, s *modelstore.Store, m *fetchapi.Manifest, w modelstore
 	v, err := f.Publish(m)
 	require.NoError(t, err)
 	w.Key, w.URI, w.Since = v.Key, m.URI, v.Published
-	require.NoError(t, s.Want(w))
+	_, err = s.WantThere(w, true)
+	require.NoError(t, err)
 }
 
 // A pull asks no source for a version that its address names for good.
@@ -290,12 +404,12 @@ func TestVersionNamedByCommitOrDigestIsNotAskedFor(t *testing.T) {
 		asks   bool
 	}{
 		"a commit":                 {func(*Options) {}, false},
-		"for a holder":             {func(o *Options) { o.Holder = "pool" }, true},
+		"for a holder":             {func(o *Options) { o.Holder = "pool" }, false},
 		"a digest":                 {func(o *Options) { o.URI = "oci://host/m@sha256:" + digest }, false},
 		"another commit":           {func(o *Options) { o.URI = "hf://org/name@" + strings.Repeat("c", 40) }, true},
 		"a branch":                 {func(o *Options) { o.URI = "hf://org/name@main" }, true},
 		"some of the files":        {func(o *Options) { o.Include = []string{"a"} }, true},
-		"the caller's credentials": {func(o *Options) { o.Credentials = fetchapi.Credentials{} }, true},
+		"the caller's credentials": {func(o *Options) { o.Credentials = fetchapi.Credentials{} }, false},
 		"a private want":           {func(o *Options) { o.Private = true }, true},
 		"a private version":        {func(o *Options) { o.URI = "hf://org/private@" + commit }, true},
 		"damaged": {func(o *Options) {

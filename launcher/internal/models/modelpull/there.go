@@ -25,10 +25,10 @@ type held struct {
 	there   bool
 }
 
-// inStore looks for the version in the store, for a person. A holder has the source show that
-// it may read the model, and so has a call with credentials of its own or for a private model.
+// inStore looks for the version in the store. For a private model, the source has to let each
+// caller read it.
 func (o *Options) inStore() (h held) {
-	if o.Holder != "" || o.Credentials != nil || o.Private {
+	if o.Private {
 		return held{}
 	}
 	h.version, h.ref, h.there = o.Store.Whole(o.URI, o.Clean())
@@ -42,7 +42,8 @@ func (h *held) fixed(uri string) bool {
 	return h.there && (strings.HasPrefix(uri, modelref.HubScheme) && h.ref == m.Revision || strings.HasPrefix(uri, "oci://") && strings.HasSuffix(uri, "@sha256:"+m.Revision))
 }
 
-// take wants a version that the store has.
+// take wants a version that the store has. The error is [modelstore.ErrPrivate] if it has
+// become private meanwhile.
 func (o *Options) take(h held) (r Result, err error) {
 	m := h.version.Manifest
 	if err := o.check(&m); err != nil {
@@ -54,7 +55,7 @@ func (o *Options) take(h held) (r Result, err error) {
 		m.Ref = modelref.MainBranch
 	}
 	p := &pull{Options: *o}
-	there, err := o.Store.WantThere(p.wanted(&m))
+	there, err := o.Store.WantThere(p.wanted(&m), false)
 	if err == nil && !there {
 		err = errRemovedMeanwhile
 	}
@@ -72,7 +73,7 @@ func (o *Options) standIn(h held, because error) (Result, error) {
 }
 
 // errRemovedMeanwhile ends a pull that had nothing to fetch: the version was there, or
-// another pull fetched it. It was removed before the source answered, so Run tries
+// another pull fetched it. It was removed before the want was recorded, so Run tries
 // again.
 var errRemovedMeanwhile = errors.New("the model was removed during the pull; pull it again")
 
@@ -82,13 +83,19 @@ func (p *pull) wantProved() error {
 	if p.asked == nil || p.fetch != nil {
 		return errors.New("modelfetch reported that it may read before it was asked")
 	}
+	return p.wantThere(true)
+}
+
+// wantThere records the want of a version that the store has or that another pull fetches.
+// The error is [modelstore.ErrPrivate] if the caller has to prove its right first.
+func (p *pull) wantThere(proved bool) error {
 	v, there := p.Store.Version(p.asked.Key())
 	if p.joins == nil && there && v.Damage == nil {
 		if err := p.check(&v.Manifest); err != nil {
 			return err
 		}
 	}
-	there, err := p.Store.WantThere(p.wanted(p.asked))
+	there, err := p.Store.WantThere(p.wanted(p.asked), proved)
 	switch {
 	case err != nil:
 		return err

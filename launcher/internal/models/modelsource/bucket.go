@@ -221,12 +221,19 @@ func (s *bucket) seemsOther(o *object, h http.Header) bool {
 	return err == nil && !modified.Equal(o.time.Truncate(time.Second))
 }
 
-// isDated reports whether the date of an answer names the version of the object that was
-// listed.
-func (o *object) isDated(h http.Header) bool {
-	v := versionOf(h)
-	modified, err := http.ParseTime(v.date)
-	return err == nil && v.old && modified.Equal(o.time.Truncate(time.Second))
+// Resumes reports whether each object has a strong tag. Times name no version: some servers
+// have them from files.
+func (s *bucket) Resumes() bool {
+	return !slices.ContainsFunc(s.objects, func(o object) bool { return !o.strong() })
+}
+
+// isPartOf reports whether an object that was opened in the middle is of the version that was
+// listed. A server whose answers have other tags than its lists is asked for its list again.
+func (s *bucket) isPartOf(ctx context.Context, o object, exactly bool) (bool, error) {
+	if exactly || !o.strong() {
+		return exactly, nil
+	}
+	return s.isListed(ctx, o)
 }
 
 // beginsElsewhere reports whether a server cannot begin where it was asked to. Some libraries
@@ -263,13 +270,19 @@ func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error)
 		return nil, call.openError(ctx, err)
 	}
 	stream := &Stream{ReadCloser: reading{r, ctx, call}, Offset: offset, Size: r.Size()}
+	part := true
+	if offset > 0 {
+		if part, err = s.isPartOf(ctx, o, exactly); err != nil {
+			return nil, errors.Join(err, stream.Close())
+		}
+	}
 	answer := call.last()
 	first, _, _ := contentRange(answer.header.Get("Content-Range"))
 	partial := answer.status == http.StatusPartialContent
 	switch {
 	case s.seemsOther(&o, answer.header): // the server ignores which version was asked for
 		return nil, errors.Join(ErrChanged, stream.Close())
-	case partial && (first != offset || offset > 0 && !exactly && !o.isDated(answer.header)): // the rest could be of another version
+	case partial && (first != offset || !part): // the rest could be of another version
 		_ = stream.Close()
 		if offset > 0 {
 			return s.open(ctx, n, 0)

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,8 @@ type folder struct {
 	path  string
 	dir   string // the folder that is read: path, or the folder of path if that is a file
 	files []fetchapi.File
-	times []time.Time
+	times []time.Time // when they were last written, as their writer says
+	ctime []unix.Timespec
 
 	selection modelref.Selection // what it does not take need not be readable
 	excused   map[string]bool    // the patterns that left out what is not readable
@@ -85,7 +87,7 @@ func (s *folder) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	if err != nil {
 		return nil, fileError(err)
 	}
-	s.dir, s.files, s.times = s.path, nil, nil
+	s.dir, s.files, s.times, s.ctime = s.path, nil, nil, nil
 	single := !info.IsDir()
 	if single {
 		s.dir = filepath.Dir(s.path)
@@ -188,8 +190,21 @@ func (s *folder) add(root *os.Root, name string) error {
 	}
 	s.files = append(s.files, fetchapi.File{Path: name, Size: info.Size()})
 	s.times = append(s.times, info.ModTime())
+	s.ctime = append(s.ctime, ctime(info))
 	return nil
 }
+
+// ctime returns when a file was last changed, as the kernel says. No program can set that.
+func ctime(info fs.FileInfo) unix.Timespec {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return unix.Timespec{}
+	}
+	return unix.Timespec(stat.Ctim)
+}
+
+// Resumes reports that a fetch begins anew: cp -p, for one, keeps the times of files.
+func (s *folder) Resumes() bool { return false }
 
 func (s *folder) Open(_ context.Context, n int, offset int64) (*Stream, error) {
 	root, err := s.open(s.dir)
@@ -204,7 +219,7 @@ func (s *folder) Open(_ context.Context, n int, offset int64) (*Stream, error) {
 	if err != nil {
 		return nil, fileError(err)
 	}
-	steady := &steady{File: f, size: s.files[n].Size, time: s.times[n], left: s.files[n].Size - offset}
+	steady := &steady{File: f, size: s.files[n].Size, time: s.times[n], ctime: s.ctime[n], left: s.files[n].Size - offset}
 	err = steady.check()
 	if err == nil {
 		_, err = f.Seek(offset, io.SeekStart)
@@ -222,6 +237,8 @@ type steady struct {
 	size int64
 	time time.Time
 	left int64 // to be read
+
+	ctime unix.Timespec
 }
 
 func (s *steady) Read(p []byte) (int, error) {
@@ -235,7 +252,7 @@ func (s *steady) Read(p []byte) (int, error) {
 
 func (s *steady) check() error {
 	info, err := s.Stat()
-	if err == nil && (info.Size() != s.size || !info.ModTime().Equal(s.time)) {
+	if err == nil && (info.Size() != s.size || !info.ModTime().Equal(s.time) || ctime(info) != s.ctime) {
 		return ErrChanged
 	}
 	return err

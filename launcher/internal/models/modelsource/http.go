@@ -267,8 +267,8 @@ func (c *caller) open(ctx context.Context, address string, offset int64, v versi
 	header := http.Header{}
 	if offset > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
-		if condition := v.strong(); condition != "" {
-			header.Set("If-Range", condition)
+		if v.tag != "" {
+			header.Set("If-Range", v.tag)
 		}
 	}
 	wanted := []int{http.StatusOK, http.StatusPartialContent}
@@ -323,10 +323,10 @@ func contentRange(text string) (first, size int64, ok bool) {
 type version struct {
 	tag  string // a strong ETag
 	date string // Last-Modified
-	old  bool   // the date is so old that the file had no other version on it
+	old  bool   // the date is so old that the file will not change within its second
 }
 
-// dateAge is how old Last-Modified must be, by the clock of the server, to name one version:
+// dateAge is how old Last-Modified must be, by the clock of the server, to tell versions apart:
 // it is in seconds, and the clocks of a server may differ (RFC 9110, 8.8.2.2).
 const dateAge = time.Minute
 
@@ -341,9 +341,10 @@ func versionOf(h http.Header) version {
 	return v
 }
 
-// strong returns what names this version and no other; empty: nothing does, so the rest of
-// a part could be of another version.
-func (v version) strong() string {
+// revision returns what tells this version from others, as far as the server does; empty: it
+// does not. A date may be that of another version, too: programs such as rsync -t and tar set
+// it. So it shows which model is there, but no part is completed by it.
+func (v version) revision() string {
 	if v.tag == "" && v.old {
 		return v.date
 	}

@@ -104,6 +104,9 @@ func (s *hub) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	return m, nil
 }
 
+// Resumes reports that a fetch may go on: each file is named by its commit.
+func (s *hub) Resumes() bool { return true }
+
 func (s *hub) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	address := s.endpoint.JoinPath(s.name, "resolve", s.commit, escaped(s.files[n].Path))
 	return s.open(ctx, address.String(), offset, version{})

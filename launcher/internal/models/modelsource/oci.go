@@ -172,6 +172,9 @@ func (s *artifact) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	return &fetchapi.Manifest{URI: s.uri, Revision: is.Digest.Encoded(), Files: s.files}, nil
 }
 
+// Resumes reports that a fetch may go on: each file is named by its digest.
+func (s *artifact) Resumes() bool { return true }
+
 // archive is the type of a layer that is one, such as
 // application/vnd.cncf.model.weight.v1.tar+gzip.
 var archive = regexp.MustCompile(`[./+-]tar([.+]|$)`)

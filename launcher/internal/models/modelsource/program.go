@@ -51,6 +51,9 @@ func (s *program) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	return &fetchapi.Manifest{URI: s.uri, Revision: m.Revision, Files: m.Files}, nil
 }
 
+// Resumes reports that a fetch may go on: the program names the revision.
+func (s *program) Resumes() bool { return true }
+
 // Open waits until the program has written from which byte on it sends the content. So the
 // content of a program that ignores the offset is not appended at the wrong place.
 func (s *program) Open(ctx context.Context, n int, offset int64) (*Stream, error) {

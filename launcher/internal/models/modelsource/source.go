@@ -19,6 +19,10 @@ type Source interface {
 	// Open reads the n-th file of the manifest that Resolve returned last, from offset on.
 	// The error is ErrChanged if the file has changed since.
 	Open(ctx context.Context, n int, offset int64) (*Stream, error)
+	// Resumes reports whether a fetch may go on from what an earlier one has fetched of the
+	// manifest that Resolve returned last: its files have hashes, or the source names their
+	// version. Times name none: programs copy them with a file, or set them.
+	Resumes() bool
 }
 
 // Stream is a file that is being read.

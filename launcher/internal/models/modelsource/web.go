@@ -58,7 +58,7 @@ func (s *web) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	s.version = versionOf(resp.Header)
 	s.files = []fetchapi.File{{Path: path.Base(s.address.Path), Size: resp.ContentLength}}
 	m := &fetchapi.Manifest{URI: s.address.String(), Files: s.files}
-	if name := s.version.strong(); name != "" {
+	if name := s.version.revision(); name != "" {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, resp.ContentLength))
 		m.Revision = hex.EncodeToString(sum[:])
 	}
@@ -88,9 +88,11 @@ func (s *web) resolveFolder(ctx context.Context) (*fetchapi.Manifest, error) {
 	return &fetchapi.Manifest{URI: s.address.String(), Revision: hex.EncodeToString(sum[:]), Files: s.files}, nil
 }
 
+func (s *web) Resumes() bool { return s.isFolder() || s.version.tag != "" }
+
 func (s *web) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	if !s.isFolder() {
-		if s.version.strong() == "" { // the rest could be of another version
+		if !s.Resumes() { // the rest could be of another version
 			offset = 0
 		}
 		return s.open(ctx, s.address.String(), offset, s.version)

@@ -20,7 +20,7 @@ func withoutLinks(t *testing.T, o Options) *Store {
 	blobs := filepath.Join(o.Dir, blobsDir)
 	smalldisk.Mount(t, blobs, 20)
 	s := open(t, o)
-	require.False(t, s.can.links)
+	require.False(t, s.hasLinks)
 	return s
 }
 
@@ -37,9 +37,6 @@ func TestWithoutHardLinksEachVersionHasItsOwnFiles(t *testing.T) {
 	blobs, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
 	require.NoError(t, err)
 	assert.Empty(t, blobs)
-	shown, err := os.ReadDir(s.HubCache())
-	require.NoError(t, err)
-	assert.Empty(t, shown)
 	require.NoError(t, s.Remove(one.Key, ""))
 	require.NoError(t, s.Verify(two.Key))
 }
@@ -57,26 +54,10 @@ func TestWithoutHardLinksModelsAreEvictedToo(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAStoreWithoutSymbolicLinksLeavesOutTheHubsLayout(t *testing.T) {
-	s := open(t, Options{Dir: t.TempDir()})
-	s.can.symlinks = false
-	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
-	require.NoError(t, s.Verify(v.Key))
-	assert.False(t, s.InHubCache(&v.Manifest))
-	s.can.symlinks = true
-	other := put(t, s, "hf://org/other", "c0ffee", twoFiles)
-	assert.True(t, s.InHubCache(&other.Manifest))
-	require.NoError(t, s.Remove(other.Key, ""))
-	require.NoError(t, s.Remove(v.Key, ""))
-	shown, err := os.ReadDir(s.HubCache())
-	require.NoError(t, err)
-	assert.Empty(t, shown)
-}
-
 func TestWhatAFileSystemCanIsTriedAndNothingIsLeft(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Options{Dir: dir})
-	assert.Equal(t, abilities{links: true, symlinks: true}, s.can)
+	assert.True(t, s.hasLinks)
 	for _, name := range []string{blobsDir, stagingDir} {
 		left, err := os.ReadDir(filepath.Join(dir, name))
 		require.NoError(t, err)

@@ -16,15 +16,16 @@ import (
 // Fetch is a version that was admitted to the store and is being fetched. The store has
 // promised room for its bytes. A fetch ends with Publish or GiveUp.
 type Fetch struct {
-	Evicted []Eviction // the versions that were evicted for it
+	Evicted   []Eviction // the versions that were evicted for it
+	MustProve bool       // the source must let the caller read, before a file that is here is taken
 
-	store         *Store
-	bytes         int64 // promised
-	staging       string
-	have          map[string]bool  // blobs that it counts on
-	damagedBlobs  map[string]int64 // bytes of blobs that are damaged, whose places its files take
-	onlyWhileRoom bool             // it is only kept while there is room
-	laterWants    []Want           // noted once it is known of which version they are
+	store        *Store
+	bytes        int64 // promised
+	staging      string
+	have         map[string]bool  // blobs that it counts on
+	damagedBlobs map[string]int64 // bytes of blobs that are damaged, whose places its files take
+	laterWants   []Want           // noted once it is known of which version they are
+	unproved     Want             // a want that is private only until the caller has proved its right; without a key: none
 }
 
 // ErrThere says that the whole version is in the store already.
@@ -37,9 +38,8 @@ func (e *FetchingError) Error() string { return e.Model + " is being fetched alr
 
 // Admit begins a fetch and promises the room for the files that the store lacks.
 //
-// If the version does not fit, Admit evicts versions that nobody keeps. It does not do
-// so for a version that is itself kept only while there is room. Otherwise two such
-// versions would evict each other again and again.
+// If the version does not fit, Admit evicts versions that nobody keeps; see
+// makesRoom.
 //
 // The error is ErrThere when the whole version is in the store. It is a *CapacityError
 // when the version does not fit beside all promised bytes; then nothing is evicted.
@@ -52,7 +52,7 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 	if m.Revision != "" && s.isWhole(m.Key()) {
 		return nil, ErrThere
 	}
-	f := &Fetch{store: s, have: map[string]bool{}, damagedBlobs: map[string]int64{}, staging: s.staging(m.Key()), onlyWhileRoom: !w.mayEvict()}
+	f := &Fetch{store: s, have: map[string]bool{}, damagedBlobs: map[string]int64{}, staging: s.staging(m.Key())}
 	blobs, err := s.blobs()
 	if err != nil {
 		return nil, err
@@ -76,8 +76,12 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 	if m.Revision == "" {
 		f.laterWants = []Want{w}
 	}
+	if f.MustProve, err = s.takesPrivate(f, m.Key()); err != nil {
+		return nil, err
+	}
+	f.MustProve = f.MustProve || w.Private
 	s.pending[f] = true // from here on, removeUnusedBlobs keeps the blobs that f needs
-	if err := s.makeRoom(f, !f.onlyWhileRoom); err != nil {
+	if err := s.makeRoom(f, w.makesRoom()); err != nil {
 		delete(s.pending, f)
 		return nil, err
 	}
@@ -113,14 +117,14 @@ func (s *Store) blobs() (map[string]bool, error) {
 
 // makeStaging makes the folder to fetch into, with the manifest of the version.
 func (f *Fetch) makeStaging(m *fetchapi.Manifest) error {
-	if err := os.MkdirAll(f.staging, 0o700); err != nil {
+	if err := f.store.root.MkdirAll(f.store.name(f.staging), 0o700); err != nil {
 		return err
 	}
 	text, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(f.staging, markFile), text, 0o600)
+	return f.store.write(filepath.Join(f.staging, markFile), text, 0o600)
 }
 
 // leftovers returns the staging folders of interrupted fetches, without f's own.
@@ -161,20 +165,15 @@ func (s *Store) checkFits(f *Fetch, left, freed int64) error {
 	for _, bytes := range mends { // a damaged blob is removed when its new file is published
 		used -= bytes
 	}
-	size, free, err := s.disk(s.dir)
+	free, err := freeOnDisk(s.dir)
 	if err != nil {
 		return err
 	}
-	limit, low := s.limit, 0
-	if f.onlyWhileRoom && s.watermarks.isSet() {
-		low = s.watermarks.Low
-		limit, free = percentOf(low, limit), max(0, free-percentOf(100-low, size))
-	}
-	if s.limit > 0 && (f.bytes > limit || used+pending > limit-f.bytes) {
-		return &CapacityError{Needed: f.bytes, Limit: limit, Used: used, Pending: pending, Low: low}
+	if s.limit > 0 && (f.bytes > s.limit || used+pending > s.limit-f.bytes) {
+		return &CapacityError{Needed: f.bytes, Limit: s.limit, Used: used, Pending: pending}
 	}
 	if free += fetched + freed; f.bytes > free-pending {
-		return &CapacityError{Needed: f.bytes, Limit: free, Pending: pending, Disk: true, Low: low}
+		return &CapacityError{Needed: f.bytes, Limit: free, Pending: pending, Disk: true}
 	}
 	return nil
 }
@@ -214,16 +213,4 @@ func (f *Fetch) GiveUp(drop bool) error {
 		return fmt.Errorf("cannot free the room of an ended fetch: %w", err)
 	}
 	return nil
-}
-
-func writeSynced(path string, text []byte) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := f.Write(text); err != nil {
-		return err
-	}
-	return errors.Join(letRead(path, 0o644), f.Sync())
 }

@@ -1,6 +1,7 @@
 package modelstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,7 +43,7 @@ func Mark(dir string) error {
 		return fmt.Errorf("cannot make the model store: %w", err)
 	}
 	if marked, err := isMarked(dir); marked || err != nil {
-		return err
+		return cmp.Or(err, CheckLayout(dir))
 	}
 	others, err := othersIn(dir)
 	if err != nil {
@@ -58,7 +59,7 @@ func Mark(dir string) error {
 	f, err := os.OpenFile(mark, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o644)
 	if err == nil {
 		_, err = f.WriteString(storeMarkText)
-		err = errors.Join(err, f.Close(), letRead(mark, 0o644), syncDir(dir))
+		err = errors.Join(err, letReadFile(f, 0o644), f.Close(), (&Reader{dir: dir}).syncDir(dir))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot mark the model store: %w", err)
@@ -80,10 +81,13 @@ func isMarked(dir string) (bool, error) {
 	return true, nil
 }
 
-// beside are entries of a folder that say nothing about whose it is, and that no store
-// removes: a file system's own, the compile cache that a launcher keeps beside its models, and
-// what a store has moved out of its way.
-var beside = []string{"lost+found", "compiled", keptDir}
+// beside are folders that say nothing about whose the folder around them is, and that no
+// store removes: a file system's own, and what a store has moved out of its way.
+var beside = []string{"lost+found", keptDir}
+
+// compiledDir is the folder of compile caches, which a launcher keeps beside its models. It
+// removes old ones, so that a folder in which others keep files there is not a store.
+const compiledDir = "compiled"
 
 // othersIn returns the names of the files for which a folder without a mark is not a
 // store: none if it is empty, or has exactly the layout of a store of an earlier release,
@@ -96,19 +100,20 @@ func othersIn(dir string) ([]string, error) {
 	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
 		return e.Name() == storeMark || e.IsDir() && slices.Contains(beside, e.Name())
 	})
-	if len(entries) == 0 {
-		return nil, nil
-	}
 	var others, all []string
 	found := 0
 	for _, e := range entries {
-		all = append(all, e.Name())
+		if e.Name() != compiledDir { // says nothing if others have nothing in it
+			all = append(all, e.Name())
+		}
 		mayHave, known := unmarkedLayout[e.Name()]
 		if !known || e.IsDir() != (mayHave != nil) || !e.IsDir() && !e.Type().IsRegular() {
 			others = append(others, e.Name())
 			continue
 		}
-		found++
+		if !slices.Contains(optional, e.Name()) {
+			found++
+		}
 		if !e.IsDir() {
 			continue
 		}
@@ -122,27 +127,36 @@ func othersIn(dir string) ([]string, error) {
 			}
 		}
 	}
-	if len(others) == 0 && found < len(unmarkedLayout) {
+	if len(others) == 0 && found < len(unmarkedLayout)-len(optional) {
 		return all, nil
 	}
 	return others, nil
 }
 
+// optional are folders that a store need not have: a cache of compiled code, and what only an
+// earlier release made.
+var optional = []string{compiledDir, hubDir}
+
 // unmarkedLayout is what the folder of a store had before there was a mark: for each
 // entry, what it may have in it; nil: it is a file.
 var unmarkedLayout = map[string]func(fs.DirEntry) bool{
-	lockFile:   nil,
-	blobsDir:   func(e fs.DirEntry) bool { return isBlob(e) },
-	modelsDir:  func(e fs.DirEntry) bool { return isVersion(e) },
-	stagingDir: func(e fs.DirEntry) bool { return isVersion(e) || strings.HasPrefix(e.Name(), trashPrefix) },
-	hubDir:     func(fs.DirEntry) bool { return true }, // the hub's client may write there, too, such as version.txt
-	leasesDir:  func(e fs.DirEntry) bool { return isRecord(e) || e.Name() == leaseLock || e.Name() == newRecord },
-	wantsDir:   func(e fs.DirEntry) bool { return isRecord(e) || e.Name() == newRecord },
+	lockFile:    nil,
+	blobsDir:    func(e fs.DirEntry) bool { return isBlob(e) },
+	modelsDir:   func(e fs.DirEntry) bool { return isVersion(e) },
+	stagingDir:  func(e fs.DirEntry) bool { return isVersion(e) || strings.HasPrefix(e.Name(), trashPrefix) },
+	hubDir:      func(fs.DirEntry) bool { return true }, // the hub's client wrote there, too, such as version.txt
+	compiledDir: func(e fs.DirEntry) bool { return e.IsDir() && compiledName.MatchString(e.Name()) },
+	leasesDir: func(e fs.DirEntry) bool {
+		return isRecord(e) || isLiving(e) || e.Name() == leaseLock || e.Name() == newRecord
+	},
+	wantsDir: func(e fs.DirEntry) bool { return isRecord(e) || e.Name() == newRecord },
 }
 
 var (
 	hashName = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	keyName  = regexp.MustCompile(`^[0-9a-f]{32}$`)
+	// compiledName is that of a compile cache, or of one that a launcher throws away.
+	compiledName = regexp.MustCompile(`^([0-9a-f]{32}|trash-[A-Z2-7]{26})$`)
 )
 
 // The store's own entries of its folders. It leaves all others alone.
@@ -177,50 +191,6 @@ func (s *Store) keepOthers(key string) error {
 		if err != nil || info.Mode().IsRegular() && info.ModTime().Equal(blobTime) { // no manifest names it any more
 			return err
 		}
-		return moveAside(path, filepath.Join(s.dir, keptDir, key, name))
+		return s.moveAside(path, filepath.Join(s.dir, keptDir, key, name))
 	})
-}
-
-// makeFolder makes a folder that others may read, whatever the umask says: the folder of the
-// store decides who may read it.
-func makeFolder(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	if err := makeFolder(filepath.Dir(dir)); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return letRead(dir, 0o755)
-}
-
-// letRead adds rights to a file or folder. Some file systems have none to add.
-func letRead(path string, rights fs.FileMode) error {
-	info, err := os.Stat(path)
-	if err != nil || info.Mode()&rights == rights {
-		return err
-	}
-	if err := os.Chmod(path, info.Mode()|rights); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return nil
-}
-
-// moveAside moves a file, and takes another name for it if there is one of that name.
-func moveAside(path, to string) error {
-	if err := makeFolder(filepath.Dir(to)); err != nil {
-		return err
-	}
-	free := to
-	for n := 2; ; n++ {
-		if _, err := os.Lstat(free); errors.Is(err, os.ErrNotExist) {
-			break
-		} else if err != nil {
-			return err
-		}
-		free = fmt.Sprintf("%s.%d", to, n)
-	}
-	return os.Rename(path, free)
 }

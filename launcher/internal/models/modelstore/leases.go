@@ -21,20 +21,23 @@ import (
 // takes leases, while other processes own or use the store.
 type User struct {
 	Reader
-	name string
+	name     string
+	launcher string // tells this launcher from others of the name
 
-	mu   sync.Mutex
-	held map[string]string // the leases that this launcher has: the keys by the holders
+	mu     sync.Mutex
+	held   map[string]string // the leases that this launcher has: the keys by the holders
+	living *os.File          // locked while this launcher lives; nil: there is no store yet
 }
 
-// NewUser makes a user of the store in a folder. The name is unique to a launcher and
-// the same in each of its lives, such as "the launcher of /var/lib/hotseat".
-func NewUser(dir, name string) (*User, error) {
+// NewUser makes a user of the store in a folder. The name is that of the launcher and of its
+// successors, such as "the launcher of /var/lib/hotseat". The mark is the launcher's alone,
+// and the same in each of its lives.
+func NewUser(dir, name, mark string) (*User, error) {
 	r, err := Read(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &User{Reader: *r, name: name, held: map[string]string{}}, nil
+	return &User{Reader: *r, name: name, launcher: recordName("launcher\x00" + mark), held: map[string]string{}}, nil
 }
 
 // lease says that an instance uses a version. It is a file: so it outlives the
@@ -48,6 +51,9 @@ type lease struct {
 	Holder string `json:"holder"` // such as "instance a"
 	User   string `json:"user"`   // the launcher of the instance
 	BootID string `json:"boot_id"`
+	// Launcher tells the launcher from others of its name; empty in leases of earlier
+	// releases.
+	Launcher string `json:"launcher,omitempty"`
 
 	path    string
 	renewed time.Time // the time of the file
@@ -92,7 +98,10 @@ func (u *User) Lease(key, holder string) error {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if err = u.writeLease(key, holder, boot); err == nil {
+	if err = u.live(); err == nil {
+		err = u.writeLease(key, holder, boot)
+	}
+	if err == nil {
 		u.held[holder] = key
 		err = u.releaseEarlier(holder, boot)
 	}
@@ -105,44 +114,46 @@ func (u *User) Lease(key, holder string) error {
 
 // writeLease writes the file of a lease. The caller holds the lock of the leases.
 func (u *User) writeLease(key, holder, boot string) error {
-	text, err := json.Marshal(lease{Key: key, Holder: holder, User: u.name, BootID: boot})
+	text, err := json.Marshal(lease{Key: key, Holder: holder, User: u.name, BootID: boot, Launcher: u.launcher})
 	if err != nil {
 		return err
 	}
 	written := filepath.Join(u.dir, leasesDir, newRecord)
-	if err := os.WriteFile(written, text, 0o644); err != nil {
+	if err := u.write(written, text, 0o644); err != nil {
 		return err
 	}
-	if err := letRead(written, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(written, u.leaseFile(holder, boot))
+	return u.rename(written, u.leaseFile(holder, boot))
 }
 
 // use records, as the time of the version's folder, that the version is used now. A
 // user who may only write leases cannot do that; then the last want counts as last use.
 func (u *User) use(key string) {
-	_ = touch(u.version(key))
+	_ = u.touch(u.version(key))
 }
 
 // releaseEarlier removes the leases of a holder that an earlier release has written: it
-// named the files without the boot.
+// named the files without the launcher, and before that without the boot.
 func (u *User) releaseEarlier(holder, boot string) error {
-	path := filepath.Join(u.dir, leasesDir, recordName(u.name+"\x00"+holder))
-	l, err := readLease(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	for _, name := range []string{u.name + "\x00" + holder, u.name + "\x00" + holder + "\x00" + boot} {
+		path := filepath.Join(u.dir, leasesDir, recordName(name))
+		l, err := readLease(path)
+		if errors.Is(err, os.ErrNotExist) || err == nil && l.BootID != boot && l.BootID != "" {
+			continue
+		}
+		if err == nil {
+			err = u.removeFile(path)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err != nil || l.BootID != boot && l.BootID != "" {
-		return err
-	}
-	return removeFile(path)
+	return nil
 }
 
 // lockLeases prevents other processes from taking leases and removing versions. If
 // there is no store, it does nothing.
 func (r *Reader) lockLeases() (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(r.dir, leasesDir, leaseLock), os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := r.openFile(filepath.Join(r.dir, leasesDir, leaseLock), os.O_RDWR|os.O_CREATE, 0o644)
 	if errors.Is(err, os.ErrNotExist) {
 		return func() {}, nil
 	}
@@ -169,32 +180,42 @@ func (u *User) Release(holder string) error {
 	if l, err := readLease(u.leaseFile(holder, boot)); err == nil {
 		u.use(l.Key) // before it may be evicted
 	}
-	if err := errors.Join(removeFile(u.leaseFile(holder, boot)), u.releaseEarlier(holder, boot)); err != nil {
+	if err := errors.Join(u.removeFile(u.leaseFile(holder, boot)), u.releaseEarlier(holder, boot)); err != nil {
 		return fmt.Errorf("cannot note that %s does not use its model any more: %w", holder, err)
 	}
 	return nil
 }
 
 // ReleaseOthers ends the leases that an earlier life of this launcher took for holders
-// which do not exist any more.
+// which do not exist any more, and those of launchers of its name that have ended. It
+// renames the leases that an earlier release took for holders which exist.
 func (u *User) ReleaseOthers(there func(holder string) bool) error {
+	boot, err := procfs.BootID()
+	if err != nil {
+		return err
+	}
+	renamed := u.renameEarlier(boot, there)
+	leftOver := u.unlessReadOnly(u.releaseLeftOver(boot))
 	own, err := u.ownLeases()
 	for _, l := range own {
 		if !there(l.Holder) {
 			err = errors.Join(err, u.Release(l.Holder))
 		}
 	}
-	return err
+	return errors.Join(renamed, leftOver, err)
 }
 
-// ownLeases returns the leases that this launcher has taken since the machine's start.
+// ownLeases returns the leases that this launcher has taken since the machine's start, and
+// those of earlier releases under its name, which another launcher of the name may have taken.
 func (u *User) ownLeases() ([]lease, error) {
 	all, err := u.leases()
 	if err != nil {
 		return nil, err
 	}
 	boot, err := procfs.BootID()
-	return slices.DeleteFunc(all, func(l lease) bool { return l.User != u.name || l.BootID != boot }), err
+	return slices.DeleteFunc(all, func(l lease) bool {
+		return l.User != u.name || l.BootID != boot || l.Launcher != "" && l.Launcher != u.launcher
+	}), err
 }
 
 // Holders returns the holders of leases on a version, in words.
@@ -211,11 +232,11 @@ func (s *Store) holdersNow(key string) ([]string, error) {
 }
 
 // now returns the time by the clock of the store's file system.
-func (s *Store) now() (time.Time, error) {
-	lock := filepath.Join(s.dir, leasesDir, leaseLock)
-	f, err := os.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o644)
+func (r *Reader) now() (time.Time, error) {
+	lock := filepath.Join(r.dir, leasesDir, leaseLock)
+	f, err := r.openFile(lock, os.O_RDWR|os.O_CREATE, 0o644)
 	if err == nil {
-		err = errors.Join(touch(lock), f.Close())
+		err = errors.Join(r.touch(lock), f.Close())
 	}
 	var info os.FileInfo
 	if err == nil {
@@ -251,9 +272,10 @@ func (r *Reader) holders(key string, now time.Time) ([]string, error) {
 	return holders, nil
 }
 
-// leaseFile returns the path of a lease. Machines may have launchers of one name.
+// leaseFile returns the path of a lease. A machine may have launchers of one name, and
+// another machine too.
 func (u *User) leaseFile(holder, boot string) string {
-	return filepath.Join(u.dir, leasesDir, recordName(u.name+"\x00"+holder+"\x00"+boot))
+	return filepath.Join(u.dir, leasesDir, recordName(u.name+"\x00"+holder+"\x00"+boot+"\x00"+u.launcher))
 }
 
 func recordName(of string) string {
@@ -325,7 +347,7 @@ func (s *Store) removeOldLeases() error {
 		if l.BootID == boot || l.BootID != "" && now.Sub(l.renewed) < leaseIsKept {
 			continue
 		}
-		if err := removeFile(l.path); err != nil {
+		if err := s.removeFile(l.path); err != nil {
 			return fmt.Errorf("cannot remove a lease that does not count any more: %w", err)
 		}
 	}

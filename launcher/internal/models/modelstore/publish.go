@@ -1,7 +1,6 @@
 package modelstore
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,8 +17,7 @@ import (
 )
 
 // Publish publishes the version by one rename, and ends the fetch. The manifest must
-// have the hash of each file, and the fetcher must have checked the hashes. If the
-// store is above its high watermark then, Publish evicts other versions; see Evicted.
+// have the hash of each file, and the fetcher must have checked the hashes.
 func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
 	s := f.store
 	s.mu.Lock()
@@ -28,11 +26,11 @@ func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
 		return Version{}, fmt.Errorf("cannot publish %s: %w", m.URI, err)
 	}
 	delete(s.pending, f)
-	if err := errors.Join(f.wantPublished(m), s.throwAway(f.staging), s.rebuildHubFor(m.URI), s.removeUnusedBlobs()); err != nil {
+	if err := errors.Join(f.wantPublished(m), f.wantProved(), s.throwAway(f.staging), s.removeUnusedBlobs()); err != nil {
 		return Version{}, err
 	}
 	v, _ := s.Version(m.Key())
-	return v, errors.Join(v.Damage, s.evictToLowWatermark(f, v.Key))
+	return v, v.Damage
 }
 
 // wantPublished records the wants of a version whose key is known only after the fetch:
@@ -79,37 +77,37 @@ func (f *Fetch) publish(m *fetchapi.Manifest) error {
 			return err
 		}
 	}
-	if err := os.Rename(tree, target); err != nil {
+	if err := s.rename(tree, target); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(target))
+	return s.syncDir(filepath.Dir(target))
 }
 
 // build makes the folder of a version. It turns the fetched files into blobs, links
 // them by their names, and writes the mark last.
 func (f *Fetch) build(tree string, m *fetchapi.Manifest) error {
-	if err := os.RemoveAll(tree); err != nil {
+	if err := f.store.removeAll(tree); err != nil {
 		return err
 	}
-	folders, err := makeFolders(tree, m)
+	folders, err := f.store.makeFolders(tree, m)
 	if err != nil {
 		return err
 	}
 	if err := f.takeBlobs(tree, m); err != nil {
 		return err
 	}
-	if err := syncDir(filepath.Join(f.store.dir, blobsDir)); err != nil {
+	if err := f.store.syncDir(filepath.Join(f.store.dir, blobsDir)); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := writeSynced(filepath.Join(tree, markFile), text); err != nil {
+	if err := f.store.writeSynced(filepath.Join(tree, markFile), text); err != nil {
 		return err
 	}
 	for dir := range folders {
-		if err := syncDir(dir); err != nil {
+		if err := f.store.syncDir(dir); err != nil {
 			return err
 		}
 	}
@@ -117,14 +115,14 @@ func (f *Fetch) build(tree string, m *fetchapi.Manifest) error {
 }
 
 // makeFolders makes the folders for the files of a version, and returns their paths.
-func makeFolders(tree string, m *fetchapi.Manifest) (folders map[string]bool, err error) {
+func (s *Store) makeFolders(tree string, m *fetchapi.Manifest) (folders map[string]bool, err error) {
 	folders = map[string]bool{}
 	for _, file := range m.Files {
 		dir := filepath.Dir(treePath(tree, file))
 		if folders[dir] {
 			continue
 		}
-		if err := makeFolder(dir); err != nil {
+		if err := s.makeFolder(dir); err != nil {
 			return nil, err
 		}
 		for ; len(dir) >= len(tree); dir = filepath.Dir(dir) {
@@ -151,7 +149,7 @@ func (f *Fetch) takeBlobs(tree string, m *fetchapi.Manifest) error {
 		same[file.SHA256] = append(same[file.SHA256], file)
 	}
 	take := f.linkFiles
-	if !f.store.can.links {
+	if !f.store.hasLinks {
 		take = f.moveFiles
 	}
 	var group errgroup.Group
@@ -188,9 +186,9 @@ func (f *Fetch) moveFiles(tree string, files []fetchapi.File) error {
 	}
 	for n, file := range files {
 		if n == last {
-			return os.Rename(from, treePath(tree, file))
+			return f.store.rename(from, treePath(tree, file))
 		}
-		if err := copyBlob(from, treePath(tree, file)); err != nil {
+		if err := f.store.copyBlob(from, treePath(tree, file)); err != nil {
 			return err
 		}
 	}
@@ -213,7 +211,7 @@ func (f *Fetch) checkFetched(file fetchapi.File) error {
 	case info.Size() != file.Size:
 		return fmt.Errorf("%s was fetched with %d bytes, but should have %d", file.Path, info.Size(), file.Size)
 	}
-	return seal(fetched)
+	return f.store.seal(fetched)
 }
 
 // takeBlob turns a fetched file into a blob, and replaces a damaged blob. A process
@@ -227,44 +225,44 @@ func (f *Fetch) takeBlob(file fetchapi.File) error {
 		return err
 	}
 	fetched, blob := filepath.Join(f.staging, file.SHA256), f.store.blob(file.SHA256)
-	if err := os.Link(fetched, blob); !errors.Is(err, fs.ErrExist) {
+	if err := f.store.hardLink(fetched, blob); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	if checkFile(blob, file.Size) == nil { // another fetch has made the blob meanwhile
 		return nil
 	}
-	if err := os.Remove(blob); err != nil {
+	if err := f.store.remove(blob); err != nil {
 		return err
 	}
-	return os.Link(fetched, blob)
+	return f.store.hardLink(fetched, blob)
 }
 
 // link gives a blob one more name. A file has a limited number of names, 65,000 on
 // ext4, and an empty file is in many models. At the limit, link replaces the blob by a
 // copy; the existing names keep the old file.
 func (s *Store) link(hash, name string) error {
-	err := os.Link(s.blob(hash), name)
+	err := s.hardLink(s.blob(hash), name)
 	if !errors.Is(err, unix.EMLINK) {
 		return err
 	}
-	fresh := filepath.Join(s.dir, stagingDir, trashPrefix+rand.Text())
-	if err := copyBlob(s.blob(hash), fresh); err != nil {
-		return errors.Join(err, os.Remove(fresh))
+	fresh := s.trash()
+	if err := s.copyBlob(s.blob(hash), fresh); err != nil {
+		return errors.Join(err, s.remove(fresh))
 	}
-	if err := os.Rename(fresh, s.blob(hash)); err != nil {
+	if err := s.rename(fresh, s.blob(hash)); err != nil {
 		return err
 	}
-	return os.Link(s.blob(hash), name)
+	return s.hardLink(s.blob(hash), name)
 }
 
 // copyBlob copies a blob to a new file, and syncs it to the disk.
-func copyBlob(blob, to string) (err error) {
-	from, err := os.Open(blob)
+func (s *Store) copyBlob(blob, to string) (err error) {
+	from, err := s.openFile(blob, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	f, err := s.openFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
 	if err != nil {
 		return err
 	}
@@ -272,5 +270,5 @@ func copyBlob(blob, to string) (err error) {
 	if _, err := io.Copy(f, from); err != nil {
 		return err
 	}
-	return errors.Join(seal(to), f.Sync())
+	return errors.Join(s.seal(to), f.Sync())
 }

@@ -2,7 +2,6 @@ package modelstore
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,9 +41,17 @@ func (e *WantedError) Error() string {
 func (s *Store) Remove(key, holder string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	own, others, err := s.wantsOf(key, holder)
+	wants, err := s.wantsOf(key)
 	if err != nil {
 		return err
+	}
+	var own, others []Want
+	for _, w := range wants {
+		if w.Holder == holder {
+			own = append(own, w)
+		} else {
+			others = append(others, w)
+		}
 	}
 	v, there := s.Version(key)
 	v.Wants = others
@@ -55,7 +62,7 @@ func (s *Store) Remove(key, holder string) error {
 		if fetch != nil {
 			fetch.laterWants = slices.DeleteFunc(fetch.laterWants, func(w Want) bool { return w.Holder == holder })
 		}
-		return errors.Join(s.removeWants(own), s.rebuildHub())
+		return s.removeWants(own)
 	case len(others) > 0:
 		return &WantedError{Model: v.Manifest.URI, Holders: v.WantedBy()}
 	}
@@ -63,28 +70,19 @@ func (s *Store) Remove(key, holder string) error {
 		return err
 	}
 	s.emptyTrash()
-	return errors.Join(s.removeWants(own), s.rebuildHub(), s.removeUnusedBlobs())
+	return errors.Join(s.removeWants(own), s.removeUnusedBlobs())
 }
 
-// wantsOf returns the wants of a version: the holder's own and those of others.
-func (s *Store) wantsOf(key, holder string) (own, others []Want, err error) {
+// wantsOf returns the wants of a version, also those that its fetch records later.
+func (s *Store) wantsOf(key string) ([]Want, error) {
 	wants, err := s.wants()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if f := s.fetching(key); f != nil {
 		wants = append(wants, f.laterWants...)
 	}
-	for _, w := range wants {
-		switch {
-		case w.Key != key:
-		case w.Holder == holder:
-			own = append(own, w)
-		default:
-			others = append(others, w)
-		}
-	}
-	return own, others, nil
+	return slices.DeleteFunc(wants, func(w Want) bool { return w.Key != key }), nil
 }
 
 // moveVersionToTrash moves a version and its fetched files to the trash. It fails when
@@ -141,6 +139,7 @@ func (s *Store) removeUnmarked() error {
 			return fmt.Errorf("cannot remove %s, which has no mark: %w", path, err)
 		}
 	}
+	s.emptyTrash() // so that nothing counts as a name of a blob
 	return nil
 }
 
@@ -150,16 +149,16 @@ func (s *Store) removeUnmarked() error {
 // The lower layers of overlayfs have folders that cannot be renamed, as in a container whose
 // image has models. Such a folder is removed in place, its mark first.
 func (s *Store) moveToTrash(path string) error {
-	err := os.Rename(path, filepath.Join(s.dir, stagingDir, trashPrefix+rand.Text()))
+	err := s.rename(path, s.trash())
 	if errors.Is(err, syscall.EXDEV) {
-		if err = removeFile(filepath.Join(path, markFile)); err == nil {
-			_ = os.RemoveAll(path) // what is left has no mark, and is removed later
+		if err = s.removeFile(filepath.Join(path, markFile)); err == nil {
+			_ = s.removeAll(path) // what is left has no mark, and is removed later
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return s.syncDir(filepath.Dir(path))
 }
 
 const trashPrefix = "trash-"
@@ -169,7 +168,7 @@ const trashPrefix = "trash-"
 func (s *Store) emptyTrash() {
 	entries, _ := s.ownEntries(stagingDir, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), trashPrefix) })
 	for _, e := range entries {
-		_ = os.RemoveAll(filepath.Join(s.dir, stagingDir, e.Name()))
+		_ = s.removeAll(filepath.Join(s.dir, stagingDir, e.Name()))
 	}
 }
 
@@ -209,7 +208,7 @@ func (s *Store) removeUnusedBlobs() error {
 		if stat.Nlink > 1 && !unnamed(e.Name()) || needed[e.Name()] {
 			continue
 		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EBUSY) { // these are tried again
+		if err := s.remove(path); err != nil && !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EBUSY) { // these are tried again
 			return fmt.Errorf("cannot remove a file that no model uses: %w", err)
 		}
 	}

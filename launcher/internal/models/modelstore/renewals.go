@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -31,19 +32,33 @@ func (u *User) KeepLeases(ctx context.Context, failed func(error)) {
 
 // renew renews the leases of this launcher. It takes a lease again that another process has
 // removed. A machine that shares the store removes leases that were not renewed for long.
+// renew also releases the leases of launchers of this name that have ended.
 func (u *User) renew() error {
 	missing, err := u.renewFiles()
-	if !missing {
-		return err
-	}
 	boot, bootErr := procfs.BootID()
 	if bootErr != nil {
 		return errors.Join(err, bootErr)
 	}
-	return errors.Join(err, u.restoreLeases(boot))
+	if missing {
+		err = errors.Join(err, u.restoreLeases(boot))
+	}
+	return errors.Join(err, u.unlessReadOnly(u.releaseLeftOver(boot)))
 }
 
-// renewFiles renews the leases that have files, and reports whether a lease has none.
+// unlessReadOnly returns no error if this launcher may not write in the store and has no
+// leases there: then nothing depends on what it could not write.
+func (u *User) unlessReadOnly(err error) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.held) == 0 && (errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission)) {
+		return nil
+	}
+	return err
+}
+
+// renewFiles renews the leases that have files, and reports whether a lease of this launcher
+// has none. A lease of an earlier release may be another launcher's of this name: it is
+// renewed, and nothing follows if that launcher removes it.
 func (u *User) renewFiles() (missing bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -53,12 +68,15 @@ func (u *User) renewFiles() (missing bool, err error) {
 	}
 	renewed := map[string]bool{}
 	for _, l := range own {
-		touched := touch(l.path)
-		renewed[l.Holder] = !errors.Is(touched, os.ErrNotExist)
-		if touched != nil && renewed[l.Holder] {
+		touched := u.touch(l.path)
+		gone := errors.Is(touched, os.ErrNotExist)
+		if touched != nil && !gone {
 			err = errors.Join(err, fmt.Errorf("cannot renew the lease of %s, which another machine may then ignore: %w", l.Holder, touched))
 		}
-		u.held[l.Holder] = l.Key // an earlier life of this launcher may have taken it
+		if l.Launcher == u.launcher {
+			renewed[l.Holder] = !gone
+			u.held[l.Holder] = l.Key // an earlier life of this launcher may have taken it
+		}
 	}
 	for holder := range u.held {
 		missing = missing || !renewed[holder]
@@ -82,7 +100,7 @@ func (u *User) restoreLeases(boot string) error {
 	}
 	there := map[string]bool{}
 	for _, l := range own {
-		there[l.Holder] = true
+		there[l.Holder] = there[l.Holder] || l.Launcher == u.launcher
 	}
 	for holder, key := range u.held {
 		if there[holder] {
@@ -93,10 +111,4 @@ func (u *User) restoreLeases(boot string) error {
 		}
 	}
 	return err
-}
-
-// touch sets the time of a file to now, by the clock of its file system.
-func touch(path string) error {
-	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
-	return unix.UtimesNanoAt(unix.AT_FDCWD, path, now, 0)
 }

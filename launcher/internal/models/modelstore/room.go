@@ -1,6 +1,7 @@
 package modelstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,10 +21,15 @@ type Retention string
 
 // The retentions. An empty one means that a want names none.
 const (
-	Keep    Retention = launcherapi.RetentionKeep    // it stays
-	LRU     Retention = launcherapi.RetentionLRU     // it may be evicted, the least recently used first
-	Default Retention = launcherapi.RetentionDefault // of a want: withdraws the retention named before
+	Keep Retention = launcherapi.RetentionKeep // it stays
+	LRU  Retention = launcherapi.RetentionLRU  // it may be evicted, the least recently used first
 )
+
+// Eviction is a version that was evicted because another one needed its room.
+type Eviction struct {
+	Version
+	Bytes int64 // how many bytes became free
+}
 
 // makeRoom makes room for a fetch. First it removes the leftovers of interrupted
 // fetches. If that is not enough and mayEvict is set, it also evicts versions that
@@ -56,9 +62,10 @@ func (s *Store) makeRoom(f *Fetch, mayEvict bool) error {
 	return s.checkFits(f, 0, 0)
 }
 
-// evict evicts as many versions as a fetch needs to fit. left is how many bytes of
-// leftovers are removed too. If the fetch would not fit, or mayEvict is not set, evict
-// returns full, to which it adds the versions that stay. No lease can be taken meanwhile.
+// evict evicts as many versions as a fetch needs to fit, the least recently used first.
+// left is how many bytes of leftovers are removed too. If the fetch would not fit, or
+// mayEvict is not set, evict returns full, to which it adds the versions that stay. No
+// lease can be taken meanwhile.
 func (s *Store) evict(f *Fetch, left int64, full *CapacityError, mayEvict bool) error {
 	unlock, err := s.lockLeases()
 	if err != nil {
@@ -73,20 +80,33 @@ func (s *Store) evict(f *Fetch, left int64, full *CapacityError, mayEvict bool) 
 		freed := candidates.bytesFreedBy(gone)
 		return s.checkFits(f, -freed, left+freed) == nil
 	}
-	full.Kept = candidates.kept
-	if !enough(candidates.idle) {
+	full.Kept, full.ForLRU = candidates.kept, !mayEvict
+	if !mayEvict || !enough(candidates.idle) {
 		return full
 	}
-	if !mayEvict {
-		full.Idle = candidates.bytesFreedBy(candidates.idle)
-		return full
-	}
-	if err := s.evictVersions(f, candidates, fewestEnough(candidates.idle, enough), ForRoom); err != nil {
+	if err := s.evictVersions(f, candidates, fewestEnough(candidates.idle, enough)); err != nil {
 		return err
 	}
 	unlock()
 	s.emptyTrash()
-	return errors.Join(s.rebuildHub(), s.removeUnusedBlobs())
+	return s.removeUnusedBlobs()
+}
+
+// evictVersions evicts versions, and records them in f.Evicted.
+func (s *Store) evictVersions(f *Fetch, candidates *evictable, gone []Version) error {
+	var freed int64
+	for n, v := range gone {
+		if err := s.discard(v.Key); err != nil {
+			return fmt.Errorf("cannot remove %s to make room: %w", v.Manifest.URI, err)
+		}
+		before := freed
+		freed = candidates.bytesFreedBy(gone[:n+1])
+		f.Evicted = append(f.Evicted, Eviction{Version: v, Bytes: freed - before})
+		if err := s.removeWants(v.Wants); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fewestEnough returns the versions to evict. It takes versions from the beginning of
@@ -160,24 +180,17 @@ func (s *Store) whoKeeps(v *Version) (why string, err error) {
 	if len(holders) > 0 || err != nil {
 		return "in use by " + strings.Join(holders, ", "), err
 	}
-	pinned := false
-	var wanted []string
+	var by []string
 	for _, w := range v.Wants {
-		if w.retention() != Keep {
-			continue
-		}
-		if pinned = pinned || w.Holder == ""; w.Holder != "" && !slices.Contains(wanted, w.Holder) {
-			wanted = append(wanted, w.Holder)
+		holder := cmp.Or(w.Holder, "a person (launcher models keep, or a call without wanted_by)")
+		if w.retention() == Keep && !slices.Contains(by, holder) {
+			by = append(by, holder)
 		}
 	}
-	switch {
-	case len(wanted) > 0:
-		return "wanted by " + strings.Join(wanted, ", "), nil
-	case pinned:
-		return "pinned", nil
-	default:
-		return "", nil
+	if len(by) > 0 {
+		why = "kept by " + strings.Join(by, ", ")
 	}
+	return why, nil
 }
 
 // inodes returns the sizes of the files of a version, by their inodes. For a file that it
@@ -223,9 +236,8 @@ func (m *evictable) bytesFreedBy(gone []Version) (sum int64) {
 type CapacityError struct {
 	Needed, Limit, Used, Pending int64
 	Disk                         bool     // the disk has no room, rather than the limit
-	Low                          int      // the low watermark in percent, if Limit is only that part; 0: Limit is all
 	Kept                         []string // the versions that stay and who keeps them, in words
-	Idle                         int64    // bytes of idle versions that are not evicted for an LRU model; 0: they are not enough
+	ForLRU                       bool     // it has retention lru itself, so nothing is evicted for it
 }
 
 // maxKept is how many kept versions an error names.
@@ -246,11 +258,8 @@ func (e *CapacityError) Error() string {
 	if more := len(e.Kept) - maxKept; more > 0 {
 		fmt.Fprintf(&b, "; and %d more", more)
 	}
-	if e.Low > 0 {
-		fmt.Fprintf(&b, "; only %d%% of it count, because a model with retention lru is not fetched beyond the low watermark", e.Low)
-	}
-	if e.Idle > 0 {
-		fmt.Fprintf(&b, "; %s of unused models could be evicted, but not for a model with retention lru", bytesText(e.Idle))
+	if e.ForLRU {
+		b.WriteString("; no model is evicted for one with retention lru")
 	}
 	fmt.Fprintf(&b, "; remove models, or %s", remedy)
 	return b.String()

@@ -121,16 +121,28 @@ func TestKeptModelsAreNotEvictedNorOthersInVain(t *testing.T) {
 		"an instance uses it": {"x://old (60 bytes), in use by instance i of x", func(t *testing.T, s *Store, v Version) {
 			require.NoError(t, user(t, s, "x").Lease(v.Key, "instance i"))
 		}},
-		"a holder wants it": {"x://old (60 bytes), wanted by pool-a", func(t *testing.T, s *Store, v Version) {
+		"a holder wants it": {"x://old (60 bytes), kept by pool-a", func(t *testing.T, s *Store, v Version) {
 			want(t, s, v, "", "pool-a", time.Time{})
 		}},
-		"one holder keeps it, another allows eviction": {"wanted by pool-a", func(t *testing.T, s *Store, v Version) {
+		"one holder keeps it, another allows eviction": {"kept by pool-a", func(t *testing.T, s *Store, v Version) {
 			want(t, s, v, "", "pool-a", time.Time{})
 			require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Holder: "pool-b", Retention: LRU}))
 		}},
-		"a person has pinned it": {"x://old (60 bytes), pinned", func(t *testing.T, s *Store, v Version) {
-			require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Retention: Keep}))
-			want(t, s, v, "", "", time.Time{}) // it is pulled again, and nothing said of it
+		"a person keeps it": {"x://old (60 bytes), kept by a person (launcher models keep, or a call without wanted_by)", func(t *testing.T, s *Store, v Version) {
+			want(t, s, v, "", "", time.Time{})
+			require.NoError(t, s.Keep(v.Key, true))
+			want(t, s, v, "", "", time.Time{}) // it is pulled again
+		}},
+		"a person keeps what nobody wants": {"x://old (60 bytes), kept by a person (launcher models keep, or a call without wanted_by)", func(t *testing.T, s *Store, v Version) {
+			require.NoError(t, s.Keep(v.Key, true))
+		}},
+		"a person and a holder keep it": {"kept by pool-a, a person (launcher models keep, or a call without wanted_by)", func(t *testing.T, s *Store, v Version) {
+			want(t, s, v, "", "pool-a", time.Time{})
+			require.NoError(t, s.Keep(v.Key, true))
+		}},
+		"an earlier release has pinned it": {"x://old (60 bytes), kept by a person (launcher models keep, or a call without wanted_by)", func(t *testing.T, s *Store, v Version) {
+			text := `{"id": "` + v.Key + `", "uri": "x://old", "since": "2026-11-24T10:00:00Z", "retention": "keep"}`
+			require.NoError(t, os.WriteFile(filepath.Join(s.dir, wantsDir, strings.Repeat("a", 32)), []byte(text), 0o644))
 		}},
 		"it is being fetched again": {"x://old (60 bytes), being fetched again", func(t *testing.T, s *Store, v Version) {
 			require.NoError(t, os.Remove(filepath.Join(s.Files(v.Key), "w")))
@@ -178,26 +190,54 @@ func TestStoreThatKeepsEvictsOnlyLRUModels(t *testing.T) {
 	assert.Empty(t, left, "nobody wants what is gone")
 }
 
-func TestDefaultRetentionTakesPinBack(t *testing.T) {
+func TestKeepIsTakenBackAndLeavesNothing(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir(), Retention: LRU})
-	v := put(t, s, "x://a", "1", sized("a", 10))
-	says := func(r Retention) Retention {
-		require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Retention: r, Since: time.Now()}))
-		all, err := s.Versions()
-		require.NoError(t, err)
-		return all[0].Retention()
+	one := func(name string) Version { return put(t, s, "x://"+name, "1", sized(name, 10)) }
+	pulled, held, secret, plain := one("pulled"), one("held"), one("secret"), one("plain")
+	want(t, s, pulled, "", "", time.Now())
+	want(t, s, held, "", "pool", time.Now())
+	require.NoError(t, s.Want(Want{Key: secret.Key, URI: "x://secret", Holder: "pool", Private: true}))
+	before, err := s.wants()
+	require.NoError(t, err)
+	for _, v := range []Version{pulled, held, secret, plain} {
+		require.NoError(t, s.Keep(v.Key, true))
 	}
-	assert.Empty(t, says(""))
-	assert.Equal(t, Keep, says(Keep))
-	assert.Equal(t, Keep, says(""))
-	assert.Empty(t, says(Default))
-	assert.Equal(t, LRU, says(LRU))
-	want(t, s, v, "", "pool-a", time.Now())
-	assert.Equal(t, Keep, says(""))
+	all, err := s.Versions()
+	require.NoError(t, err)
+	for _, v := range all {
+		assert.Equal(t, Keep, v.Retention(), v.Manifest.URI)
+		assert.Equal(t, v.Key == secret.Key, v.Private(), v.Manifest.URI)
+	}
+	for _, v := range []Version{pulled, held, secret, plain} {
+		require.NoError(t, s.Keep(v.Key, false))
+	}
+	after, err := s.wants()
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+	var none *NotFoundError
+	require.ErrorAs(t, s.Keep("0123456789", true), &none)
+	require.NoError(t, os.Remove(filepath.Join(s.Files(plain.Key), "w")))
+	var damaged *NotWholeError
+	require.ErrorAs(t, s.Keep(plain.Key, true), &damaged)
 }
 
-// Two models that are kept only while there is room must not evict each other again and
-// again.
+// There is one want for each name, which the later version has.
+func TestKeepOfAnEarlierVersionLeavesTheLaterOneKept(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	first, second := put(t, s, "x://m", "1", sized("first", 10)), put(t, s, "x://m", "2", sized("second", 10))
+	for _, v := range []Version{first, second} {
+		want(t, s, v, "", "", time.Now())
+	}
+	require.NoError(t, s.Keep(second.Key, true))
+	require.NoError(t, s.Keep(first.Key, true))
+	all, err := s.Versions()
+	require.NoError(t, err)
+	for _, v := range all {
+		assert.Equal(t, Keep, v.Retention(), v.Manifest.Revision)
+	}
+}
+
+// Two models that nobody keeps must not evict each other for as long as both are wanted.
 func TestLRUModelEvictsNoOther(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir(), Limit: 100, Retention: LRU})
 	cached := Want{Holder: "pool-a", Retention: LRU}
@@ -207,7 +247,7 @@ func TestLRUModelEvictsNoOther(t *testing.T) {
 		_, err := admit(t, s, 60, cached)
 		var full *CapacityError
 		require.ErrorAs(t, err, &full)
-		require.ErrorContains(t, err, "60 bytes of unused models could be evicted, but not for a model with retention lru")
+		require.ErrorContains(t, err, "no model is evicted for one with retention lru")
 		assert.Equal(t, []string{"first"}, there(t, s))
 	}
 	_, err := admit(t, s, 40, cached)

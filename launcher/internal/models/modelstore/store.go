@@ -6,12 +6,12 @@
 //	blobs/HASH                   a file, which never changes
 //	models/KEY/files/…           the files of one version by their names, linked to blobs
 //	models/KEY/manifest.json     the mark: without it the version does not exist
-//	hub/models--ORG--NAME/…      versions from the hub, as the hub's own client keeps them
 //	kept/KEY/…                   files that others have put into a version's folder
 //	staging/KEY/…                the files fetched so far of a version, with its manifest
 //	staging/trash-…              files that are being removed
 //	leases/…                     the leases, a file for each
 //	wants/…                      the wants, a file for each
+//	proofs/…                     who may read private models, a file for each
 //	lock                         held by the owner
 //	.hotseat-model-store         makes the folder a store
 //
@@ -38,7 +38,6 @@ const (
 	blobsDir   = "blobs"
 	modelsDir  = "models"
 	filesDir   = "files"
-	hubDir     = "hub"
 	keptDir    = "kept"
 	stagingDir = "staging"
 	leasesDir  = "leases"
@@ -56,19 +55,21 @@ var blobTime = time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
 // goroutine.
 type Store struct {
 	Reader
-	limit      int64
-	retention  Retention
-	watermarks Watermarks
-	lock       *os.File
-	can        abilities
-	disk       func(dir string) (size, free int64, err error)
+	limit     int64
+	retention Retention
+	lock      *os.File
+	note      func(text string)
+	hasLinks  bool // hard links; without them each version has its own copies of its files
 
 	mu      sync.Mutex
 	pending map[*Fetch]bool // admitted, and neither published nor given up
 }
 
 // Reader reads a model store, which another process may own.
-type Reader struct{ dir string }
+type Reader struct {
+	dir  string
+	root *os.Root // the folder; nil: it is opened for each change
+}
 
 // Options of a Store.
 type Options struct {
@@ -76,7 +77,8 @@ type Options struct {
 	Limit int64 // how many bytes all files may take together; 0: all that the disk has
 	// Retention applies to models whose wants name none; empty: Keep.
 	Retention Retention
-	Marks     Watermarks
+	// Note is told in a sentence what Open has changed that people should know; nil: nobody is.
+	Note func(text string)
 }
 
 // LockedError says that another process owns the folder.
@@ -112,32 +114,37 @@ func Open(o Options) (*Store, error) {
 	if err := Mark(dir); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{blobsDir, modelsDir, hubDir, stagingDir, leasesDir, wantsDir} {
-		if err := makeFolder(filepath.Join(dir, name)); err != nil {
-			return nil, fmt.Errorf("cannot make the model store: %w", err)
-		}
-	}
-	lock, err := lockFolder(dir)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot open the model store: %w", err)
 	}
-	s := &Store{Reader: Reader{dir: dir}, limit: o.Limit, retention: o.Retention, watermarks: o.Marks, lock: lock, disk: disk, pending: map[*Fetch]bool{}}
+	r := Reader{dir: dir, root: root}
+	lock, err := r.lockFolder()
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	s := &Store{Reader: r, limit: o.Limit, retention: o.Retention, note: o.Note, lock: lock, pending: map[*Fetch]bool{}}
 	if err := s.repair(); err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// lockFolder locks the store. The lock lasts for as long as any process has the
-// returned file open.
-func lockFolder(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+// lockFolder makes the folders of the store and locks it. The lock lasts for as long as any
+// process has the returned file open.
+func (r *Reader) lockFolder() (*os.File, error) {
+	for _, name := range []string{blobsDir, modelsDir, stagingDir, leasesDir, wantsDir} {
+		if err := r.makeFolder(filepath.Join(r.dir, name)); err != nil {
+			return nil, fmt.Errorf("cannot make the model store: %w", err)
+		}
+	}
+	f, err := r.openFile(filepath.Join(r.dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock the model store: %w", err)
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, errors.Join(&LockedError{Dir: dir, Owner: owner(f)}, f.Close())
+		return nil, errors.Join(&LockedError{Dir: r.dir, Owner: owner(f)}, f.Close())
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot lock the model store: %w", err), f.Close())
@@ -152,18 +159,19 @@ func (s *Store) Lock() *os.File { return s.lock }
 
 // Close unlocks the store.
 func (s *Store) Close() error {
-	if err := s.lock.Close(); err != nil {
+	if err := errors.Join(s.lock.Close(), s.root.Close()); err != nil {
 		return fmt.Errorf("cannot unlock the model store: %w", err)
 	}
 	return nil
 }
 
 // repair finishes or undoes the changes that an earlier owner has not finished. It tries
-// what the file system can do, empties the trash, removes records and files that nothing uses, rebuilds the hub's
-// layout, and undoes unfinished publications.
+// what the file system can do, empties the trash, removes records and files that nothing uses,
+// and undoes unfinished publications.
 func (s *Store) repair() error {
 	s.emptyTrash()
-	for _, step := range []func() error{s.try, s.removeOldLeases, s.removeUnmarked, s.rebuildHub, s.repairStaging, s.removeUnusedBlobs, s.removeOldWants} {
+	s.removeEarlierHub()
+	for _, step := range []func() error{s.try, s.removeOldLeases, s.removeUnmarked, s.repairStaging, s.removeUnusedBlobs, s.removeOldWants} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -189,7 +197,7 @@ func (s *Store) repairStaging() error {
 // undoPublication removes the second name of each fetched file that is also a blob.
 // If a version uses the blob, the blob stays; otherwise the fetched file stays.
 func (s *Store) undoPublication(staging string) error {
-	if err := os.RemoveAll(filepath.Join(staging, treeDir)); err != nil {
+	if err := s.removeAll(filepath.Join(staging, treeDir)); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(staging)
@@ -209,7 +217,7 @@ func (s *Store) undoPublication(staging string) error {
 		if stat.Nlink > 2 { // a version uses the blob
 			spare = fetched
 		}
-		if err := os.Remove(spare); err != nil {
+		if err := s.remove(spare); err != nil {
 			return err
 		}
 	}
@@ -269,18 +277,17 @@ func (r *Reader) version(key string) string { return filepath.Join(r.dir, models
 // Files returns the folder that has the files of a version by their names.
 func (r *Reader) Files(key string) string { return filepath.Join(r.version(key), filesDir) }
 
-// HubCache returns the folder in which the hub's own client finds versions.
-func (r *Reader) HubCache() string { return filepath.Join(r.dir, hubDir) }
+// Dir returns the folder of the store.
+func (r *Reader) Dir() string { return r.dir }
 
 func bytesText(n int64) string { return launcher.BytesText(uint64(max(0, n))) }
 
-// syncDir writes a folder's entries to the disk, so that renames survive a crash of
-// the machine.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
+// sameFile reports whether two names are those of one file.
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
 	if err != nil {
-		return err
+		return false
 	}
-	defer f.Close()
-	return f.Sync()
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }

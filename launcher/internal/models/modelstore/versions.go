@@ -30,6 +30,7 @@ type Version struct {
 	Wants     []Want            `json:"-"`         // the oldest first
 	Sub       string            `json:"-"`         // set by Wanted: the folder that the name means; empty: the whole version
 
+	left      bool // it has no wants, and is private
 	nameMoved bool // the ref by which it was fetched means another version now
 }
 
@@ -70,6 +71,7 @@ func (r *Reader) versions(dirs ...string) ([]Version, error) {
 					v.nameMoved = true // a want of this version by the same ref still counts, see Refs
 				}
 			}
+			v.left = r.leftPrivate(&v, wants)
 			all = append(all, v)
 		}
 	}
@@ -244,7 +246,7 @@ func (r *Reader) verify(ctx context.Context, key string, reads func(damage error
 			continue
 		}
 		if damage == nil || errors.Is(damage, errChanged) {
-			damage = verifyFile(ctx, path, f)
+			damage = r.verifyFile(ctx, path, f)
 		}
 		if damage != nil {
 			wrong = append(wrong, fmt.Errorf("its file %s %w", f.Path, damage))
@@ -255,18 +257,18 @@ func (r *Reader) verify(ctx context.Context, key string, reads func(damage error
 
 // verifyFile reads a file. It gives a right one the time of blobs, and a wrong one another,
 // if this process may.
-func verifyFile(ctx context.Context, path string, f fetchapi.File) error {
+func (r *Reader) verifyFile(ctx context.Context, path string, f fetchapi.File) error {
 	before, err := os.Lstat(path)
 	if err != nil {
 		return fmt.Errorf("cannot be examined: %w", err)
 	}
-	hash, err := hashFile(ctx, path)
+	hash, err := r.hashFile(ctx, path)
 	if err != nil {
 		return fmt.Errorf("cannot be read: %w", err)
 	}
 	if hash != f.SHA256 {
 		now := time.Now()
-		_ = os.Chtimes(path, now, now) // fails for a process that may only read
+		_ = r.within(func(root *os.Root) error { return root.Chtimes(r.name(path), now, now) }) // fails for a process that may only read
 		return fmt.Errorf("has the sha256 %s, but should have %s", hash, f.SHA256)
 	}
 	if now, err := os.Lstat(path); err != nil || !now.ModTime().Equal(before.ModTime()) {
@@ -275,31 +277,41 @@ func verifyFile(ctx context.Context, path string, f fetchapi.File) error {
 	if before.ModTime().Equal(blobTime) {
 		return nil
 	}
-	if err := seal(path); err != nil {
+	if err := r.seal(path); err != nil {
 		return fmt.Errorf("is right, but has another time than when it was published: %w", err)
 	}
 	return nil
 }
 
-// hashFile returns the sha256 of a file. It reads block by block, until ctx ends.
-func hashFile(ctx context.Context, path string) (string, error) {
-	f, err := os.Open(path)
+// hashFile returns the sha256 of a file. It ends early when ctx ends.
+func (r *Reader) hashFile(ctx context.Context, path string) (string, error) {
+	f, err := r.openFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	h := sha256.New()
-	const block = 4 << 20
-	for err == nil {
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
-		_, err = io.CopyN(h, f, block)
-	}
-	if !errors.Is(err, io.EOF) {
+	if err := copyBlocks(ctx, h, f); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// copyBlocks copies to the end of what it reads. It looks for the end of ctx at each block.
+func copyBlocks(ctx context.Context, to io.Writer, from io.Reader) error {
+	const block = 4 << 20
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		_, err := io.CopyN(to, from, block)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // Find returns the version that a person means. name is its key, at least the first

@@ -30,7 +30,8 @@ type Want struct {
 
 	// Retention is Keep or LRU. If it is empty, the retention named before counts. If
 	// none was named, a holder means Keep, and for a person the store's retention
-	// counts.
+	// counts. A person's Keep comes from [Store.Keep], or from a call
+	// without a holder.
 	Retention Retention `json:"retention,omitempty"`
 
 	// Warm says that the version has to be in main memory before a request needs it.
@@ -40,28 +41,78 @@ type Want struct {
 	// their own to its source.
 	Private bool `json:"private,omitempty"`
 
+	// Left says that this is no want: it notes that the version is private although it has
+	// lost its last want, as when a branch has moved.
+	Left bool `json:"left,omitempty"`
+
 	path string
 }
 
-// Want records that a version is wanted. The store need not have the version yet.
-func (s *Store) Want(w Want) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.want(w)
-}
-
 // WantThere records a want if the version is whole or being fetched. Otherwise it
-// records nothing and returns false.
-func (s *Store) WantThere(w Want) (there bool, err error) {
+// records nothing and returns false. The error is ErrPrivate, and nothing is recorded, if
+// the version or the want is private, unless the caller has proved its right to it.
+func (s *Store) WantThere(w Want, proved bool) (there bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if there = s.fetching(w.Key) != nil || s.isWhole(w.Key); !there {
 		return false, nil
 	}
+	if !proved {
+		private, err := s.isPrivate(w.Key)
+		if err != nil {
+			return false, err
+		}
+		if w.Private || private {
+			return false, ErrPrivate
+		}
+	}
 	return true, s.want(w)
 }
 
-// want does what Want does. The caller holds the lock.
+// Keep keeps a version for a person when others need room. It is recorded in the person's
+// wants of the version. If there are none, Keep makes one by the name of the revision: so no
+// other name gets another meaning. Without keep, it takes all of that back.
+func (s *Store) Keep(key string, keep bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, there := s.Version(key)
+	if !there {
+		return &NotFoundError{Dir: s.dir, Name: key}
+	}
+	if keep && v.Damage != nil {
+		return &NotWholeError{Version: v}
+	}
+	all, err := s.wants()
+	if err != nil {
+		return err
+	}
+	v.Wants = slices.DeleteFunc(slices.Clone(all), func(w Want) bool { return w.Key != key })
+	v.left = s.leftPrivate(&v, all)
+	own := slices.DeleteFunc(slices.Clone(v.Wants), func(w Want) bool { return w.Holder != "" })
+	if len(own) == 0 && keep {
+		own = []Want{{Key: key, URI: v.Manifest.URI, Selection: v.Manifest.Selection, Ref: v.Manifest.Revision, Since: time.Now().UTC(), Private: v.Private()}}
+	}
+	for _, w := range own {
+		switch {
+		case keep:
+			w.Retention = Keep
+			err = s.writeWant(w)
+		case w.Retention != Keep:
+		case w.Ref == v.Manifest.Revision && w.Ref != "":
+			err = s.drop([]Want{w})
+		default:
+			w.Retention = ""
+			err = s.writeWant(w)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// want records that a version is wanted. The store need not have the version yet. The
+// caller holds the lock.
 func (s *Store) want(w Want) error {
 	if err := fetchapi.CheckRef(w.Ref); err != nil {
 		return err
@@ -76,48 +127,48 @@ func (s *Store) want(w Want) error {
 		}
 	}
 	before, _ := readWant(s.wantFile(&w)) // an empty want if there was none
-	w.Retention = w.Retention.replacing(before.Retention)
-	return s.writeWant(w)
-}
-
-// replacing returns the retention of a want that replaces one with the retention
-// before.
-func (r Retention) replacing(before Retention) Retention {
-	switch r {
-	case "":
-		return before
-	case Default:
-		return ""
-	default:
-		return r
+	w.Retention = cmp.Or(w.Retention, before.Retention)
+	if before.Key != w.Key {
+		if err := s.noteLeft(&before); err != nil {
+			return err
+		}
 	}
+	return s.writeWant(w)
 }
 
 // wantFile returns the path of a want's file.
 func (r *Reader) wantFile(w *Want) string {
 	name := w.Holder + "\x00" + w.URI + "\x00" + w.Ref
-	if !w.All() {
+	if w.Left {
+		name = "\x00\x00" + w.Key
+	} else if !w.All() {
 		name += "\x00" + strings.Join(w.Include, "\x00") + "\x00\x00" + strings.Join(w.Exclude, "\x00")
 	}
 	return filepath.Join(r.dir, wantsDir, recordName(name))
 }
 
-// writeWant writes a want, in place of an earlier one. The caller holds the lock.
+// writeWant writes a want, in place of an earlier one. A want that is not private removes the
+// note of noteLeft. The caller holds the lock.
 func (s *Store) writeWant(w Want) error {
+	if !w.Private {
+		if err := s.removeFile(s.leftFile(w.Key)); err != nil {
+			return fmt.Errorf("cannot note that the model %s is not private: %w", w.URI, err)
+		}
+	}
 	text, err := json.Marshal(w)
 	if err == nil {
-		err = writeSynced(filepath.Join(s.dir, wantsDir, newRecord), text)
+		err = s.writeSynced(filepath.Join(s.dir, wantsDir, newRecord), text)
 	}
 	if err == nil {
-		err = os.Rename(filepath.Join(s.dir, wantsDir, newRecord), s.wantFile(&w))
+		err = s.rename(filepath.Join(s.dir, wantsDir, newRecord), s.wantFile(&w))
 	}
 	if err == nil {
-		err = syncDir(filepath.Join(s.dir, wantsDir))
+		err = s.syncDir(filepath.Join(s.dir, wantsDir))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot record who wants the model %s: %w", w.URI, err)
 	}
-	return s.rebuildHubFor(w.URI) // the hub's layout shows versions by the refs of their wants
+	return nil
 }
 
 // Amend updates the retention and warmth of a holder's want, if the holder has a whole
@@ -133,7 +184,7 @@ func (s *Store) Amend(name modelref.Name, now Want, check func(*fetchapi.Manifes
 	if !there || w.Private != now.Private || check(&v.Manifest) != nil {
 		return Version{}, false, nil
 	}
-	w.Retention, w.Warm = now.Retention.replacing(w.Retention), now.Warm
+	w.Retention, w.Warm = cmp.Or(now.Retention, w.Retention), now.Warm
 	return v, true, s.writeWant(w)
 }
 
@@ -172,11 +223,30 @@ func (s *Store) Unwant(key, holder string) error {
 		return err
 	}
 	theirs := slices.DeleteFunc(all, func(w Want) bool { return w.Key != key || w.Holder != holder })
-	return errors.Join(s.removeWants(theirs), s.rebuildHub())
+	return s.drop(theirs)
+}
+
+// drop removes wants of versions that stay. The caller holds the lock.
+func (s *Store) drop(these []Want) error {
+	for _, w := range these {
+		if err := s.noteLeft(&w); err != nil {
+			return err
+		}
+		if err := s.removeWants([]Want{w}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // wants lists all wants, the oldest first.
 func (r *Reader) wants() ([]Want, error) {
+	all, err := r.wantRecords()
+	return slices.DeleteFunc(all, func(w Want) bool { return w.Left }), err
+}
+
+// wantRecords lists all wants, and what noteLeft has noted.
+func (r *Reader) wantRecords() ([]Want, error) {
 	files, err := r.ownEntries(wantsDir, isRecord)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("cannot list the wants of models: %w", err)
@@ -204,15 +274,16 @@ func readWant(path string) (Want, error) {
 
 // retention returns the retention of a want; empty: the store's retention counts.
 func (w *Want) retention() Retention {
-	if (w.Retention == "" || w.Retention == Default) && w.Holder != "" {
+	if w.Retention == "" && w.Holder != "" {
 		return Keep
 	}
 	return w.Retention
 }
 
-// mayEvict reports whether versions may be evicted to make room for the wanted one. They
-// may not for a version that its holder wants only while there is room.
-func (w *Want) mayEvict() bool { return w.Holder == "" || w.retention() == Keep }
+// makesRoom reports whether versions may be evicted for the wanted one. They may not for a
+// version that its holder wants with LRU: two such versions would evict each other for as
+// long as both are wanted, since their holders ask again.
+func (w *Want) makesRoom() bool { return w.Holder == "" || w.retention() == Keep }
 
 // Retention returns the retention that follows from all wants of a version; empty: the
 // store's retention counts.
@@ -263,11 +334,6 @@ func (v *Version) Warm() bool {
 	return slices.ContainsFunc(v.Wants, func(w Want) bool { return w.Warm })
 }
 
-// Private reports whether a version is private: it has wants, and all of them say so.
-func (v *Version) Private() bool {
-	return len(v.Wants) > 0 && !slices.ContainsFunc(v.Wants, func(w Want) bool { return !w.Private })
-}
-
 // Refs returns the refs by which a version is wanted, each with the time of its want.
 func (v *Version) Refs() map[string]time.Time {
 	refs := map[string]time.Time{}
@@ -283,7 +349,10 @@ func (v *Version) Refs() map[string]time.Time {
 
 func (s *Store) removeWants(these []Want) error {
 	for _, w := range these {
-		if err := removeFile(w.path); err != nil {
+		if w.path == "" { // its fetch would have recorded it
+			continue
+		}
+		if err := s.removeFile(w.path); err != nil {
 			return fmt.Errorf("cannot remove a want of the model %s: %w", w.URI, err)
 		}
 	}
@@ -292,7 +361,7 @@ func (s *Store) removeWants(these []Want) error {
 
 // removeOldWants removes the wants of versions that do not exist.
 func (s *Store) removeOldWants() error {
-	all, err := s.wants()
+	all, err := s.wantRecords()
 	if err != nil {
 		return err
 	}

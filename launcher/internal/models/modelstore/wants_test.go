@@ -96,9 +96,6 @@ func TestBranchMeansItsLastWantedVersion(t *testing.T) {
 		v, err := s.Wanted("org/name", "main")
 		require.NoError(t, err)
 		assert.Equal(t, key, v.Key)
-		text, err := os.ReadFile(filepath.Join(s.HubCache(), "models--org--name", "refs", "main"))
-		require.NoError(t, err)
-		assert.Equal(t, v.Manifest.Revision, string(text))
 	}
 	shows(first.Key)
 	want(t, s, byCommit, "main", "a", now.Add(time.Second))
@@ -166,7 +163,7 @@ func TestAmendMovesNoNameToTheVersion(t *testing.T) {
 			assert.Equal(t, []string{"pool"}, v.WarmBy())
 		}
 	}
-	_, there, err = s.Amend(name, Want{Holder: "pool", Retention: Default}, takes)
+	_, there, err = s.Amend(name, Want{Holder: "pool", Retention: Keep}, takes)
 	require.NoError(t, err)
 	require.True(t, there)
 	_, there, err = s.Amend(name, Want{Holder: "pool"}, takes)
@@ -209,7 +206,7 @@ func TestWantsFollowVersionKnownOnlyAfterFetch(t *testing.T) {
 	require.NoError(t, err)
 	join := func() {
 		t.Helper()
-		there, err := s.WantThere(by("second"))
+		there, err := s.WantThere(by("second"), false)
 		require.NoError(t, err)
 		assert.True(t, there)
 	}
@@ -239,4 +236,225 @@ func TestWantsFollowVersionKnownOnlyAfterFetch(t *testing.T) {
 	v, err = f.Publish(m)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"first"}, wantedBy(t, s, v.Key))
+}
+
+// privateWant is a want of the main branch that is private.
+func privateWant(v Version, holder string) Want {
+	return Want{Key: v.Key, URI: v.Manifest.URI, Ref: "main", Holder: holder, Private: true, Since: time.Now()}
+}
+
+func versionOf(t *testing.T, s *Store, key string) *Version {
+	t.Helper()
+	all, err := s.Versions()
+	require.NoError(t, err)
+	for _, v := range all {
+		if v.Key == key {
+			return &v
+		}
+	}
+	require.Fail(t, "there is no such version")
+	return nil
+}
+
+func TestVersionStaysPrivateWithoutWants(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, s *Store, v Version){
+		"its branch has moved": func(t *testing.T, s *Store, v Version) {
+			require.NoError(t, s.Want(privateWant(v, "pool")))
+			require.NoError(t, s.Want(privateWant(put(t, s, "hf://org/name", "bbbb", twoFiles), "pool")))
+		},
+		"its holder may not read it": func(t *testing.T, s *Store, v Version) {
+			require.NoError(t, s.Want(privateWant(v, "pool")))
+			require.NoError(t, s.Unwant(v.Key, "pool"))
+		},
+		"a person keeps it no more": func(t *testing.T, s *Store, v Version) {
+			require.NoError(t, s.Want(privateWant(v, "pool")))
+			require.NoError(t, s.Keep(v.Key, true))
+			require.NoError(t, s.Remove(v.Key, "pool"))
+			require.NoError(t, s.Keep(v.Key, false))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s, err := Open(Options{Dir: dir})
+			require.NoError(t, err)
+			v := put(t, s, "hf://org/name", "aaaa", twoFiles)
+			lose(t, s, v)
+			require.NoError(t, s.Close())
+			s = open(t, Options{Dir: dir})
+			left := versionOf(t, s, v.Key)
+			assert.Empty(t, left.Wants)
+			assert.True(t, left.Private())
+			_, _, there := s.Whole("hf://org/name@aaaa", modelref.Selection{})
+			assert.False(t, there)
+			by := Want{Key: v.Key, URI: v.Manifest.URI, Holder: "other", Since: time.Now()}
+			_, err = s.WantThere(by, false)
+			require.ErrorIs(t, err, ErrPrivate)
+			require.NoError(t, s.Keep(v.Key, true))
+			assert.True(t, versionOf(t, s, v.Key).Private(), "who keeps it opens it to nobody")
+			_, err = s.WantThere(by, true)
+			require.NoError(t, err)
+			require.NoError(t, s.Keep(v.Key, false))
+			require.NoError(t, s.Unwant(v.Key, "other"))
+			assert.NoFileExists(t, s.leftFile(v.Key), "its source has let a caller read it for all")
+		})
+	}
+}
+
+// An earlier release did not note that a version without wants was private.
+func TestVersionWithoutWantsIsAsPrivateAsItsModel(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	old, secret := put(t, s, "hf://org/name", "aaaa", twoFiles), put(t, s, "hf://org/name", "bbbb", twoFiles)
+	other := put(t, s, "hf://org/other", "aaaa", twoFiles)
+	require.NoError(t, s.Want(privateWant(secret, "pool")))
+	assert.True(t, versionOf(t, s, old.Key).Private())
+	assert.False(t, versionOf(t, s, other.Key).Private())
+	want(t, s, secret, "main", "other", time.Now())
+	assert.False(t, versionOf(t, s, old.Key).Private(), "its source needs no right")
+}
+
+// The fetch is admitted, and its want is not recorded yet.
+func TestWhoJoinsAFetchThatNobodyWantsYetProvesItsRight(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	m, _ := manifest("hf://org/name", "aaaa", twoFiles)
+	f, err := s.Admit(m, Want{Private: true})
+	require.NoError(t, err)
+	_, err = s.WantThere(Want{Key: m.Key(), URI: m.URI, Holder: "other"}, false)
+	require.ErrorIs(t, err, ErrPrivate)
+	require.NoError(t, f.GiveUp(true))
+}
+
+// In this test no want says yet whether the version is private.
+func TestWhoJoinsAnyFetchBeforeItsWantProvesItsRight(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	m, _ := manifest("hf://org/name", "aaaa", twoFiles)
+	f, err := s.Admit(m, Want{})
+	require.NoError(t, err)
+	require.False(t, f.MustProve, "its own caller needs no proof")
+	_, err = s.WantThere(Want{Key: m.Key(), URI: m.URI, Holder: "other"}, false)
+	require.ErrorIs(t, err, ErrPrivate)
+	require.NoError(t, f.GiveUp(true))
+}
+
+// A holder wants the version for all since an earlier fetch, which ended early. This fetch takes
+// files of a private version, so its caller has to prove its right, and so has each that joins.
+func TestWhoJoinsAFetchThatMustProveItsRightProvesItToo(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	m, _ := manifest("hf://org/name", "bbbb", twoFiles)
+	require.NoError(t, s.Want(Want{Key: m.Key(), URI: m.URI, Holder: "first", Since: time.Now()}))
+	secret := put(t, s, "hf://org/secret", "aaaa", twoFiles)
+	require.NoError(t, s.Want(privateWant(secret, "pool")))
+	f, err := s.Admit(m, Want{Holder: "second"})
+	require.NoError(t, err)
+	require.True(t, f.MustProve)
+	_, err = s.WantThere(Want{Key: m.Key(), URI: m.URI, Holder: "third"}, false)
+	require.ErrorIs(t, err, ErrPrivate)
+	require.NoError(t, f.GiveUp(true))
+}
+
+// A version that was private is fetched again, for all.
+func TestProvedFetchRemovesTheNoteThatItsVersionIsPrivate(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "aaaa", twoFiles)
+	require.NoError(t, s.Want(privateWant(v, "pool")))
+	require.NoError(t, s.Unwant(v.Key, "pool"))
+	require.FileExists(t, s.leftFile(v.Key))
+	require.NoError(t, os.Remove(filepath.Join(s.Files(v.Key), "config.json")))
+
+	m, content := manifest("hf://org/name", "aaaa", twoFiles)
+	by := Want{Key: m.Key(), URI: m.URI, Holder: "other", Since: time.Now()}
+	f, err := s.Admit(m, by)
+	require.NoError(t, err)
+	require.True(t, f.MustProve)
+	require.NoError(t, f.Want(by))
+	require.FileExists(t, s.leftFile(v.Key), "nothing is proved yet")
+	putFiles(t, f, content)
+	_, err = f.Publish(m)
+	require.NoError(t, err)
+	assert.NoFileExists(t, s.leftFile(v.Key))
+	require.NoError(t, s.Unwant(v.Key, "other"))
+	assert.False(t, versionOf(t, s, v.Key).Private(), "its source has let a caller read it for all")
+}
+
+// A release before the note reads it as a want.
+func TestNoteOfAPrivateVersionIsAPrivateWantOfNobodyToEarlierReleases(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "aaaa", twoFiles)
+	require.NoError(t, s.Want(privateWant(v, "pool")))
+	require.NoError(t, s.Unwant(v.Key, "pool"))
+	note, err := readWant(s.leftFile(v.Key))
+	require.NoError(t, err)
+	note.Left = false // which that release does not know
+	earlier := Version{Wants: []Want{note}}
+	assert.True(t, earlier.Private())
+	assert.Empty(t, earlier.Retention())
+	assert.Empty(t, earlier.WantedBy())
+	assert.Empty(t, earlier.Refs()[""])
+}
+
+// A fetch takes files of a private version that nobody wants any more only with a right to it.
+func TestFetchTakesNoFilesOfAVersionWithoutWants(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	put(t, s, "hf://org/name", "aaaa", twoFiles)
+	m, _ := manifest("hf://org/name", "bbbb", twoFiles)
+	f, err := s.Admit(m, Want{})
+	require.NoError(t, err)
+	assert.True(t, f.MustProve)
+	require.NoError(t, f.GiveUp(true))
+}
+
+// The want of a caller who has not proved its right yet opens a private version to nobody.
+func TestWantOfAFetchIsPrivateUntilItsCallerHasProvedItsRight(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	secret := put(t, s, "hf://org/secret", "aaaa", twoFiles)
+	require.NoError(t, s.Want(privateWant(secret, "pool")))
+	m, _ := manifest("hf://org/name", "bbbb", twoFiles)
+	by := Want{Key: m.Key(), URI: m.URI, Holder: "other", Since: time.Now()}
+	for _, proves := range []bool{false, true} {
+		f, err := s.Admit(m, by)
+		require.NoError(t, err)
+		require.True(t, f.MustProve)
+		require.NoError(t, f.Want(by))
+		third := Want{Key: m.Key(), URI: m.URI, Holder: "third"}
+		_, err = s.WantThere(third, false)
+		require.ErrorIs(t, err, ErrPrivate)
+		if !proves {
+			require.NoError(t, f.GiveUp(false))
+			of, err := s.wantsOf(m.Key())
+			require.NoError(t, err)
+			require.Len(t, of, 1)
+			assert.True(t, of[0].Private)
+			continue
+		}
+		_, err = f.Publish(m)
+		require.NoError(t, err)
+		there, err := s.WantThere(third, false)
+		require.NoError(t, err)
+		assert.True(t, there)
+	}
+}
+
+// A want that the holder has changed during the fetch is not opened at its end.
+func TestWantChangedDuringTheFetchStaysAsItIs(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	put(t, s, "hf://org/secret", "aaaa", twoFiles)
+	m, _ := manifest("hf://org/name", "bbbb", twoFiles)
+	by := Want{Key: m.Key(), URI: m.URI, Ref: "main", Holder: "other", Since: time.Now()}
+	f, err := s.Admit(m, by)
+	require.NoError(t, err)
+	require.NoError(t, f.Want(by))
+	newer := put(t, s, "hf://org/name", "cccc", map[string]string{"config.json": "{}"})
+	by.Key, by.Private = newer.Key, true
+	require.NoError(t, s.Want(by))
+	v, err := f.Publish(m)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"other"}, wantedBy(t, s, newer.Key), "the branch has moved since")
+	assert.True(t, versionOf(t, s, newer.Key).Private())
+	assert.True(t, versionOf(t, s, v.Key).Private())
+}
+
+// Want records that a version is wanted, as a fetch or a call does.
+func (s *Store) Want(w Want) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.want(w)
 }

@@ -8,18 +8,11 @@ import (
 
 // messages answers in the shape of Anthropic's API. It does not stream.
 func (s *Server) messages(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		chatRequest
-		System json.RawMessage `json:"system"`
-	}
-	if !decode(w, r, &body) {
-		return
-	}
-	jobs, ok := s.chatJobs(w, withSystem(body.chatRequest, body.System))
+	j, ok := s.messagesJob(w, r)
 	if !ok {
 		return
 	}
-	text, o, err := s.whole(r, jobs[0])
+	text, o, err := s.whole(r, j)
 	if err != nil {
 		s.broken(w, "", err)
 		return
@@ -41,26 +34,35 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request) {
 		Model      string `json:"model"`
 		StopReason string `json:"stop_reason"`
 		Usage      tokens `json:"usage"`
-	}{requestID("chatcmpl-", r), "message", "assistant", []part{{"text", text}}, s.opts.Names[0], reasons[o.finish], tokens{jobs[0].promptTokens, o.tokens}})
+	}{requestID("chatcmpl-", r), "message", "assistant", []part{{"text", text}}, s.opts.Names[0], reasons[o.finish], tokens{j.promptTokens, o.tokens}})
 }
 
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
+	j, ok := s.messagesJob(w, r)
+	if !ok {
+		return
+	}
+	n := j.promptTokens
+	reply(w, http.StatusOK, struct {
+		Input   int            `json:"input_tokens"`
+		Context map[string]int `json:"context_management"`
+	}{n, map[string]int{"original_input_tokens": n}})
+}
+
+// messagesJob reads a request in the shape of Anthropic's API.
+func (s *Server) messagesJob(w http.ResponseWriter, r *http.Request) (j job, ok bool) {
 	var body struct {
 		chatRequest
 		System json.RawMessage `json:"system"`
 	}
 	if !decode(w, r, &body) {
-		return
+		return job{}, false
 	}
 	jobs, ok := s.chatJobs(w, withSystem(body.chatRequest, body.System))
 	if !ok {
-		return
+		return job{}, false
 	}
-	n := jobs[0].promptTokens
-	reply(w, http.StatusOK, struct {
-		Input   int            `json:"input_tokens"`
-		Context map[string]int `json:"context_management"`
-	}{n, map[string]int{"original_input_tokens": n}})
+	return jobs[0], true
 }
 
 // withSystem puts Anthropic's system prompt before the conversation.

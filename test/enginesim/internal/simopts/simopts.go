@@ -56,6 +56,6 @@ func Defaults() Settings {
 		DeadDelay:    300 * time.Millisecond,
 		ResidueBytes: 3 << 29,
 		StrayEnv:     "keep",
-		MaxModelLen:  4096,
+		MaxModelLen:  65536,
 	}
 }

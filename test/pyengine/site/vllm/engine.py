@@ -4,6 +4,7 @@ far as the launcher asks."""
 
 import functools
 import http.server
+import importlib.metadata
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -121,6 +122,9 @@ def argument(name, kind=int):
 
 
 def main():
+    if sys.argv[1:] == ["--version"]:
+        print(importlib.metadata.version("vllm"))
+        return
     print(json.dumps(facts()), flush=True)
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # as the platform of CPUs does
     if argument("--exit") is not None:

@@ -6,17 +6,33 @@ import multiprocessing.context
 import os
 import sys
 
-from hotseat_forkable import Refusal, try_fork
+from hotseat_forkable import NVML, Refusal, check_forkable, loaded, try_fork
 
 SWITCH = "VLLM_WORKER_MULTIPROC_METHOD"  # documented by vLLM
 
 
 class UnknownEngine(Refusal):
-    """Why this vLLM is never forked. Only another installed vLLM can change that."""
+    """Why this vLLM is never forked here. Only another installed vLLM or driver can
+    change that."""
 
 
-def fork_children():
-    """Makes vLLM fork its own processes, and returns the variables that this needs.
+def check_imported(files, left, nvml_loader):
+    """Refuses if this process may not be forked after the imports. left is what NVML leaves
+    in a process that asks it. If it is here, an import has loaded NVML by itself:
+    nvml_loader, or one that came with it. A forked process would have lost the threads,
+    and would have closed the files behind the back of the library."""
+    try:
+        check_forkable(files)
+    except Refusal as refusal:
+        if left and nvml_loader:
+            raise UnknownEngine(f"the NVIDIA driver's NVML leaves this behind in each process that asks it: {left}; a fork would lose it. "
+                                f"hotseat asks NVML in another process, but the import of {nvml_loader} has loaded {NVML} by itself, not by ctypes.CDLL: {refusal}") from refusal
+        raise
+
+
+def fork_children(left):
+    """Makes vLLM fork its own processes, and returns the variables that this needs. left is
+    what NVML leaves in a process that asks it.
 
     One function of vLLM decides how vLLM makes its processes. It follows a
     documented switch, unless something forbids a fork. On CPUs, vLLM sets the switch
@@ -33,11 +49,19 @@ def fork_children():
     decide = deciding_function()
     check_function(decide)
     chosen = os.environ.get(SWITCH)
-    if not on_cpu:
-        return {} if chosen is not None else {SWITCH: "fork"}
-    if chosen != "spawn":
-        replace(decide, lambda: call_with_switch(decide, "fork"))
-    return {}
+    method = "fork" if on_cpu and chosen != "spawn" else None
+    if method or left:
+        replace(decide, lambda: decide_by(decide, method, left))
+    return {SWITCH: "fork"} if not on_cpu and chosen is None else {}
+
+
+def decide_by(decide, method, left):
+    """Calls vLLM's function, with the switch at method if there is one. A process that has
+    loaded NVML by itself may have the thread that a fork would lose, so it spawns."""
+    if left and loaded(NVML):
+        print(f"hotseat: starting a new process instead of a fork, because {NVML} is loaded", file=sys.stderr, flush=True)
+        method = "spawn"
+    return call_with_switch(decide, method) if method else decide()
 
 
 def deciding_function():

@@ -2,13 +2,19 @@
 
 import ctypes
 import os
+import signal
 import sys
 import threading
+from _ctypes import dlopen
 
 from hotseat_proc import read_file, stat_field
 
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
 CONTROL = 3  # descriptor of the socket to the launcher
 CUDA_ERROR_NOT_INITIALIZED = 3  # cuda.h
+NVML = "libnvidia-ml.so.1"
+NVML_SUCCESS = 0  # nvml.h
 PF_EXITING = 0x4  # flag of a thread that is ending (include/linux/sched.h)
 
 
@@ -55,13 +61,71 @@ def initialised_accelerator():
         device = getattr(torch, kind, None)
         if device is not None and device.is_initialized():
             return f"torch has initialised {kind}"
-    try:
-        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    except OSError:
-        return None  # the driver is not loaded
+    driver = loaded("libcuda.so.1")
+    if driver is None:
+        return None
     # Until a library calls cuInit, the driver returns only this error.
     up = driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != CUDA_ERROR_NOT_INITIALIZED
     return "libcuda.so.1, the driver of CUDA, is initialised" if up else None
+
+
+def close_nvml():
+    """Shuts NVML down if the imports have left it initialised. torch does that when it
+    counts the GPUs (_raw_device_count_nvml of torch/cuda/__init__.py). The library then
+    holds devices open. It counts its users; code that asks it later initialises it
+    again."""
+    nvml = loaded(NVML)
+    while nvml is not None and nvml.nvmlShutdown() == NVML_SUCCESS:
+        pass
+
+
+def loaded(name):
+    """Returns a library that this process has loaded; None if it has not."""
+    try:
+        return ctypes.CDLL(name, handle=dlopen(name, os.RTLD_NOLOAD | os.RTLD_NOW))
+    except OSError:
+        return None
+
+
+def left_by_nvml():
+    """Returns the names of files and threads that NVML leaves in a process after its
+    shutdown. A forked process finds that out, so that they are not left in this one."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, ", ".join(ask_nvml()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as report:
+        left = report.read()
+    os.waitpid(child, 0)
+    return left
+
+
+def ask_nvml():
+    """Initialises NVML and shuts it down. Returns the files and threads that are left."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # the preloader may be ended meanwhile
+    files, others = open_files(), threads()
+    try:
+        nvml = ctypes.CDLL(NVML)
+    except OSError:
+        return []  # there is no NVIDIA driver
+    if nvml.nvmlInit_v2() != NVML_SUCCESS:
+        return []
+    nvml.nvmlShutdown()
+    return [name for fd, name in sorted(open_files().items()) if fd not in files] + [name for name in threads() if name not in others]
+
+
+def open_files():
+    names = {}
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            names[fd] = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue  # the descriptor that listed the folder
+    return names
 
 
 class Files:
@@ -87,13 +151,7 @@ def unexpected_open_file(known):
     """Returns a file that is open beside the standard streams and the known
     descriptors. A child would close it, but the code that opened it would still run
     there."""
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        try:
-            if fd > 2 and fd not in known:
-                return os.readlink(f"/proc/self/fd/{fd}")
-        except OSError:
-            continue  # the descriptor that listed the folder
-    return None
+    return next((name for fd, name in open_files().items() if fd > 2 and fd not in known), None)
 
 
 def check_forkable(files, *fds):

@@ -15,11 +15,10 @@ import signal
 import sys
 
 from hotseat_children import replace
-from hotseat_forkable import Refusal, initialised_accelerator, lasting_threads
+from hotseat_forkable import PR_SET_PDEATHSIG, Refusal, initialised_accelerator, lasting_threads
 
 REGISTRY = "vllm.model_executor.models.registry"
 FUNCTION = "_run_in_subprocess"  # returns the result of a function, which it runs in another process
-PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def fork_inspections(seconds):

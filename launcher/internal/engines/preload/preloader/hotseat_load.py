@@ -1,6 +1,7 @@
 """Imports the engine, and records what the imports read and change."""
 
 import ast
+import contextlib
 import gc
 import importlib
 import importlib.metadata
@@ -8,9 +9,10 @@ import os
 import sys
 import time
 
-from hotseat_children import fork_children
-from hotseat_forkable import Files, Refusal, check_forkable
+from hotseat_children import check_imported, fork_children
+from hotseat_forkable import NVML, Files, Refusal, close_nvml, left_by_nvml, loaded
 from hotseat_inspect import fork_inspections
+from hotseat_nvml import Helper
 from hotseat_proc import read_file
 
 
@@ -65,9 +67,20 @@ def check_script(order):
 
 def import_all(order):
     """Imports the modules that the order names. It leaves out optional modules that
-    cannot be imported, and returns them with the reason."""
+    cannot be imported, and returns them with the reason. It also returns the name of the
+    module during whose import NVML was loaded into this process, if any."""
+    loader = None
+
+    def load(name):
+        nonlocal loader
+        try:
+            importlib.import_module(name)
+        finally:
+            if loader is None and loaded(NVML):
+                loader = name
+
     for name in order["modules"]:
-        importlib.import_module(name)
+        load(name)
     optional, skipped = order["optional_modules"] or [], {}
     if order["platform_modules"]:
         from vllm.platforms import current_platform
@@ -75,10 +88,10 @@ def import_all(order):
         optional += order["platform_modules"].get(current_platform.device_type, [])
     for name in optional:
         try:
-            importlib.import_module(name)
+            load(name)
         except Exception as error:  # vLLM itself imports the module when it needs it, and reports the error better
             skipped[name] = f"{type(error).__name__}: {error}"
-    return skipped
+    return skipped, loader
 
 
 def preload(order):
@@ -89,19 +102,22 @@ def preload(order):
     start, folder = initial_environment(), os.readlink("/proc/self/cwd")
     code = check_script(order)
     sys.path[0:1] = [] if sys.flags.safe_path else [os.path.dirname(os.path.realpath(order["script"]))]
+    left = left_by_nvml() if order["fork_children"] else ""
     stop = watch_reads()
-    skipped = import_all(order)
-    version = importlib.metadata.version(order["distribution"])
     variables, unreplaced = {}, None
-    if order["fork_children"]:
-        variables, unreplaced = fork_children(), fork_inspections(order["inspect_seconds"])
+    with Helper(order["nvml_seconds"]) if left else contextlib.nullcontext():
+        skipped, nvml_loader = import_all(order)
+        if order["fork_children"]:
+            variables, unreplaced = fork_children(left), fork_inspections(order["inspect_seconds"])
+    version = importlib.metadata.version(order["distribution"])
     read = stop()
     if "setproctitle" in sys.modules:
         sys.modules["setproctitle"].getproctitle()  # setproctitle finds its space while the arguments are unchanged
     if os.readlink("/proc/self/cwd") != folder:
         raise Refusal("an import changed the working folder")
+    close_nvml()
     files = Files()
-    check_forkable(files)
+    check_imported(files, left, nvml_loader)
     sys.stdout.flush()
     sys.stderr.flush()
     import_output = read_file("/proc/self/fd/1")
@@ -112,7 +128,7 @@ def preload(order):
     import_changes.update(variables)
     return code, files, import_output, import_changes, {
         "version": version, "python": sys.version.split()[0], "modules": len(sys.modules),
-        "seconds": round(time.monotonic() - began, 3), "skipped": skipped, "inspects_by_exec": unreplaced,
+        "seconds": round(time.monotonic() - began, 3), "skipped": skipped, "inspects_by_exec": unreplaced, "nvml_leaves": left,
         "load_time": sorted(read | import_changes.keys()), "watch": watched_files(),
     }
 

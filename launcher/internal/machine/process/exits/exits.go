@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sync"
 	"syscall"
@@ -35,6 +36,9 @@ func Code(status syscall.WaitStatus) int {
 
 // keep is how many entries a folder holds; the oldest are removed first.
 const keep = 1024
+
+// names are those of entries and their drafts. Files with other names stay.
+var names = regexp.MustCompile(`^\.?[0-9]+-[0-9]+$`)
 
 // Recorder writes entries. It may be used by several goroutines and beside
 // the Recorder of another process.
@@ -91,6 +95,7 @@ func (r *Recorder) prune() error {
 	if err != nil {
 		return fmt.Errorf("cannot prune the folder of exits: %w", err)
 	}
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !e.Type().IsRegular() || !names.MatchString(e.Name()) })
 	age := map[string]time.Time{}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil {

@@ -123,11 +123,24 @@ func TestTheFolderIsPrunedOfTheOldest(t *testing.T) {
 	_, ok = Find(r.dir, boot, 2*keep-1, 2)
 	require.True(t, ok, "the newest")
 
+	others := []string{"notes.txt", "1-2.bak", "x1-2", "12"}
+	for _, name := range others {
+		path := filepath.Join(r.dir, name)
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		require.NoError(t, os.Chtimes(path, old, old))
+	}
+	draft := filepath.Join(r.dir, ".1-2")
+	require.NoError(t, os.WriteFile(draft, nil, 0o600))
+	require.NoError(t, os.Chtimes(draft, old, old))
 	_, err = NewRecorder(r.dir, boot)
 	require.NoError(t, err)
 	entries, err = os.ReadDir(r.dir)
 	require.NoError(t, err)
-	require.Len(t, entries, keep)
+	require.Len(t, entries, keep+len(others))
+	require.NoFileExists(t, draft)
+	for _, name := range others {
+		require.FileExists(t, filepath.Join(r.dir, name), "it is no entry")
+	}
 }
 
 func TestAFolderThatCannotBeMadeIsAnError(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,9 @@ type Stat struct {
 	// it is no thread of the kernel, and has no end of its environment (field 51). Other
 	// users' processes, and all of gVisor's, never show that end.
 	Exec bool
+	// Hangs: the kernel shows neither the start time nor the environment of the process, as
+	// it hangs in a driver or on a disk.
+	Hangs bool
 }
 
 // kernelThread is the flag PF_KTHREAD of field 9, see the kernel's include/linux/sched.h.
@@ -36,9 +40,11 @@ func (s Stat) Alive() bool {
 	return (s.State != 'Z' && s.State != 'X') || s.Threads > 1
 }
 
-// Read reads the stat of one process; os.ErrNotExist when there is none.
+// Read reads the stat of one process; os.ErrNotExist when there is none, [ErrHangs] when the
+// kernel does not answer.
 func Read(pid int) (Stat, error) {
-	return read(pid, make([]byte, 1024))
+	r := readStats([]int{pid})[0]
+	return r.stat, r.err
 }
 
 // All reads the stat of every process that can be seen, in no order. It lists the
@@ -55,27 +61,30 @@ func All() (all []Stat, vanished bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	buf := make([]byte, 1024)
+	var pids []int
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
 		}
-		stat, err := read(pid, buf)
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+	}
+	for _, r := range readStats(pids) {
+		if errors.Is(r.err, ErrHangs) {
+			r.stat, r.err = hung(pids[r.n])
+		}
+		if errors.Is(r.err, os.ErrNotExist) || errors.Is(r.err, os.ErrPermission) {
 			vanished = true
 			continue
 		}
-		if err != nil {
-			return nil, false, err
+		if r.err != nil {
+			return nil, false, r.err
 		}
-		all = append(all, stat)
+		all = append(all, r.stat)
 	}
 	return all, vanished, nil
 }
 
 func read(pid int, buf []byte) (Stat, error) {
-	n, err := readInto(fmt.Sprintf("/proc/%d/stat", pid), buf)
+	n, err := readInto(statFile(pid), buf)
 	if err != nil {
 		return Stat{}, err
 	}
@@ -147,9 +156,9 @@ func parse(line []byte) (Stat, error) {
 }
 
 // Arguments are the arguments that a process shows; empty when it has ended or may
-// not be read.
+// not be read, or hangs.
 func Arguments(pid int) []string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	text, err := readMemory(pid, "cmdline")
 	if err != nil || len(text) == 0 {
 		return nil
 	}
@@ -157,9 +166,9 @@ func Arguments(pid int) []string {
 }
 
 // Environ is the environment a process was started with, KEY=VALUE; empty
-// when it has ended or may not be read.
+// when it has ended or may not be read. The error is [ErrHangs] for a process that hangs.
 func Environ(pid int) ([]string, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	text, err := readMemory(pid, "environ")
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) || errors.Is(err, unix.ESRCH):
 		return nil, nil
@@ -169,6 +178,16 @@ func Environ(pid int) ([]string, error) {
 		return nil, nil
 	}
 	return strings.Split(string(text), "\x00"), nil
+}
+
+// Maps is the text of /proc/PID/maps, the files that a process has mapped; empty when it has
+// ended or may not be read, or hangs.
+func Maps(pid int) []byte {
+	text, err := readMemory(pid, "maps")
+	if err != nil {
+		return nil
+	}
+	return text
 }
 
 // BelongsTo reports whether a process acts for a user alone: as its real, effective and
@@ -184,6 +203,20 @@ func BelongsTo(pid, user int) (bool, error) {
 		return false, fmt.Errorf("cannot read the user of process %d: %w", pid, err)
 	}
 	return found == user && effective == user && saved == user, nil
+}
+
+// Sleeps reports whether a thread of a process is in uninterruptible sleep: it waits for a
+// driver or a disk, and no signal ends it before that answers.
+func Sleeps(pid int) bool {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	return err == nil && slices.ContainsFunc(threads, func(thread os.DirEntry) bool {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			return false
+		}
+		stat, err := hung(id)
+		return err == nil && stat.State == 'D'
+	})
 }
 
 // Children are the processes, zombies too, whose parent is this process. One

@@ -1,4 +1,4 @@
-//go:build cluster
+//go:build cluster && clusterlong
 
 // Package guide runs the commands of README.md and spec/guide that take a Kubernetes, as
 // they stand, on a cluster of its own with one node and two simulated GPUs.

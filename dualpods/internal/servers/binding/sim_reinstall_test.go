@@ -1,0 +1,54 @@
+package binding
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+func TestLauncherWithARecordGetsItsFinalizerBackAfterAReinstallation(t *testing.T) {
+	out := simulate(t, 1, []simEvent{{at: 3 * time.Second, what: "create"}, {at: 20 * time.Second, what: "reinstall"}}, rules, false)
+	assert.Empty(t, out.wrong)
+	assert.Equal(t, 1, out.served)
+}
+
+// reinstalled has the chart be uninstalled and installed again in some scripts.
+func (s *sim) reinstalled(script []simEvent) []simEvent {
+	if !s.chance("reinstalled", 4) {
+		return script
+	}
+	script = append(script, simEvent{at: s.between("reinstalled at", 0, script[len(script)-1].at+time.Second), what: "reinstall"})
+	slices.SortStableFunc(script, func(a, b simEvent) int { return cmp.Compare(a.at, b.at) })
+	return script
+}
+
+// reinstall has an uninstallation end the controller and take our finalizers off all
+// Pods. A controller that is installed afterwards begins as after a kill. A requester whose
+// input somebody has taken as well would be a Pod like any other then; nobody does both here.
+func (s *sim) reinstall() {
+	s.inc.kill()
+	if s.unheld == nil {
+		s.unheld = map[types.UID]bool{}
+	}
+	ours := func(f string) bool { return f == podmeta.FinalizerRequester || f == podmeta.FinalizerProvider }
+	for _, name := range sortedKeys(s.api.pods) {
+		pod := s.api.pods[name]
+		if pod == nil || !slices.ContainsFunc(pod.Finalizers, ours) {
+			continue
+		}
+		unheld := pod.DeepCopy()
+		unheld.Finalizers = slices.DeleteFunc(unheld.Finalizers, ours)
+		if podmeta.Held(pod) && !podmeta.IsRequester(unheld) {
+			continue
+		}
+		s.unheld[pod.UID] = true
+		s.api.changePod(name, func(p *corev1.Pod) { p.Finalizers = unheld.Finalizers })
+	}
+}
