@@ -78,7 +78,7 @@ func (d *Defects) place(t *testing.T, e Edit) string {
 }
 
 // CanBeBrought fails where an edit does not fit the code any more, or gives code that
-// cannot be compiled.
+// cannot be compiled, and where a seed is known of a defect that there is not.
 func (d *Defects) CanBeBrought(t *testing.T) {
 	t.Helper()
 	c, err := newChecker(d.Dirs)
@@ -86,6 +86,13 @@ func (d *Defects) CanBeBrought(t *testing.T) {
 	for _, one := range d.All {
 		assert.NoError(t, c.check(d.edited(t, one)), one.Name)
 	}
+	for name := range readKnown(t, knownFile) {
+		assert.True(t, d.has(name), "%s knows a seed of %q, and there is no such defect (WRITE=1 leaves it out)", knownFile, name)
+	}
+}
+
+func (d *Defects) has(name string) bool {
+	return slices.ContainsFunc(d.All, func(one Defect) bool { return one.Name == name })
 }
 
 // edited is the texts of the files that a defect changes, by their paths.
@@ -142,7 +149,7 @@ func (d *Defects) Find(t *testing.T) {
 		}
 	}
 	if os.Getenv("WRITE") != "" {
-		writeKnown(t, knownFile, known, d.All)
+		d.writeKnown(t, knownFile, known)
 	}
 }
 

@@ -38,11 +38,11 @@ func readKnown(t *testing.T, path string) map[string]uint64 {
 }
 
 // writeKnown writes the seeds of defects that there are.
-func writeKnown(t *testing.T, path string, known map[string]uint64, all []Defect) {
+func (d *Defects) writeKnown(t *testing.T, path string, known map[string]uint64) {
 	t.Helper()
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if slices.ContainsFunc(all, func(d Defect) bool { return d.Name == name }) {
+		if d.has(name) {
 			fmt.Fprintf(&text, "%d %s\n", known[name], name)
 		}
 	}

@@ -246,6 +246,36 @@ func (s *Supervisor) unlease(id string) {
 	}
 }
 
+// takeLeasesAgain takes the leases of recovered instances: while this launcher did not run,
+// another one of its name may have dropped them.
+func (s *Supervisor) takeLeasesAgain() {
+	if s.opts.Models == nil {
+		return
+	}
+	keys := map[string]string{} // by the instances' ids
+	s.mu.Lock()
+	for id, i := range s.instances {
+		if local := i.facts.Local; !i.released && local.ID != "" && local.Claim == "" {
+			keys[id] = local.ID
+		}
+	}
+	s.mu.Unlock()
+	take := func() (err error) {
+		for id, key := range keys {
+			err = errors.Join(err, s.opts.Models.Lease(key, leaseHolder(id)))
+		}
+		return err
+	}
+	late := func() {
+		for id := range keys {
+			s.unleaseUnused(&Draft{ID: id})
+		}
+	}
+	if err := boundedCall(s, "take the leases of recovered instances", take, late); err != nil {
+		s.log.Error("some models may be removed although instances use them", "error", err)
+	}
+}
+
 // releaseStaleLeases releases the leases of instances of an earlier launcher that are gone
 // or released.
 func (s *Supervisor) releaseStaleLeases() {

@@ -55,6 +55,7 @@ func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 		}
 		s.recoverOne(saved, found)
 	}
+	s.takeLeasesAgain()
 	s.releaseStaleLeases()
 	return nil
 }

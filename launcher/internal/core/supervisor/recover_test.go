@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"syscall"
 	"testing"
@@ -208,6 +209,45 @@ func TestRecordOfAnUnknownEngineCostsNoLivingEngine(t *testing.T) {
 		assert.Equal(t, "open", fresh.gates.gate("a").get())
 		_, err = fresh.Create(launcher.CreateRequest{ID: "b", Spec: spec("0.9")})
 		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err), "its memory is counted: %v", err)
+	})
+}
+
+// leases is a store that records who has a lease on which version.
+type leases struct {
+	Models
+
+	of map[string]string
+}
+
+func (m *leases) Lease(key, holder string) error { m.of[holder] = key; return nil }
+func (m *leases) Release(holder string) error    { delete(m.of, holder); return nil }
+
+func (m *leases) ReleaseOthers(there func(string) bool) error {
+	maps.DeleteFunc(m.of, func(holder, _ string) bool { return !there(holder) })
+	return nil
+}
+
+// TestRecoveredInstancesHaveTheirLeasesAgain starts where another launcher of the same name has
+// dropped the leases of one that was down for long.
+func TestRecoveredInstancesHaveTheirLeasesAgain(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		for _, id := range []string{"a", "ofaclaim", "withoutstore"} {
+			r.awake(id, "0.2")
+		}
+		memory := remembered(t, r)
+		for n := range memory.Instances {
+			switch facts := &memory.Instances[n].Facts; facts.ID {
+			case "a":
+				facts.Local = modelSource{From: launcherapi.ModelFromCache, ID: "key"}
+			case "ofaclaim":
+				facts.Local = modelSource{From: launcherapi.ModelFromCache, ID: "theirs", Claim: "c"}
+			}
+		}
+		models := &leases{of: map[string]string{"instance gone": "key"}}
+		fresh, _ := nextLife(t, r, func(o *Options) { o.Models = models })
+		defer fresh.Close(context.Background(), false)
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		assert.Equal(t, map[string]string{"instance a": "key"}, models.of)
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/rawhttp"
 )
 
 const importPath = "/v2/compile-caches/0123456789abcdef0123456789abcdef"
@@ -29,28 +30,11 @@ func TestStalledBodyIsAnsweredAndItsConnectionEnds(t *testing.T) {
 		head   string
 		status int
 	}{
-		"the body is read":                {"POST " + instancesPath + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json", http.StatusRequestTimeout},
-		"the request is refused before":   {"POST " + instancesPath + " HTTP/1.1\r\nHost: localhost\r\nOrigin: http://other.example", http.StatusForbidden},
-		"the body is read while it comes": {"PUT " + importPath + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-tar", http.StatusConflict},
+		"the body is read":                {"POST " + instancesPath + " HTTP/1.1\r\nContent-Type: application/json", http.StatusRequestTimeout},
+		"the request is refused before":   {"POST " + instancesPath + " HTTP/1.1\r\nOrigin: http://other.example", http.StatusForbidden},
+		"the body is read while it comes": {"PUT " + importPath + " HTTP/1.1\r\nContent-Type: application/x-tar", http.StatusConflict},
 	} {
-		t.Run(name, func(t *testing.T) {
-			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
-			require.NoError(t, err)
-			defer conn.Close()
-			require.NoError(t, conn.SetDeadline(time.Now().Add(patience.Wait())))
-			_, err = io.WriteString(conn, c.head+"\r\nContent-Length: 100\r\n\r\n{")
-			require.NoError(t, err)
-			reader := bufio.NewReader(conn)
-			resp, err := http.ReadResponse(reader, nil)
-			require.NoError(t, err)
-			defer resp.Body.Close()
-			body, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, c.status, resp.StatusCode, string(body))
-			assert.True(t, resp.Close)
-			_, err = reader.ReadByte()
-			assert.ErrorIs(t, err, io.EOF, "the server waits for the rest of the body")
-		})
+		t.Run(name, func(t *testing.T) { rawhttp.StallBody(t, addr, c.head, c.status) })
 	}
 	require.NoError(t, r.api.Shutdown(context.Background()))
 	require.NoError(t, <-ended)

@@ -154,8 +154,11 @@ func TestLoadHasItsTimeAgainAfterAStall(t *testing.T) {
 		open = holdLoad(f)
 		f.options.Disk, f.options.LoadTime = disk, 50*time.Millisecond
 	})
-	f.eventually("its time is over", func() bool { return disk.timesAsked() > 0 })
-	pid := f.pool.List().Preloaders[0].PID
+	var pid int
+	f.eventually("its time is over", func() bool {
+		pid = f.pool.List().Preloaders[0].PID // its time may be over before its process starts
+		return disk.timesAsked() > 0 && pid != 0
+	})
 	open()
 	f.ready()
 	assert.Equal(t, pid, f.pool.List().Preloaders[0].PID)

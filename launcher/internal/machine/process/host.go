@@ -1,14 +1,12 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"os"
-	"os/exec"
 	"os/signal"
 	"sync"
 	"syscall"
@@ -190,35 +188,6 @@ func (h *Host) Close() error {
 	case <-time.After(closeTime):
 		return errors.Join(errors.New("processes are still being looked at: /proc does not answer for one of them"), h.null.Close())
 	}
-}
-
-// Run runs a short command with the launcher's environment and returns what it
-// wrote to both outputs. The command, with the processes of its session, is killed
-// when ctx ends.
-func (h *Host) Run(ctx context.Context, path string, args ...string) ([]byte, error) {
-	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, args...)
-	if err := CanBeRead(cmd.Path); err != nil {
-		return nil, err
-	}
-	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
-	pid, err := children.fork(func() (int, error) {
-		if err := cmd.Start(); err != nil {
-			return 0, err
-		}
-		return cmd.Process.Pid, nil
-	})
-	if err == nil {
-		err = cmd.Wait()
-		children.release(pid)
-	}
-	if err != nil {
-		return output.Bytes(), fmt.Errorf("cannot run %s: %w", path, err)
-	}
-	return output.Bytes(), nil
 }
 
 // reserve keeps a name for a process that is being started or adopted.

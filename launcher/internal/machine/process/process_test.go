@@ -198,46 +198,6 @@ func TestClosingTheHostHarmsNoChild(t *testing.T) {
 	}
 }
 
-func TestACommandIsRunAndItsOutputReturned(t *testing.T) {
-	h := newHost(t, cgroup.None)
-	output, err := h.Run(t.Context(), "/bin/sh", "-c", "echo out; echo err >&2")
-	require.NoError(t, err)
-	require.Equal(t, "out\nerr\n", string(output))
-
-	output, err = h.Run(t.Context(), "/bin/sh", "-c", "echo said; exit 5")
-	var failed *exec.ExitError
-	require.ErrorAs(t, err, &failed)
-	require.Equal(t, 5, failed.ExitCode())
-	require.Equal(t, "said\n", string(output))
-
-	_, err = h.Run(t.Context(), "/nonexistent")
-	require.ErrorIs(t, err, os.ErrNotExist)
-}
-
-// TestACommandOnADiskThatHangsIsNotRun runs a program that is a pipe without a writer.
-func TestACommandOnADiskThatHangsIsNotRun(t *testing.T) {
-	h := newHost(t, cgroup.None)
-	program := filepath.Join(t.TempDir(), "program")
-	require.NoError(t, syscall.Mkfifo(program, 0o700))
-	_, err := h.Run(t.Context(), program)
-	require.ErrorContains(t, err, "the disk that it is on does not answer")
-	writer, err := os.OpenFile(program, os.O_WRONLY, 0)
-	require.NoError(t, err)
-	require.NoError(t, writer.Close())
-}
-
-func TestACommandThatTakesTooLongIsKilledWithItsChildren(t *testing.T) {
-	h := newHost(t, cgroup.None)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	file := filepath.Join(t.TempDir(), "pid")
-	_, err := h.Run(ctx, "/bin/sh", "-c", "sleep 300 & echo $! >"+file+"; wait")
-	require.Error(t, err)
-	if text, err := os.ReadFile(file); err == nil {
-		require.Eventually(t, func() bool { return !alive(atoi(t, string(text))) }, patience.Wait(), time.Millisecond)
-	}
-}
-
 func TestChildrenOfOtherCodeKeepTheirStatus(t *testing.T) {
 	h := newHost(t, cgroup.None)
 	for range 20 {
