@@ -43,8 +43,12 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 		o.Launcher, o.Copy = l.observed(), l.copyFor(&o)
 		o.Kubelet = c.allocation(w, l, id)
 	}
-	if o.SPI != nil && len(o.Problems) == 0 {
-		o.Requester.Instance = nominal.InstanceID(o.Form, o.SPI.GPUs)
+	if pod != nil && !running(pod) {
+		o.AsksAhead = record == nil && c.asksAhead(pod)
+		o.Ahead = record != nil && record.Ahead || o.AsksAhead && o.Kubelet != nil && len(o.Kubelet.GPUs) > 0 && len(o.Kubelet.GPUs) == o.Requester.GPUs
+	}
+	if (o.SPI != nil || o.Ahead) && len(o.Problems) == 0 {
+		o.Requester.Instance = nominal.InstanceID(o.Form, o.gpus())
 	}
 	instance := o.Requester.Instance
 	if record != nil {
@@ -72,7 +76,7 @@ func (c *Controller) observeAttempt(o *Observation, n *nodeWork, w *world, l *la
 	o.Attempt.Earlier = !n.calls.wrote(swapKey(l, record))
 	others := c.beside(w, l)
 	o.Neighbours, o.Unheard = c.neighbours(n, w, others, record), c.unheard(others)
-	o.Earlier = w.swapping(n, record)
+	o.Earlier, o.BoundToo = w.swapping(n, record), w.boundToo(l, record)
 	off := n.calls.attempt(callOffKey(l, record), 0)
 	o.Calls.CallOff, o.Calls.CallingOff = off.Asked, off.Asked && !off.Over
 	o.Calls.Sleep = n.calls.underWay(sleepKey(l, record.Instance), l.view.Revision)
