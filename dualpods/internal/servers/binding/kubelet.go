@@ -105,7 +105,9 @@ func namedAtRandom(pod *corev1.Pod) bool {
 
 // settles says that the kubelet need not be asked again about a requester: what it has given to
 // a container stays given.
-func (a Allocation) settles(pod *corev1.Pod) bool { return len(a.GPUs) > 0 && (!a.Early || !running(pod)) }
+func (a Allocation) settles(pod *corev1.Pod) bool {
+	return len(a.GPUs) > 0 && (!a.Early || !running(pod))
+}
 
 // askNamespace gives the Pods of a namespace that have devices, or why they
 // cannot be told; neither where nobody can be asked.

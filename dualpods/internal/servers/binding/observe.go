@@ -24,10 +24,6 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	o.Record = record
 	pod := w.pod(id)
 	if pod != nil {
-		o.SPI, o.Rivals = w.spi[id.UID], w.rivals(id.UID)
-		if on := w.unread(pod); on != nil && on.pod.DeletionTimestamp.IsZero() { // else it is not served for long
-			o.Unread = "launcher " + on.pod.Name + ": " + podmeta.Join(on.damaged)
-		}
 		c.observePod(ctx, &o, n, w, pod)
 	} else if record != nil {
 		o.Requester.Namespace, o.Requester.Name = record.Namespace, record.Name
@@ -43,10 +39,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 		o.Launcher, o.Copy = l.observed(), l.copyFor(&o)
 		o.Kubelet = c.allocation(w, l, id)
 	}
-	if pod != nil && !running(pod) {
-		o.AsksAhead = record == nil && c.asksAhead(pod)
-		o.Ahead = record != nil && record.Ahead || o.AsksAhead && o.Kubelet != nil && len(o.Kubelet.GPUs) > 0 && len(o.Kubelet.GPUs) == o.Requester.GPUs
-	}
+	c.observeAhead(&o, pod)
 	if (o.SPI != nil || o.Ahead) && len(o.Problems) == 0 {
 		o.Requester.Instance = nominal.InstanceID(o.Form, o.gpus())
 	}
@@ -67,6 +60,18 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 		o.Requester.Published = published(pod, w.asked[id.UID].RelayedLabels, o)
 	}
 	return o
+}
+
+// observeAhead adds what counts of a requester before its program runs.
+func (c *Controller) observeAhead(o *Observation, pod *corev1.Pod) {
+	switch {
+	case pod == nil || o.Requester.Running:
+	case o.Record != nil:
+		o.Ahead = o.Record.Ahead
+	default:
+		o.AsksAhead = c.asksAhead(pod)
+		o.Ahead = o.AsksAhead && o.Kubelet != nil && len(o.Kubelet.GPUs) > 0 && len(o.Kubelet.GPUs) == o.Requester.GPUs
+	}
 }
 
 // observeAttempt adds what the attempt of a record has come to, and who else on
@@ -95,6 +100,10 @@ func (l *launcherPod) holder(id string) string {
 
 // observePod adds what the requester's Pod says.
 func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork, w *world, pod *corev1.Pod) {
+	o.SPI, o.Rivals = w.spi[pod.UID], w.rivals(pod.UID)
+	if on := w.unread(pod); on != nil && on.pod.DeletionTimestamp.IsZero() { // else it is not served for long
+		o.Unread = "launcher " + on.pod.Name + ": " + podmeta.Join(on.damaged)
+	}
 	read := w.asked[pod.UID]
 	o.Problems = read.problems
 	if c.opts.RequireTLS && !read.TLS && o.Record == nil { // one that is bound is served until it goes
