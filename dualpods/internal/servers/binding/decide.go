@@ -192,7 +192,9 @@ var placed = []rule{
 		func(o *Observation) Step {
 			return Step{Do: Retry, After: o.untilAsked(), Why: "the requester program does not answer at " + o.Requester.AdminAddress}
 		}},
-	{"GPUs unknown", func(o *Observation) bool { return o.Record == nil && o.SPI != nil && o.SPI.Wrong != "" },
+	{"GPUs unknown", func(o *Observation) bool {
+		return (o.Record == nil || o.Record.Ahead && !o.carries()) && o.SPI != nil && o.SPI.Wrong != ""
+	},
 		func(o *Observation) Step {
 			step := warn(GPUsUnknown, "the requester program cannot tell its GPUs: %s", func(o *Observation) string { return o.SPI.Wrong })(o)
 			step.After = o.untilGPUsAsked()

@@ -330,6 +330,7 @@ var examples = map[string]example{
 	"one bound ahead, and compared": {"carries nothing", Bind, but(with("awake"), func(o *Observation) {
 		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-0"}}
 	})},
+	"one bound ahead whose program cannot tell its GPUs": {"GPUs unknown", Tell, but(with("awake"), func(o *Observation) { o.Record.Ahead, o.SPI.Wrong = true, "no driver answers" })},
 	"one bound ahead that the kubelet has given another GPU since": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) {
 		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-1"}}
 	})},
