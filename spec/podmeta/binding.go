@@ -35,6 +35,8 @@ type Binding struct {
 	// ModelCacheModes; empty: as the launcher does without being told.
 	ModelCache string `json:"modelCache,omitempty"`
 
+	// Ahead says that the record was made by the kubelet's word, before the requester program ran.
+	Ahead   bool      `json:"ahead,omitempty"`
 	New     bool      `json:"new,omitempty"`     // the swap makes the instance; otherwise it wakes one that is there
 	LogFrom int64     `json:"logFrom,omitempty"` // where in the instance's log begins what is the requester's; 0: it is made for it; negative: at the end that it has
 	Attempt int       `json:"attempt"`           // counts the swaps asked for, from 1

@@ -66,7 +66,11 @@ func (l *lane) install(ctx context.Context, values ...string) error {
 
 func (l *lane) installChart(ctx context.Context, chart string, values ...string) error {
 	args := []string{"upgrade", "--install", "hotseat", chart, "--namespace", system, "--create-namespace", "--wait", "--timeout", patience.Wait().String()}
-	for _, v := range append([]string{"controller.replicas=1"}, values...) {
+	values = append([]string{"controller.replicas=1"}, values...)
+	if os.Getenv("WRITE_AHEAD") != "" {
+		values = append(values, "controller.extraArgs={--write-ahead}")
+	}
+	for _, v := range values {
 		args = append(args, "--set", v)
 	}
 	_, err := l.cluster.Helm(ctx, args...)

@@ -44,6 +44,8 @@ type Options struct {
 	// Access is how the launcher in a Pod, and the program beside it, know the
 	// controller, or why they must not be called.
 	Access func(launcher *corev1.Pod) nodeview.Access
+	// WriteAhead has a requester bound by the kubelet's word before its program runs.
+	WriteAhead bool
 	// RequireTLS has requesters refused that do not take orders by TLS, from the
 	// controller alone.
 	RequireTLS bool
@@ -276,7 +278,7 @@ func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o Observat
 		}
 		n.unheard = false
 	}
-	c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "rule", step.Rule, "do", string(step.Do), "why", step.Why)
+	c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "uid", string(o.Requester.UID), "rule", step.Rule, "do", string(step.Do), "why", step.Why)
 	if step.Do == CreateLauncher {
 		again, err = c.createLauncher(ctx, n, w, o)
 		return again, true, err

@@ -30,7 +30,7 @@ func TestALauncherThatGoesIsNotKeptByADamagedRecord(t *testing.T) {
 
 func TestARequesterWhoseRecordIsDamagedIsReplacedOnceTheContainerOfItsLauncherHasEnded(t *testing.T) {
 	lines := steps(t, ofOneThatIsServed[1], simEvent{at: 21 * time.Second, what: "end launcher", arg: 10}) // for long
-	deleted := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "API server: controller deletes req-1") })
+	deleted := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "API server: controller deletes ") })
 	require.Positive(t, deleted)
 	var at float64
 	_, err := fmt.Sscanf(lines[deleted], "%fs", &at)

@@ -67,6 +67,8 @@ var leaving = []rule{
 		}
 		return "its program was told to end"
 	})},
+	{"not awake, not held", func(o *Observation) bool { return o.readyInVain() && o.stubborn() && !o.Requester.Finalizer },
+		do(AddFinalizer, "its program does not become unready, and its GPUs must stay its own")},
 	{"not awake, ready", func(o *Observation) bool { return o.readyInVain() && o.toldUnready() },
 		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
 	{"not awake, stays ready", func(o *Observation) bool { return o.readyInVain() && o.stubborn() && (o.unbindable() || !o.shown()) },
@@ -170,9 +172,14 @@ var placed = []rule{
 		do(AddFinalizer, "its GPUs must stay its own until its model sleeps")},
 	{"cannot run", func(o *Observation) bool { return !o.Requester.Running && o.Requester.Stuck != "" && o.Node.Name != "" },
 		warn(RequesterNotRunning, "its Pod %s", func(o *Observation) string { return o.Requester.Stuck })},
-	{"not running", func(o *Observation) bool { return !o.Requester.Running },
+	{"kubelet asked ahead", func(o *Observation) bool {
+		return !o.Requester.Running && !o.Ahead && o.AsksAhead && o.Kubelet != nil && o.Now.Sub(o.Kubelet.Since) < patience
+	}, func(o *Observation) Step {
+		return Step{Do: Retry, After: o.untilToldGPUs(), Why: "its container does not run yet, and which GPUs the kubelet gave it is not known yet: " + o.Kubelet.Why}
+	}},
+	{"not running", func(o *Observation) bool { return !o.Requester.Running && !o.Ahead },
 		do(Nothing, "its container %s does not run yet", container)},
-	{"requester silent for long", func(o *Observation) bool { return o.SPI == nil && o.silentForLong() },
+	{"requester silent for long", func(o *Observation) bool { return o.SPI == nil && !o.Ahead && o.silentForLong() },
 		func(o *Observation) Step {
 			step := warn(RequesterSilent, "the requester program does not answer at %s: container %s should run it", adminAddress, container)(o)
 			if o.Requester.Refuses {
@@ -181,17 +188,19 @@ var placed = []rule{
 			step.After = o.untilAsked()
 			return step
 		}},
-	{"requester silent", func(o *Observation) bool { return o.SPI == nil },
+	{"requester silent", func(o *Observation) bool { return o.SPI == nil && !o.Ahead },
 		func(o *Observation) Step {
 			return Step{Do: Retry, After: o.untilAsked(), Why: "the requester program does not answer at " + o.Requester.AdminAddress}
 		}},
-	{"GPUs unknown", func(o *Observation) bool { return o.Record == nil && o.SPI.Wrong != "" },
+	{"GPUs unknown", func(o *Observation) bool {
+		return (o.Record == nil || o.Record.Ahead && !o.carries()) && o.SPI != nil && o.SPI.Wrong != ""
+	},
 		func(o *Observation) Step {
 			step := warn(GPUsUnknown, "the requester program cannot tell its GPUs: %s", func(o *Observation) string { return o.SPI.Wrong })(o)
 			step.After = o.untilGPUsAsked()
 			return step
 		}},
-	{"GPUs do not match", func(o *Observation) bool { return o.Record == nil && o.gpusDiffer() != "" },
+	{"GPUs do not match", func(o *Observation) bool { return o.Record == nil && o.SPI != nil && o.gpusDiffer() != "" },
 		warn(GPUsDoNotMatch, "the Pod asks for %s GPUs, and the requester program says that it has %s",
 			func(o *Observation) string { return strconv.Itoa(o.Requester.GPUs) }, (*Observation).gpusDiffer)},
 	{"GPU claimed twice", func(o *Observation) bool { return (o.Record == nil || o.beforeSwap()) && len(o.Rivals) > 0 },
@@ -226,7 +235,7 @@ var bound = []rule{
 			return Step{Do: Tell, Reason: KubeletSilent, Warn: true, After: o.untilToldGPUs(), Why: "which GPUs the kubelet gave it cannot be told: " + o.Kubelet.Why}
 		}},
 	{"GPUs not its own", func(o *Observation) bool {
-		return o.Record == nil && o.Kubelet != nil && !sameSet(o.SPI.GPUs, o.Kubelet.GPUs)
+		return o.Record == nil && o.Kubelet != nil && o.SPI != nil && !sameSet(o.SPI.GPUs, o.Kubelet.GPUs)
 	}, warn(GPUsNotItsOwn, "the requester program says that it has GPU %s, and the kubelet gave its container %s: it gets neither until it names what it was given",
 		func(o *Observation) string { return strings.Join(o.SPI.GPUs, ", ") }, func(o *Observation) string { return strings.Join(o.Kubelet.GPUs, ", ") })},
 	{"GPU not the launcher's", func(o *Observation) bool { return o.Record == nil && o.strangeGPU() != "" },
@@ -259,6 +268,8 @@ var waking = slices.Concat([]rule{
 }, awakeElsewhere, []rule{
 	{"earlier swap under way", func(o *Observation) bool { return !o.Attempt.Asked && o.atRest() && o.Earlier != "" },
 		inform(GPUBusy, "a swap for %s, which had one of its GPUs, is under way", func(o *Observation) string { return o.Earlier })},
+	{"GPU bound to another", func(o *Observation) bool { return o.Ahead && o.beforeSwap() && o.BoundToo != "" },
+		do(Nothing, "%s is bound on one of its GPUs still, and its own program has not said yet that it has them", func(o *Observation) string { return o.BoundToo })},
 	{"swap not asked", func(o *Observation) bool { return !o.Attempt.Asked && o.atRest() },
 		do(Swap, "instance %s is to be awake on its GPUs", instanceID)},
 	{"swap under way", func(o *Observation) bool { return o.Attempt.Asked && !o.Attempt.Over },
@@ -276,6 +287,8 @@ var served = []rule{
 		}},
 	{"moving", func(o *Observation) bool { return !o.in(launcher.Awake) },
 		do(Nothing, "instance %s is %s", instanceID, instanceState)},
+	{"awake before it runs", func(o *Observation) bool { return o.Ahead },
+		do(Nothing, "instance %s is awake, and its container %s does not run yet", instanceID, container)},
 	{"told to rest", func(o *Observation) bool { return o.Calls.Sleep || o.Calls.Delete },
 		do(Nothing, "the launcher was told to put instance %s to sleep, or to delete it, before it was wanted again", instanceID)},
 	{"being unbound", func(o *Observation) bool { return o.Calls.Unbind },
@@ -323,6 +336,9 @@ func (o *Observation) current() bool {
 
 // misbound says that the record is not of the GPUs that the requester has.
 func (o *Observation) misbound() bool {
+	if o.Record.Ahead && o.Kubelet != nil && len(o.Kubelet.GPUs) > 0 && !o.Kubelet.Early && !sameSet(o.Kubelet.GPUs, o.Record.GPUs) {
+		return true
+	}
 	return o.SPI != nil && o.SPI.Wrong == "" && !sameSet(o.SPI.GPUs, o.Record.GPUs)
 }
 
@@ -343,10 +359,26 @@ func (o *Observation) gpusDiffer() string {
 	return ""
 }
 
+// gpus are those that the requester has: as its program says, or the kubelet before that runs.
+func (o *Observation) gpus() []string {
+	switch {
+	case o.SPI != nil:
+		return o.SPI.GPUs
+	case o.Ahead && o.Kubelet != nil:
+		return o.Kubelet.GPUs
+	}
+	return nil
+}
+
 // gpusNotTold says that the kubelet is to be asked which GPUs a requester has,
-// and has not said.
+// and has not said: before it is bound, and once more when its program runs where it was
+// bound before.
 func (o *Observation) gpusNotTold() bool {
-	return o.Record == nil && o.Kubelet != nil && len(o.Kubelet.GPUs) == 0
+	if o.Kubelet == nil || o.Ahead {
+		return false
+	}
+	told := len(o.Kubelet.GPUs) > 0 && (!o.Kubelet.Early || !o.Requester.Running)
+	return !told && (o.Record == nil || o.Record.Ahead && !o.carries())
 }
 
 // untilToldGPUs is when the kubelet is asked next.
@@ -383,7 +415,7 @@ func (o *Observation) lostFor() time.Duration { return o.Now.Sub(o.Launcher.Lost
 
 // strangeGPU is one of the requester's that the launcher does not see.
 func (o *Observation) strangeGPU() string {
-	for _, gpu := range o.SPI.GPUs {
+	for _, gpu := range o.gpus() {
 		if !slices.Contains(o.Launcher.GPUs, gpu) {
 			return gpu
 		}

@@ -60,6 +60,16 @@ func but(o Observation, change func(*Observation)) Observation {
 	return o
 }
 
+// ahead is one whose program does not run yet, and of which the kubelet has told.
+func ahead(o Observation) Observation {
+	o.Requester.Running, o.SPI, o.Ahead, o.AsksAhead = false, nil, true, o.Record == nil
+	o.Kubelet = &Allocation{GPUs: []string{"GPU-0"}, Early: true}
+	if o.Record != nil {
+		o.Record.Ahead = true
+	}
+	return o
+}
+
 func deleting(o *Observation) { o.Requester.Deleting = true }
 
 // deletedNow has somebody delete the requester a moment ago.
@@ -300,6 +310,34 @@ var examples = map[string]example{
 	})},
 	"one that no node has room for": {"not running", Nothing, but(fresh(), func(o *Observation) {
 		o.Node.Name, o.Requester.Running, o.SPI, o.Requester.Stuck = "", false, nil, "has not been placed: 0/3 nodes are available"
+	})},
+	"a container that does not run yet, whose GPUs the kubelet tells": {"no record", AddRecord, ahead(fresh())},
+	"the same, told of as many as it does not ask for":                {"not running", Nothing, but(ahead(fresh()), func(o *Observation) { o.Ahead, o.AsksAhead, o.Kubelet.GPUs = false, false, []string{"GPU-0", "GPU-1"} })},
+	"one whose kubelet was just asked, before it runs": {"kubelet asked ahead", Retry, but(ahead(fresh()), func(o *Observation) {
+		o.Ahead, o.Kubelet = false, &Allocation{Why: "it has none", Since: now.Add(-time.Second)}
+	})},
+	"one whose kubelet is silent, before it runs": {"not running", Nothing, but(ahead(fresh()), func(o *Observation) { o.Ahead, o.Kubelet = false, &Allocation{Why: "no", Since: now.Add(-time.Minute)} })},
+	"one bound ahead": {"swap not asked", Swap, ahead(recorded())},
+	"one bound ahead on a GPU that another is bound on": {"GPU bound to another", Nothing, but(ahead(recorded()), func(o *Observation) { o.BoundToo = "ns/other" })},
+	"the same, once its program runs":                   {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.BoundToo = "ns/other" })},
+	"one bound ahead, whose model is awake":             {"awake before it runs", Nothing, ahead(with("awake"))},
+	"one bound ahead, whose program runs": {"kubelet just asked", Retry, but(with("awake"), func(o *Observation) {
+		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-0"}, Early: true, Since: now}
+	})},
+	"one bound ahead, whose kubelet is silent since": {"kubelet silent", Tell, but(with("awake"), func(o *Observation) {
+		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-0"}, Early: true, Since: now.Add(-time.Minute)}
+	})},
+	"one bound ahead, and compared": {"carries nothing", Bind, but(with("awake"), func(o *Observation) {
+		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-0"}}
+	})},
+	"one bound ahead whose program cannot tell its GPUs": {"GPUs unknown", Tell, but(with("awake"), func(o *Observation) { o.Record.Ahead, o.SPI.Wrong = true, "no driver answers" })},
+	"one bound ahead that the kubelet has given another GPU since": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) {
+		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-1"}}
+	})},
+	"a served one bound ahead, after a restart of the controller": {"", Nothing, but(servedOne(), func(o *Observation) { o.Record.Ahead, o.Kubelet = true, &Allocation{Why: "no", Since: now} })},
+	"one without our finalizer that does not become unready": {"not awake, not held", AddFinalizer, but(servedOne(), func(o *Observation) {
+		o.Instance.State, o.Requester.Finalizer = "sleeping", false
+		refusedOf(o, BecomeUnready, Unbind)
 	})},
 	"a container that does not run yet":            {"not running", Nothing, but(fresh(), func(o *Observation) { o.Requester.Running, o.SPI = false, nil })},
 	"a requester program that does not answer yet": {"requester silent", Retry, but(fresh(), func(o *Observation) { o.SPI, o.Requester.Silent = nil, now.Add(-time.Second) })},

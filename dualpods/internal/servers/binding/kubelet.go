@@ -26,6 +26,7 @@ type Allocations interface {
 // Bounds of the pause before a kubelet is asked again.
 const (
 	firstKubeletPause   = 50 * time.Millisecond
+	aheadKubeletPause   = 10 * time.Millisecond // before the requester program runs
 	longestKubeletPause = 5 * time.Second
 )
 
@@ -47,9 +48,7 @@ func (c *Controller) allocation(w *world, l *launcherPod, id dualpods.Identity) 
 	return &word
 }
 
-// askKubelet asks once for each requester that runs and is not bound, by one
-// question for each namespace: what the kubelet has given to a container stays
-// given. The program that is asked is beside a launcher of the requester's
+// askKubelet asks for the requesters of a node by one question for each namespace. The program that is asked is beside a launcher of the requester's
 // namespace that a LauncherConfig owns: whoever can lie there has these launchers already.
 func (c *Controller) askKubelet(ctx context.Context, n *nodeWork, w *world) {
 	if c.opts.Allocations == nil || w.node.Gone {
@@ -59,7 +58,7 @@ func (c *Controller) askKubelet(ctx context.Context, n *nodeWork, w *world) {
 	for uid, pod := range w.pods {
 		word, known := n.kubelet[uid]
 		_, record := w.boundTo(dualpods.IdentityOf(pod))
-		if record == nil && running(pod) && (!known || len(word.GPUs) == 0 && !w.now.Before(word.Again)) {
+		if c.isToBeTold(pod, record) && (!known || !word.settles(pod) && !w.now.Before(word.Again)) {
 			wanted[pod.Namespace] = append(wanted[pod.Namespace], pod)
 		}
 	}
@@ -75,6 +74,39 @@ func (c *Controller) askKubelet(ctx context.Context, n *nodeWork, w *world) {
 	for uid, word := range n.kubelet {
 		w.kubelet[uid] = word
 	}
+}
+
+// isToBeTold says that the kubelet's word about a requester is wanted: before it is bound,
+// and once more when its program runs where it was bound before.
+func (c *Controller) isToBeTold(pod *corev1.Pod, record *podmeta.Binding) bool {
+	if running(pod) {
+		return record == nil || record.Ahead
+	}
+	return record == nil && c.asksAhead(pod)
+}
+
+// asksAhead says that the kubelet's word counts before the requester program runs. The kubelet
+// names Pods, not their UIDs, and one whose watch lags tells the GPUs of an earlier Pod. So
+// its word counts at once for a name that no other Pod has; for others when the kubelet has
+// written the status of this Pod, which it does when it has given it its devices.
+func (c *Controller) asksAhead(pod *corev1.Pod) bool {
+	if !c.opts.WriteAhead || pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || podmeta.Finished(pod) || podmeta.ServerEnded(pod) {
+		return false
+	}
+	return pod.Status.StartTime != nil || namedAtRandom(pod)
+}
+
+// namedAtRandom says that the API server made the end of a Pod's name: five characters of
+// those that it draws from (k8s.io/apimachinery/pkg/util/rand).
+func namedAtRandom(pod *corev1.Pod) bool {
+	drawn, is := strings.CutPrefix(pod.Name, pod.GenerateName)
+	return is && pod.GenerateName != "" && len(drawn) == 5 && strings.Trim(drawn, "bcdfghjklmnpqrstvwxz2456789") == "" && strings.ContainsAny(drawn, "bcdfghjklmnpqrstvwxz")
+}
+
+// settles says that the kubelet need not be asked again about a requester: what it has given to
+// a container stays given.
+func (a Allocation) settles(pod *corev1.Pod) bool {
+	return len(a.GPUs) > 0 && (!a.Early || !running(pod))
 }
 
 // askNamespace gives the Pods of a namespace that have devices, or why they
@@ -116,12 +148,16 @@ func (a Allocation) next(now time.Time, told []podresourcesapi.Pod, why string, 
 		case len(gpus) == 0:
 			why = "the kubelet tells of no GPU of its container " + podmeta.ServingContainer
 		default:
-			return Allocation{GPUs: gpus}
+			return Allocation{GPUs: gpus, Early: !running(pod)}
 		}
 	}
 	if a.Since.IsZero() {
 		a.Since = now
 	}
-	a.Why, a.Again = why, now.Add(min(max(now.Sub(a.Since)/4, firstKubeletPause), longestKubeletPause))
+	first := firstKubeletPause
+	if !running(pod) {
+		first = aheadKubeletPause
+	}
+	a.Why, a.Again = why, now.Add(min(max(now.Sub(a.Since)/4, first), longestKubeletPause))
 	return a
 }

@@ -43,6 +43,60 @@ func running1(namespace, name string, containers ...string) *corev1.Pod {
 	return pod
 }
 
+func TestKubeletIsAskedAheadForAPodThatNoEarlierOneCanBeTakenFor(t *testing.T) {
+	c := New(t.Context(), Options{WriteAhead: true}, logr.Discard())
+	for name, e := range map[string]struct {
+		pod  corev1.Pod
+		want bool
+	}{
+		"named by the API server":               {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-5d4f7-x2v9k", GenerateName: "req-5d4f7-"}}, true},
+		"of a StatefulSet":                      {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-0", GenerateName: "req-"}}, false},
+		"of a StatefulSet of tens of thousands": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-24567", GenerateName: "req-"}}, false},
+		"named by hand":                         {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-x2v9k"}}, false},
+		"named by hand, its status written":     {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req"}, Status: corev1.PodStatus{StartTime: &metav1.Time{}}}, true},
+		"being deleted":                         {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-x2v9k", GenerateName: "req-", DeletionTimestamp: &metav1.Time{}}}, false},
+		"ended":                                 {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-x2v9k", GenerateName: "req-"}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.False(t, c.asksAhead(&e.pod), "it is on no node")
+			e.pod.Spec.NodeName = "node-0"
+			assert.Equal(t, e.want, c.asksAhead(&e.pod))
+			assert.False(t, New(t.Context(), Options{}, logr.Discard()).asksAhead(&e.pod), "the setting is off")
+		})
+	}
+}
+
+func TestKubeletIsAskedBeforeTheProgramRunsAndOnceMoreWhenItDoes(t *testing.T) {
+	a := newAsking(t)
+	a.c.opts.WriteAhead = true
+	uid := a.add("a", "req-x2v9k")
+	pod := a.w.pods[uid]
+	pod.GenerateName, pod.Spec.NodeName = "req-", "node-0"
+	runs := pod.Status.ContainerStatuses
+	pod.Status.ContainerStatuses = nil
+	a.gave("a", pod.Name, "GPU-1")
+
+	a.pass(t, 0)
+	assert.Equal(t, Allocation{GPUs: []string{"GPU-1"}, Early: true}, a.n.kubelet[uid])
+	a.pass(t, time.Minute)
+	assert.Len(t, a.kubelets.asked, 1, "what it has given stays given")
+
+	record := podmeta.Binding{Instance: "i", RequesterUID: uid, Namespace: "a", Name: pod.Name, GPUs: []string{"GPU-1"}, Ahead: true}
+	a.w.launchers[0].bindings = []podmeta.Binding{record}
+	a.pass(t, time.Second)
+	assert.Len(t, a.kubelets.asked, 1)
+	pod.Status.ContainerStatuses = runs
+	a.kubelets.err = errors.New("refused")
+	a.pass(t, time.Second)
+	assert.Equal(t, []string{"GPU-1"}, a.n.kubelet[uid].GPUs)
+	assert.True(t, a.n.kubelet[uid].Early)
+	a.kubelets.err = nil
+	a.pass(t, time.Minute)
+	assert.Equal(t, Allocation{GPUs: []string{"GPU-1"}}, a.n.kubelet[uid])
+	a.pass(t, time.Minute)
+	assert.Len(t, a.kubelets.asked, 3)
+}
+
 // asking is a controller that asks kubelets, a node, and a pass over it: two
 // namespaces with a launcher and requesters each.
 type asking struct {

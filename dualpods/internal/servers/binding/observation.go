@@ -23,25 +23,30 @@ type Observation struct {
 	Form      nominal.Form // what was asked for; only without Problems
 	// ModelCache is from where a new instance has its model where Form does not say.
 	ModelCache string
-	Keeper     *dualpods.ModelKeeper  // whose copy that is to be; nil: no ClusterModelCache says so
-	Copy       Copy                   // of the launcher; only with a Keeper that waits
-	Problems   []podmeta.Problem      // of the requester's input
-	SPI        *SPI                   // nil: the requester program does not answer, or was not asked
-	Kubelet    *Allocation            // nil: nobody can ask the kubelet, and the requester's own word counts
-	Rivals     []string               // other living requesters that are bound on one of its GPUs, or, while it is not bound, have one as far as is known
-	Launcher   *Launcher              // that of the record; else the one that would serve it; nil: there is none
-	Lacking    *dualpods.LauncherWait // why there is no launcher and none can be made now; nil: one can
-	Record     *podmeta.Binding       // nil: not bound
-	Unread     string                 // what is wrong with a record that may be the requester's, which has no other; empty: there is none
-	Earlier    string                 // another requester, for which a swap is under way on one of the record's GPUs
-	Holder     string                 // another requester that is bound to the instance that this one would have
-	Instance   *launcherapi.Instance
-	Failures   *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
-	Attempt    Attempt           // the swap of the record's attempt
-	Calls      Calls
-	Troubles   map[Action]Trouble  // of calls to the requester program, and about the instance
-	Told       telling             // what the requester was told last
-	Repeats    map[Action]repeated // how often the writes were made that show the requester
+	Keeper     *dualpods.ModelKeeper // whose copy that is to be; nil: no ClusterModelCache says so
+	Copy       Copy                  // of the launcher; only with a Keeper that waits
+	Problems   []podmeta.Problem     // of the requester's input
+	SPI        *SPI                  // nil: the requester program does not answer, or was not asked
+	Kubelet    *Allocation           // nil: nobody can ask the kubelet, and the requester's own word counts
+	// Ahead: the requester program does not run yet, and the kubelet's word counts until it does.
+	Ahead bool
+	// AsksAhead: the kubelet is asked although the requester program does not run yet.
+	AsksAhead bool
+	BoundToo  string                 // another requester that is bound on one of the record's GPUs, there or not; empty: none is
+	Rivals    []string               // other living requesters that are bound on one of its GPUs, or, while it is not bound, have one as far as is known
+	Launcher  *Launcher              // that of the record; else the one that would serve it; nil: there is none
+	Lacking   *dualpods.LauncherWait // why there is no launcher and none can be made now; nil: one can
+	Record    *podmeta.Binding       // nil: not bound
+	Unread    string                 // what is wrong with a record that may be the requester's, which has no other; empty: there is none
+	Earlier   string                 // another requester, for which a swap is under way on one of the record's GPUs
+	Holder    string                 // another requester that is bound to the instance that this one would have
+	Instance  *launcherapi.Instance
+	Failures  *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
+	Attempt   Attempt           // the swap of the record's attempt
+	Calls     Calls
+	Troubles  map[Action]Trouble  // of calls to the requester program, and about the instance
+	Told      telling             // what the requester was told last
+	Repeats   map[Action]repeated // how often the writes were made that show the requester
 	// Neighbours are what other launchers of the node have on the record's GPUs,
 	// least recently used first.
 	Neighbours []Neighbour
@@ -99,6 +104,7 @@ type SPI struct {
 // Allocation is what the kubelet says of a requester's GPUs.
 type Allocation struct {
 	GPUs  []string  // UUIDs; none: it is not known which it has
+	Early bool      // the kubelet said so before the requester program ran
 	Why   string    // it is not known
 	Since time.Time // when it was asked for in vain first
 	Again time.Time // when it is asked next

@@ -24,10 +24,6 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	o.Record = record
 	pod := w.pod(id)
 	if pod != nil {
-		o.SPI, o.Rivals = w.spi[id.UID], w.rivals(id.UID)
-		if on := w.unread(pod); on != nil && on.pod.DeletionTimestamp.IsZero() { // else it is not served for long
-			o.Unread = "launcher " + on.pod.Name + ": " + podmeta.Join(on.damaged)
-		}
 		c.observePod(ctx, &o, n, w, pod)
 	} else if record != nil {
 		o.Requester.Namespace, o.Requester.Name = record.Namespace, record.Name
@@ -43,8 +39,9 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 		o.Launcher, o.Copy = l.observed(), l.copyFor(&o)
 		o.Kubelet = c.allocation(w, l, id)
 	}
-	if o.SPI != nil && len(o.Problems) == 0 {
-		o.Requester.Instance = nominal.InstanceID(o.Form, o.SPI.GPUs)
+	c.observeAhead(&o, pod)
+	if (o.SPI != nil || o.Ahead) && len(o.Problems) == 0 {
+		o.Requester.Instance = nominal.InstanceID(o.Form, o.gpus())
 	}
 	instance := o.Requester.Instance
 	if record != nil {
@@ -65,6 +62,18 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	return o
 }
 
+// observeAhead adds what counts of a requester before its program runs.
+func (c *Controller) observeAhead(o *Observation, pod *corev1.Pod) {
+	switch {
+	case pod == nil || o.Requester.Running:
+	case o.Record != nil:
+		o.Ahead = o.Record.Ahead
+	default:
+		o.AsksAhead = c.asksAhead(pod)
+		o.Ahead = o.AsksAhead && o.Kubelet != nil && len(o.Kubelet.GPUs) > 0 && len(o.Kubelet.GPUs) == o.Requester.GPUs
+	}
+}
+
 // observeAttempt adds what the attempt of a record has come to, and who else on
 // the node has to do with the record's GPUs.
 func (c *Controller) observeAttempt(o *Observation, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) {
@@ -72,7 +81,7 @@ func (c *Controller) observeAttempt(o *Observation, n *nodeWork, w *world, l *la
 	o.Attempt.Earlier = !n.calls.wrote(swapKey(l, record))
 	others := c.beside(w, l)
 	o.Neighbours, o.Unheard = c.neighbours(n, w, others, record), c.unheard(others)
-	o.Earlier = w.swapping(n, record)
+	o.Earlier, o.BoundToo = w.swapping(n, record), w.boundToo(l, record)
 	off := n.calls.attempt(callOffKey(l, record), 0)
 	o.Calls.CallOff, o.Calls.CallingOff = off.Asked, off.Asked && !off.Over
 	o.Calls.Sleep = n.calls.underWay(sleepKey(l, record.Instance), l.view.Revision)
@@ -91,6 +100,10 @@ func (l *launcherPod) holder(id string) string {
 
 // observePod adds what the requester's Pod says.
 func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork, w *world, pod *corev1.Pod) {
+	o.SPI, o.Rivals = w.spi[pod.UID], w.rivals(pod.UID)
+	if on := w.unread(pod); on != nil && on.pod.DeletionTimestamp.IsZero() { // else it is not served for long
+		o.Unread = "launcher " + on.pod.Name + ": " + podmeta.Join(on.damaged)
+	}
 	read := w.asked[pod.UID]
 	o.Problems = read.problems
 	if c.opts.RequireTLS && !read.TLS && o.Record == nil { // one that is bound is served until it goes

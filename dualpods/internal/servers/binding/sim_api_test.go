@@ -140,6 +140,13 @@ func (a *simAPI) changePod(name string, change func(*corev1.Pod)) {
 	}
 }
 
+// changeThis is changePod for a Pod that may have gone, and another one come under its name.
+func (a *simAPI) changeThis(of *corev1.Pod, change func(*corev1.Pod)) {
+	if pod := a.pods[of.Name]; pod != nil && pod.UID == of.UID {
+		a.changePod(of.Name, change)
+	}
+}
+
 // deletePod asks for the deletion of a Pod.
 func (a *simAPI) deletePod(name string, grace int64) {
 	pod := a.pods[name]

@@ -2,6 +2,7 @@ package binding
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,7 +66,8 @@ func (s *sim) restored(pod *corev1.Pod) *corev1.Pod {
 
 // living says that a requester is there and wanted.
 func (s *sim) living(uid types.UID) *corev1.Pod {
-	pod := s.api.pods[string(uid)]
+	name, _, _ := strings.Cut(string(uid), simAgain)
+	pod := s.api.pods[name]
 	if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil || podmeta.Finished(pod) || s.api.nodes[pod.Spec.NodeName] == nil {
 		return nil
 	}
@@ -123,7 +125,7 @@ func (s *sim) checkProgram(p *simProgram, records []simRecord) {
 	} else if !noted {
 		s.unrecorded[p.uid] = time.Now()
 	}
-	if !p.up || p.proxy.State != requesterapi.StateBound || s.api.pods[p.pod] == nil {
+	if !p.up || p.proxy.State != requesterapi.StateBound || p.there() == nil {
 		delete(s.stale, p.pod)
 		return
 	}
@@ -167,11 +169,25 @@ func (s *sim) swappedOut(l *simLauncher, i *simInstance, by string) {
 	}
 }
 
+// swappedOutAhead checks that a swap for a requester whose program does not run yet puts nobody
+// to sleep that a record binds.
+func (s *sim) swappedOutAhead(l *simLauncher, i *simInstance, sw *simSwap) {
+	uid := types.UID(strings.SplitN(sw.record, ".", 2)[0])
+	if p := s.programs[uid]; p == nil || p.ran {
+		return
+	}
+	for _, r := range s.records() {
+		if r.on.Name == l.pod && r.Instance == i.InstanceID && r.RequesterUID != uid {
+			s.violated("a swap for %s, whose program has not run yet, puts %s to sleep, which is bound to %s", uid, i.InstanceID, r.Name)
+		}
+	}
+}
+
 // putToSleep checks that the controller puts nobody to sleep whose clients'
 // connections are still carried.
 func (s *sim) putToSleep(l *simLauncher, i *simInstance) {
 	for _, p := range s.programs {
-		if p.up && p.proxy.State == requesterapi.StateBound && s.api.pods[p.pod] != nil {
+		if p.up && p.proxy.State == requesterapi.StateBound && p.there() != nil {
 			if tl, ti := p.target(); tl == l && ti == i && awake(i) {
 				s.violated("%s is put to sleep while requester %s carries traffic to it", i.InstanceID, p.pod)
 			}

@@ -113,7 +113,7 @@ func (s *sim) endsByKubelet(pod *corev1.Pod, p *simProgram, why uint64) {
 	}
 	s.note("the kubelet ends %s, whose hook takes %s", pod.Name, hook)
 	if why == simDeadline {
-		s.api.changePod(pod.Name, endsUnready)
+		s.api.changeThis(pod, endsUnready)
 	}
 	s.after(s.between("SIGTERM", time.Millisecond, time.Second)+hook, func() {
 		p.toldToEnd()
@@ -122,7 +122,7 @@ func (s *sim) endsByKubelet(pod *corev1.Pod, p *simProgram, why uint64) {
 		}
 		s.after(s.between("probe", time.Millisecond, time.Second), func() {
 			if now := s.api.pods[pod.Name]; now != nil && now.UID == pod.UID && !podmeta.Finished(now) {
-				s.api.changePod(pod.Name, endsUnready)
+				s.api.changeThis(pod, endsUnready)
 			}
 		})
 	})
@@ -199,13 +199,13 @@ func TestUnbindingAtSIGTERMIsFound(t *testing.T) {
 // and says no longer that it ends the Pod.
 func (s *sim) endsAndForgets(pod *corev1.Pod, p *simProgram, ended bool) {
 	s.note("the kubelet ends %s, and forgets it", pod.Name)
-	s.api.changePod(pod.Name, endsUnready)
+	s.api.changeThis(pod, endsUnready)
 	if ended {
 		s.restartProgram(p, s.between("program starts again", time.Millisecond, time.Second))
 	}
 	s.after(s.between("kubelet starts again", time.Millisecond, 10*time.Second), func() {
 		if now := s.api.pods[pod.Name]; now != nil && now.UID == pod.UID {
-			s.api.changePod(pod.Name, saysNothingOfReady)
+			s.api.changeThis(pod, saysNothingOfReady)
 		}
 	})
 }

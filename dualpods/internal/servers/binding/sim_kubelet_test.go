@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -32,8 +34,8 @@ func (k *simKubelets) Pods(ctx context.Context, target nodeview.Target, _ string
 				hangs = true
 				return nil
 			}
-			for _, name := range sortedKeys(s.api.pods) {
-				if p := s.programs[s.api.pods[name].UID]; p != nil && p.node == l.node && !p.dead {
+			for _, name := range sortedKeys(s.knows[l.node]) {
+				if p := s.knows[l.node][name]; !p.dead || p.there() == nil { // it may not have heard of that yet
 					pods = append(pods, podresourcesapi.Pod{Name: name, Containers: []podresourcesapi.Container{{
 						Name: podmeta.ServingContainer, Devices: map[string][]string{string(podmeta.ResourceGPU): p.gpus},
 					}}})
@@ -56,6 +58,33 @@ const (
 	kubeletRefuses = "refuses"
 	kubeletHangs   = "hangs"
 )
+
+// admit is what a node's kubelet does when it hears of a Pod: it gives it its devices, writes its
+// status, and runs it. Until then it tells of an earlier Pod of that name what it knew last.
+func (s *sim) admit(p *simProgram, pod *corev1.Pod) (lag time.Duration) {
+	lag = s.between("admission", time.Millisecond, 50*time.Millisecond)
+	if s.chance("kubelet lags", 5) {
+		lag *= 200
+	}
+	s.after(lag, func() {
+		if p.there() == nil {
+			return
+		}
+		if s.knows[p.node] == nil {
+			s.knows[p.node] = map[string]*simProgram{}
+		}
+		s.knows[p.node][p.pod] = p
+		s.note("the kubelet of %s admits %s with %v", p.node, p.uid, p.gpus)
+		s.after(s.between("start time", time.Millisecond, 100*time.Millisecond), func() {
+			s.api.changeThis(pod, func(o *corev1.Pod) {
+				if o.Status.StartTime == nil {
+					o.Status.StartTime = new(metav1.Now())
+				}
+			})
+		})
+	})
+	return lag
+}
 
 // withKubelet adds the container that asks the kubelet, in some of the worlds.
 func (s *sim) withKubelet(launcher *corev1.Pod) {

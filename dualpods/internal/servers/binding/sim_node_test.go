@@ -199,6 +199,7 @@ type simProgram struct {
 	mute    string   // why it cannot tell
 	placed  time.Time
 	up      bool
+	ran     bool // it has begun once
 	hung    bool
 	odd     string // what is wrong with its answers: one of odd…
 	asked   int
@@ -232,12 +233,57 @@ func (p *simProgram) oddly() {
 	p.s.note("%s says that it has %v %s", p.pod, p.lie, p.mute)
 }
 
+// there is the program's Pod; nil: it is gone.
+func (p *simProgram) there() *corev1.Pod {
+	if pod := p.s.api.pods[p.pod]; pod != nil && pod.UID == p.uid {
+		return pod
+	}
+	return nil
+}
+
+// simSet makes a requester again under its name when that has gone.
+type simSet struct {
+	model, gpus int
+	gate, patch bool
+	left        int // how often
+}
+
+// simAgain stands in the UIDs of Pods, behind their names, which others had before.
+const simAgain = "~"
+
 // create makes a requester.
 func (s *sim) create(model, gpus int, gate, patch bool) (name string) {
-	name = fmt.Sprintf("req-%d", s.number("requester"))
+	n := s.number("requester")
+	if s.chance("set", 25) {
+		name = fmt.Sprintf("set-%d", n)
+		s.sets[name] = &simSet{model, gpus, gate, patch, 2}
+		s.createAs(name, "", types.UID(name), s.sets[name])
+		return name
+	}
+	name = fmt.Sprintf("req-bbb%c%c", 'b'+n/10, "cdfghjklmn"[n%10])
+	s.createAs(name, "req-", types.UID(name), &simSet{model, gpus, gate, patch, 0})
+	return name
+}
+
+// comesAgain has a set make a requester again.
+func (s *sim) comesAgain(name string) {
+	set := s.sets[name]
+	if set == nil || set.left == 0 {
+		return
+	}
+	s.after(s.between("set", time.Millisecond, 200*time.Millisecond), func() {
+		if s.api.pods[name] == nil && set.left > 0 {
+			set.left--
+			s.createAs(name, "", types.UID(fmt.Sprintf("%s%s%d", name, simAgain, set.left)), set)
+		}
+	})
+}
+
+func (s *sim) createAs(name, generated string, uid types.UID, of *simSet) {
+	model, gpus, gate, patch := of.model, of.gpus, of.gate, of.patch
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "ns", UID: types.UID(name), CreationTimestamp: metav1.Now(),
+			Name: name, GenerateName: generated, Namespace: "ns", UID: uid, CreationTimestamp: metav1.Now(),
 			Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: modelName(model)},
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
@@ -253,7 +299,6 @@ func (s *sim) create(model, gpus int, gate, patch bool) (name string) {
 	}
 	s.api.putPod(pod)
 	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
-	return name
 }
 
 // free are the GPUs of a node that no Pod has: one that is there and has not
@@ -299,14 +344,14 @@ func (s *sim) place(pod *corev1.Pod, node string, gpus []string) {
 	s.programs[pod.UID] = p
 	s.note("%s is on %s with %v", pod.Name, node, gpus)
 	s.api.changePod(pod.Name, func(p *corev1.Pod) { p.Spec.NodeName = node })
-	pulling := s.between("kubelet", 50*time.Millisecond, 500*time.Millisecond)
+	pulling := s.admit(p, pod) + s.between("kubelet", 50*time.Millisecond, 500*time.Millisecond)
 	if s.slowPulls > 0 {
 		s.slowPulls--
 		pulling += 3 * time.Minute
-		s.after(100*time.Millisecond, func() { s.api.changePod(pod.Name, waitsForImage) })
+		s.after(pulling-3*time.Minute, func() { s.api.changeThis(pod, waitsForImage) })
 	}
 	s.after(pulling, func() {
-		if now := s.api.pods[pod.Name]; now == nil || now.DeletionTimestamp != nil || p.dead {
+		if now := p.there(); now == nil || now.DeletionTimestamp != nil || p.dead {
 			p.dead = true
 			return
 		}
@@ -321,7 +366,7 @@ func (p *simProgram) begin() {
 	if p.dead {
 		return
 	}
-	p.up = true
+	p.up, p.ran = true, true
 	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound, Instance: fmt.Sprintf("%s-%d", p.pod, p.s.number("process"))}
 }
 
@@ -339,7 +384,7 @@ func (s *sim) restartProgram(p *simProgram, d time.Duration) {
 	})
 	s.after(d, func() {
 		p.begin()
-		if !p.dead {
+		if !p.dead && p.there() != nil {
 			s.api.changePod(p.pod, func(o *corev1.Pod) { runs(o, p.ip) })
 		}
 	})
@@ -379,7 +424,7 @@ func (s *sim) endContainers(pod *corev1.Pod) {
 	if l := s.launchers[string(pod.UID)]; l != nil {
 		l.die()
 	}
-	s.api.changePod(pod.Name, ended)
+	s.api.changeThis(pod, ended)
 	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
 }
 
@@ -392,6 +437,7 @@ func (s *sim) podGone(pod *corev1.Pod) {
 		s.after(s.between("daemonset", 50*time.Millisecond, time.Second), func() { s.addLauncher(pod.Spec.NodeName, "each") })
 	}
 	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
+	s.comesAgain(pod.Name)
 }
 
 // target is the instance that a requester program carries traffic to.

@@ -286,8 +286,7 @@ func (s *sim) told(inc *incarnation, pod *corev1.Pod, old, now podmeta.Status) {
 
 // step looks at a step that a controller is about to take: what is being done
 // is not done again, and it has one swap under way on a GPU.
-func (s *sim) step(inc *incarnation, node, requester string, do Action) {
-	uid := types.UID(requester) // in this world
+func (s *sim) step(inc *incarnation, node string, uid types.UID, do Action) {
 	key := ""
 	var gpus []string
 	for _, r := range s.records() {
@@ -305,11 +304,11 @@ func (s *sim) step(inc *incarnation, node, requester string, do Action) {
 	defer calls.mu.Unlock()
 	underWay := func(key string) bool { c := calls.all[key]; return c != nil && !c.over }
 	if underWay(key) {
-		s.violated("the controller is to %s for %s, and does so already", do, requester)
+		s.violated("the controller is to %s for %s, and does so already", do, uid)
 	}
 	for _, r := range s.records() {
 		if do == Swap && r.RequesterUID != uid && underWay(swapKey(&launcherPod{pod: r.on}, &r.Binding)) && slices.ContainsFunc(r.GPUs, func(gpu string) bool { return slices.Contains(gpus, gpu) }) {
-			s.violated("a swap is to be asked for for %s, and one for %s is under way on its GPU", requester, r.Name)
+			s.violated("a swap is to be asked for for %s, and one for %s is under way on its GPU", uid, r.Name)
 		}
 	}
 }

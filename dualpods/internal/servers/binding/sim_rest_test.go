@@ -186,6 +186,12 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	if l != nil && at < 0 && s.waitsForModel(l, form.Args, nominal.InstanceID(form, p.said())) {
 		reasons = append(reasons, "onMissing: Wait")
 	}
+	if at >= 0 && s.records()[at].Ahead && s.asksKubelet && s.kubelets[pod.Spec.NodeName] != kubeletAnswers {
+		reasons = append(reasons, "cannot be told")
+	}
+	if at >= 0 && s.records()[at].Ahead && p.mute != "" {
+		reasons = append(reasons, p.mute)
+	}
 	if at >= 0 && s.swapsBeside(s.records()[at]) {
 		reasons = append(reasons, "is under way", "may be awake on its GPU")
 	}

@@ -1,9 +1,8 @@
 package binding
 
 import (
-	"strings"
-
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // stepCounter is a log that notices when a pass takes too many steps.
@@ -23,13 +22,13 @@ func (c *stepCounter) Info(_ int, msg string, kv ...any) {
 
 // step counts a step for a requester in a pass.
 func (inc *incarnation) step(msg string, kv []any) {
-	if msg != "step" || len(kv) < 8 || kv[2] != "requester" || inc.dead {
+	if msg != "step" || len(kv) < 10 || kv[2] != "requester" || inc.dead {
 		return
 	}
-	inc.s.step(inc, kv[1].(string), strings.TrimPrefix(kv[3].(string), "ns/"), Action(kv[7].(string)))
-	key := kv[1].(string) + " " + kv[3].(string)
+	inc.s.step(inc, kv[1].(string), types.UID(kv[5].(string)), Action(kv[9].(string)))
+	key := kv[1].(string) + " " + kv[5].(string)
 	inc.steps[key]++
 	if inc.steps[key] == most {
-		inc.s.violated("a pass over %s would never end: the row %q again and again", kv[3], kv[5])
+		inc.s.violated("a pass over %s would never end: the row %q again and again", kv[3], kv[7])
 	}
 }

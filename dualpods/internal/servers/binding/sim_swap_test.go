@@ -170,6 +170,7 @@ func (l *simLauncher) decide(sw *simSwap, req launcherapi.SwapRequest) (plan sim
 	}
 	for _, i := range plan.out {
 		l.s.swappedOut(l, i, id)
+		l.s.swappedOutAhead(l, i, sw)
 		l.set(i, claim)
 	}
 	for _, i := range plan.evict {

@@ -60,13 +60,16 @@ type sim struct {
 	doomed      map[types.UID]string    // requesters whose server died while it served, and how
 	leaves      map[types.UID]time.Time // since when requesters do
 	quiet       simQuiet
-	awake       uint64               // how much memory of a GPU an engine has that is awake
-	asksKubelet bool                 // launchers have a container beside them that asks the kubelet
-	kubelets    map[string]string    // what the kubelets of nodes do
-	kubeletsBy  map[string]time.Time // since when
-	byHand      map[types.UID]bool   // Pods whose finalizers somebody took off, or whose records somebody damaged
-	unheld      map[types.UID]bool   // requesters whose finalizers an uninstallation took off
-	damaged     map[string]string    // records that somebody damaged, as they were
+	awake       uint64                            // how much memory of a GPU an engine has that is awake
+	writeAhead  bool                              // requesters are bound before their programs run
+	sets        map[string]*simSet                // that make Pods again under their names
+	knows       map[string]map[string]*simProgram // Pods that the kubelets of nodes have admitted, by name
+	asksKubelet bool                              // launchers have a container beside them that asks the kubelet
+	kubelets    map[string]string                 // what the kubelets of nodes do
+	kubeletsBy  map[string]time.Time              // since when
+	byHand      map[types.UID]bool                // Pods whose finalizers somebody took off, or whose records somebody damaged
+	unheld      map[types.UID]bool                // requesters whose finalizers an uninstallation took off
+	damaged     map[string]string                 // records that somebody damaged, as they were
 	killing     simKilling
 	unselected  map[string]time.Time       // nodes that the LauncherConfigs do not select any more, and since when
 	lacks       map[string]map[string]bool // models that are not whole, by node
@@ -169,7 +172,7 @@ func (s *sim) boot() {
 	}
 	inc.ctrl = New(inc.ctx, Options{
 		API: &simClient{inc: inc}, Pods: inc.podsOf, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
-		LauncherPort: 8001, Access: simAccess, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc}, Keeper: s.keeper,
+		LauncherPort: 8001, Access: simAccess, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc}, WriteAhead: s.writeAhead, Keeper: s.keeper,
 		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now, Observer: simObserver{inc}, RelayLog: inc.relayLog,
 	}, log)
 	inc.ctrl.opts.Recorder = silentRecorder{}
@@ -357,7 +360,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, 
 	synctest.Test(t, func(*testing.T) {
 		s := &sim{
 			start: time.Now(), rules: rules, trace: trace, draws: schedules.Draws{Seed: seed}, numbers: map[string]int{}, launchers: map[string]*simLauncher{},
-			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
+			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, sets: map[string]*simSet{}, knows: map[string]map[string]*simProgram{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
 			lacks: map[string]map[string]bool{}, unselected: map[string]time.Time{},
 			failures: map[types.UID]int{}, serves: map[types.UID]time.Time{}, evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
 			killing: simKilling{after: row, decided: map[string]bool{}, acted: map[string]bool{}},
@@ -365,6 +368,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, 
 		s.locked(func() {
 			s.api = newSimAPI(s)
 			s.asksKubelet = s.chance("asks kubelet", 50)
+			s.writeAhead = s.chance("write ahead", 60)
 			if s.awake = simBig; s.chance("small models", 35) {
 				s.awake = simSmall
 			}

@@ -123,7 +123,7 @@ func TestARefusalToBecomeUnreadyIsToldOnceNothingElseKeepsClientsAway(t *testing
 func TestARequesterProgramThatRefusesToBecomeUnreadyIsUnboundOnceItsLauncherIsEvicted(t *testing.T) {
 	lines := steps(t, simEvent{at: 20 * time.Second, what: oddUnready}, simEvent{at: 21 * time.Second, what: "evict launcher"})
 	assert.Equal(t, 1, counted(lines, `"rule"="launcher gone, stays ready" "do"="unbind"`))
-	assert.Equal(t, 1, counted(lines, "req-1 is being deleted"))
+	assert.Equal(t, 1, counted(lines, "API server: controller deletes "))
 }
 
 func TestAProgramThatCallsItselfSomethingElseEachTimeBeginsAnewOnlyNowAndThen(t *testing.T) {

@@ -245,10 +245,10 @@ func (w *world) claim(uid types.UID) (gpus []string, given bool) {
 // kubelet gave to another, and against who is bound only another record counts. The
 // record of an orphan counts only if its word does.
 func (w *world) rivals(uid types.UID) (names []string) {
-	if w.spi[uid] == nil {
+	mine, given := w.claim(uid)
+	if w.spi[uid] == nil && !given {
 		return nil
 	}
-	mine, given := w.claim(uid)
 	pod := w.pods[uid]
 	_, bound := w.boundTo(dualpods.IdentityOf(pod))
 	if bound != nil {
@@ -283,6 +283,19 @@ func (w *world) boundTo(id dualpods.Identity) (*launcherPod, *podmeta.Binding) {
 		}
 	}
 	return nil, nil
+}
+
+// boundToo is another requester that is bound on one of a record's GPUs, there or not.
+func (w *world) boundToo(l *launcherPod, record *podmeta.Binding) string {
+	for _, other := range w.launchers {
+		for i := range other.bindings {
+			b := &other.bindings[i]
+			if b.RequesterUID != record.RequesterUID && other.countsFor(l.pod.Namespace) && slices.ContainsFunc(b.GPUs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
+				return b.Namespace + "/" + b.Name
+			}
+		}
+	}
+	return ""
 }
 
 // swapping is a requester for which a swap is under way on a GPU of somebody

@@ -50,6 +50,8 @@ type Options struct {
 	// CANamespace is where the Secret of the certificate authority is; empty: where
 	// the Lease is, or else the controller's own.
 	CANamespace string
+	// WriteAhead has requesters bound by the kubelet's word before their programs run.
+	WriteAhead bool
 	// RequireTLS has requesters refused that anybody could give orders to.
 	RequireTLS bool
 	// ModelCache says from where engines have their models where neither their
@@ -125,7 +127,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
 	binder = binding.New(life, binding.Options{
 		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
-		LauncherPort: opts.LauncherPort, Access: pool.Access, RequireTLS: opts.RequireTLS, ModelCache: binding.ReadModelCache(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
+		LauncherPort: opts.LauncherPort, Access: pool.Access, WriteAhead: opts.WriteAhead, RequireTLS: opts.RequireTLS, ModelCache: binding.ReadModelCache(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
 		Leads: leading(mopts.LeaderElectionResourceLockInterface),
 	}, opts.Log.WithName("binding"))
