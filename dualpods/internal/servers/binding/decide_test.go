@@ -335,6 +335,12 @@ var examples = map[string]example{
 		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-1"}}
 	})},
 	"a served one bound ahead, after a restart of the controller": {"", Nothing, but(servedOne(), func(o *Observation) { o.Record.Ahead, o.Kubelet = true, &Allocation{Why: "no", Since: now} })},
+	"a served one bound ahead, whose new program cannot tell its GPUs": {"not carried, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.SPI.Proxy, o.SPI.Wrong, o.Record.Ahead = requesterapi.Proxy{State: requesterapi.StateUnbound}, "no driver answers", true
+	})},
+	"a served one bound ahead, whose program was started anew, before the kubelet is asked": {"not carried, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.SPI.Proxy, o.Record.Ahead, o.Kubelet = requesterapi.Proxy{State: requesterapi.StateUnbound}, true, &Allocation{Why: "no", Since: now}
+	})},
 	"one without our finalizer that does not become unready": {"not awake, not held", AddFinalizer, but(servedOne(), func(o *Observation) {
 		o.Instance.State, o.Requester.Finalizer = "sleeping", false
 		refusedOf(o, BecomeUnready, Unbind)

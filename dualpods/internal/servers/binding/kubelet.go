@@ -38,7 +38,7 @@ func (l *launcherPod) asksKubelet() bool {
 // allocation is what the kubelet says of a requester that a launcher would serve;
 // nil where that launcher has nobody to ask.
 func (c *Controller) allocation(w *world, l *launcherPod, id dualpods.Identity) *Allocation {
-	if c.opts.Allocations == nil || !l.asksKubelet() {
+	if c.opts.Allocations == nil || !l.asksKubelet() || l.orphan { // which is not asked, nor are new requesters bound to it
 		return nil
 	}
 	word, asked := w.kubelet[id.UID]
@@ -57,6 +57,10 @@ func (c *Controller) askKubelet(ctx context.Context, n *nodeWork, w *world) {
 	wanted := map[string][]*corev1.Pod{}
 	for uid, pod := range w.pods {
 		word, known := n.kubelet[uid]
+		if word.AskedAhead && running(pod) {
+			word.Since, word.Again, word.AskedAhead = time.Time{}, time.Time{}, false
+			n.kubelet[uid] = word
+		}
 		_, record := w.boundTo(dualpods.IdentityOf(pod))
 		if c.isToBeTold(pod, record) && (!known || !word.settles(pod) && !w.now.Before(word.Again)) {
 			wanted[pod.Namespace] = append(wanted[pod.Namespace], pod)
@@ -155,7 +159,7 @@ func (a Allocation) next(now time.Time, told []podresourcesapi.Pod, why string, 
 		a.Since = now
 	}
 	first := firstKubeletPause
-	if !running(pod) {
+	if a.AskedAhead = !running(pod); a.AskedAhead {
 		first = aheadKubeletPause
 	}
 	a.Why, a.Again = why, now.Add(min(max(now.Sub(a.Since)/4, first), longestKubeletPause))

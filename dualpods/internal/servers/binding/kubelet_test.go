@@ -97,6 +97,31 @@ func TestKubeletIsAskedBeforeTheProgramRunsAndOnceMoreWhenItDoes(t *testing.T) {
 	assert.Len(t, a.kubelets.asked, 3)
 }
 
+func TestKubeletIsAskedAnewWhenTheProgramRunsWhateverItSaidBefore(t *testing.T) {
+	a := newAsking(t)
+	a.c.opts.WriteAhead = true
+	uid := a.add("a", "req-x2v9k")
+	pod := a.w.pods[uid]
+	pod.GenerateName, pod.Spec.NodeName = "req-", "node-0"
+	runs := pod.Status.ContainerStatuses
+	pod.Status.ContainerStatuses = nil
+	a.kubelets.err = errors.New("refused")
+	a.pass(t, 0)
+	asked := a.w.now
+	assert.Equal(t, Allocation{Why: "refused", Since: asked, Again: asked.Add(aheadKubeletPause), AskedAhead: true}, a.n.kubelet[uid])
+	a.pass(t, time.Minute)
+	pod.Status.ContainerStatuses = runs
+	a.pass(t, time.Millisecond)
+	assert.Equal(t, Allocation{Why: "refused", Since: a.w.now, Again: a.w.now.Add(firstKubeletPause)}, a.n.kubelet[uid])
+	assert.Len(t, a.kubelets.asked, 3)
+
+	orphan := a.w.launchers[0]
+	id := dualpods.IdentityOf(pod)
+	assert.NotNil(t, a.c.allocation(a.w, orphan, id))
+	orphan.orphan = true
+	assert.Nil(t, a.c.allocation(a.w, orphan, id), "nobody asks beside an orphan: the program's word counts")
+}
+
 // asking is a controller that asks kubelets, a node, and a pass over it: two
 // namespaces with a launcher and requesters each.
 type asking struct {

@@ -103,11 +103,13 @@ type SPI struct {
 
 // Allocation is what the kubelet says of a requester's GPUs.
 type Allocation struct {
-	GPUs  []string  // UUIDs; none: it is not known which it has
-	Early bool      // the kubelet said so before the requester program ran
-	Why   string    // it is not known
-	Since time.Time // when it was asked for in vain first
-	Again time.Time // when it is asked next
+	GPUs  []string // UUIDs; none: it is not known which it has
+	Early bool     // the kubelet said so before the requester program ran
+	// AskedAhead: it was asked in vain before the requester program ran.
+	AskedAhead bool
+	Why        string    // it is not known
+	Since      time.Time // when it was asked for in vain first
+	Again      time.Time // when it is asked next
 }
 
 // Launcher is a launcher Pod and what the launcher in it says.

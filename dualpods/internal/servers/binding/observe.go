@@ -67,7 +67,7 @@ func (c *Controller) observeAhead(o *Observation, pod *corev1.Pod) {
 	switch {
 	case pod == nil || o.Requester.Running:
 	case o.Record != nil:
-		o.Ahead = o.Record.Ahead
+		o.Ahead = o.Record.Ahead && !podmeta.ServerEnded(pod)
 	default:
 		o.AsksAhead = c.asksAhead(pod)
 		o.Ahead = o.AsksAhead && o.Kubelet != nil && len(o.Kubelet.GPUs) > 0 && len(o.Kubelet.GPUs) == o.Requester.GPUs

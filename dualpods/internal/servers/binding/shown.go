@@ -82,7 +82,7 @@ func (o *Observation) uncarried() bool {
 	case o.SPI == nil:
 		return false
 	case !o.carries():
-		return o.Troubles[Bind].Count > 0 || !o.Launcher.Connected
+		return o.Troubles[Bind].Count > 0 || !o.Launcher.Connected || o.gpusNotTold() || o.Record.Ahead && o.SPI.Wrong != ""
 	default: // where the instance listens a launcher that does not answer cannot tell
 		return o.SPI.Proxy.State != requesterapi.StateBound || o.Launcher.Connected && o.SPI.Proxy.ProxyConfig != o.proxy()
 	}

@@ -290,7 +290,7 @@ func (w *world) boundToo(l *launcherPod, record *podmeta.Binding) string {
 	for _, other := range w.launchers {
 		for i := range other.bindings {
 			b := &other.bindings[i]
-			if b.RequesterUID != record.RequesterUID && other.countsFor(l.pod.Namespace) && slices.ContainsFunc(b.GPUs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
+			if b.RequesterUID != record.RequesterUID && (other == l || other.countsFor(l.pod.Namespace)) && slices.ContainsFunc(b.GPUs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
 				return b.Namespace + "/" + b.Name
 			}
 		}

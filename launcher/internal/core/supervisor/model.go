@@ -252,28 +252,57 @@ func (s *Supervisor) takeLeasesAgain() {
 	if s.opts.Models == nil {
 		return
 	}
-	keys := map[string]string{} // by the instances' ids
 	s.mu.Lock()
+	using := map[string]*instance{}
 	for id, i := range s.instances {
-		if local := i.facts.Local; !i.released && local.ID != "" && local.Claim == "" {
-			keys[id] = local.ID
+		if local := i.facts.Local; local.ID != "" && local.Claim == "" {
+			using[id] = i
 		}
 	}
 	s.mu.Unlock()
 	take := func() (err error) {
-		for id, key := range keys {
-			err = errors.Join(err, s.opts.Models.Lease(key, leaseHolder(id)))
+		for id, i := range using {
+			if s.uses(id) == i { // else it has ended while the disk stalled
+				err = errors.Join(err, s.opts.Models.Lease(i.facts.Local.ID, leaseHolder(id)), s.leaseOnly(id, i))
+			}
 		}
 		return err
 	}
-	late := func() {
-		for id := range keys {
-			s.unleaseUnused(&Draft{ID: id})
-		}
-	}
-	if err := boundedCall(s, "take the leases of recovered instances", take, late); err != nil {
+	if err := boundedCall(s, "take the leases of recovered instances", take, nil); err != nil {
 		s.log.Error("some models may be removed although instances use them", "error", err)
 	}
+}
+
+// uses returns the instance of that id which holds something; nil: there is none.
+func (s *Supervisor) uses(id string) *instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.instances[id]; i != nil && !i.released {
+		return i
+	}
+	return nil
+}
+
+// leaseOnly mends the lease that was taken for an instance which has ended since: another one
+// of its id has its own.
+func (s *Supervisor) leaseOnly(id string, i *instance) error {
+	switch now := s.uses(id); {
+	case now == i:
+	case now != nil && now.facts.Local.ID != "" && now.facts.Local.Claim == "":
+		return s.opts.Models.Lease(now.facts.Local.ID, leaseHolder(id))
+	case s.isThere(id):
+		s.unlease(id)
+	default:
+		s.unleaseUnused(&Draft{ID: id})
+	}
+	return nil
+}
+
+// isThere reports whether an instance of that id is listed, also one that holds nothing.
+func (s *Supervisor) isThere(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.instances[id] != nil
 }
 
 // releaseStaleLeases releases the leases of instances of an earlier launcher that are gone

@@ -216,11 +216,19 @@ func TestRecordOfAnUnknownEngineCostsNoLivingEngine(t *testing.T) {
 type leases struct {
 	Models
 
-	of map[string]string
+	of        map[string]string
+	meanwhile func() // happens while a lease is taken
 }
 
-func (m *leases) Lease(key, holder string) error { m.of[holder] = key; return nil }
-func (m *leases) Release(holder string) error    { delete(m.of, holder); return nil }
+func (m *leases) Lease(key, holder string) error {
+	m.of[holder] = key
+	if m.meanwhile != nil {
+		m.meanwhile()
+	}
+	return nil
+}
+
+func (m *leases) Release(holder string) error { delete(m.of, holder); return nil }
 
 func (m *leases) ReleaseOthers(there func(string) bool) error {
 	maps.DeleteFunc(m.of, func(holder, _ string) bool { return !there(holder) })
@@ -249,6 +257,27 @@ func TestRecoveredInstancesHaveTheirLeasesAgain(t *testing.T) {
 		require.NoError(t, fresh.Recover(t.Context(), memory))
 		assert.Equal(t, map[string]string{"instance a": "key"}, models.of)
 	})
+}
+
+// TestRecoveredInstanceThatEndsMeanwhileHasNoLease takes leases from a disk that stalls.
+func TestRecoveredInstanceThatEndsMeanwhileHasNoLease(t *testing.T) {
+	for name, ends := range map[string]func(*rig){
+		"it holds nothing any more": func(r *rig) { r.instances["a"].released = true },
+		"it is gone":                func(r *rig) { delete(r.instances, "a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awake("a", "0.2")
+				r.under(func() { r.instances["a"].facts.Local = modelSource{From: launcherapi.ModelFromCache, ID: "key"} })
+				a := r.instances["a"]
+				defer r.under(func() { r.instances["a"], a.released = a, false })
+				r.opts.Models = &leases{of: map[string]string{}, meanwhile: func() { r.under(func() { ends(r) }) }}
+				defer func() { r.opts.Models = nil }()
+				r.takeLeasesAgain()
+				assert.Empty(t, r.opts.Models.(*leases).of)
+			})
+		})
+	}
 }
 
 func TestStopWaitsForALateAdoption(t *testing.T) {
