@@ -49,7 +49,7 @@ func TestAControllerThatIsKilledWhileItReplacesARequesterIsFollowedByOneThatDoes
 	s.run("")
 	s.deploy(server{app: "victim", node: 1, gate: true}, 1)
 	for _, row := range []string{"not awake, ready", "died, not noted", "died while it served", "leaving, starting or failed", "leftover"} {
-		was := s.served("victim", 1)[0]
+		was := s.shown("victim")
 		i := s.instance("launcher-node-1", "victim", "awake")
 		s.run(row)
 		s.kill(i)

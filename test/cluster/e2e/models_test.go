@@ -286,6 +286,15 @@ func (s *site) draining(ip string) {
 	})
 }
 
+// shown waits until the app's one requester is ready and its status says that it serves: from
+// then on it is replaced if its instance ends. The program is ready a moment before.
+func (s *site) shown(app string) corev1.Pod {
+	s.t.Helper()
+	pod := s.served(app, 1)[0]
+	s.eventually("the status of "+pod.Name+" says that it serves", func() bool { return s.status(pod.Name).State == "Serving" })
+	return pod
+}
+
 // replaced waits until the app has one ready requester that is another than was.
 func (s *site) replaced(app string, was corev1.Pod) corev1.Pod {
 	s.t.Helper()

@@ -34,10 +34,11 @@ func TestAModelThatEndsAgainSoonAfterItServedIsStartedLaterForTheNextRequester(t
 	s := newSite(t)
 	s.onOneGPU()
 	s.deploy(server{app: "crashing", node: 1}, 1)
-	pod := s.served("crashing", 1)[0]
+	pod := s.shown("crashing")
 	for range 2 {
 		s.kill(s.instance("launcher-node-1", "crashing", "awake"))
-		pod = s.replaced("crashing", pod)
+		s.replaced("crashing", pod)
+		pod = s.shown("crashing")
 	}
 	i := s.instance("launcher-node-1", "crashing", "awake")
 	failures := podmeta.ReadFailures(s.pod("launcher-node-1"), i.InstanceID)

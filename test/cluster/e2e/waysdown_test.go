@@ -158,7 +158,7 @@ func TestARequesterWhoseEngineIsKilledIsUnreadyAndNoEndpointAndThenReplaced(t *t
 	s.deploy(server{app: "other", node: 1}, 1)
 	s.deploy(server{app: "victim", node: 1}, 1)
 	s.served("other", 1)
-	was := s.served("victim", 1)[0]
+	was := s.shown("victim")
 	s.answers("victim")
 	i := s.instance("launcher-node-1", "victim", "awake")
 	deleted, early := false, false
@@ -205,7 +205,7 @@ func TestAModelThatSomebodyPutsToSleepIsWokenForItsRequester(t *testing.T) {
 func TestARequesterIsReplacedWhenSomebodyDeletesItsInstance(t *testing.T) {
 	s := newSite(t)
 	s.deploy(server{app: "robbed", node: 1}, 1)
-	was := s.served("robbed", 1)[0]
+	was := s.shown("robbed")
 	i := s.instance("launcher-node-1", "robbed", "awake")
 	_, err := s.launcher("launcher-node-1").Delete(t.Context(), i.InstanceID)
 	require.NoError(t, err)
