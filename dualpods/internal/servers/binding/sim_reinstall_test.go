@@ -24,7 +24,12 @@ func (s *sim) reinstalled(script []simEvent) []simEvent {
 	if !s.chance("reinstalled", 4) {
 		return script
 	}
-	script = append(script, simEvent{at: s.between("reinstalled at", 0, script[len(script)-1].at+time.Second), what: "reinstall"})
+	last := script[len(script)-1].at
+	script = append(script, simEvent{at: s.between("reinstalled at", 0, last+time.Second), what: "reinstall"})
+	if s.chance("stubborn", 30) { // a program serves on whatever it is told, and its model sleeps
+		at := s.between("stubborn at", 0, last)
+		script = append(script, simEvent{at: at, what: oddStays}, simEvent{at: at + s.between("asleep", time.Millisecond, 5*time.Second), what: "sleep by hand", arg: s.draw("arg", 1<<20)})
+	}
 	slices.SortStableFunc(script, func(a, b simEvent) int { return cmp.Compare(a.at, b.at) })
 	return script
 }

@@ -86,6 +86,12 @@ var composed = map[string][]simEvent{
 		{at: 5 * time.Second, what: "force"},
 		{at: 6 * time.Second, what: "create"},
 	},
+	"not awake, not held": {
+		{at: 3 * time.Second, what: "create"},
+		{at: 14 * time.Second, what: oddStays},
+		{at: 15 * time.Second, what: "sleep by hand"},
+		{at: 16 * time.Second, what: "reinstall"},
+	},
 	"launcher gone, stays ready": {
 		{at: 3 * time.Second, what: "create"},
 		{at: 14 * time.Second, what: oddUnready},
