@@ -68,12 +68,8 @@ func TestKubeletIsAskedAheadForAPodThatNoEarlierOneCanBeTakenFor(t *testing.T) {
 
 func TestKubeletIsAskedBeforeTheProgramRunsAndOnceMoreWhenItDoes(t *testing.T) {
 	a := newAsking(t)
-	a.c.opts.WriteAhead = true
-	uid := a.add("a", "req-x2v9k")
-	pod := a.w.pods[uid]
-	pod.GenerateName, pod.Spec.NodeName = "req-", "node-0"
-	runs := pod.Status.ContainerStatuses
-	pod.Status.ContainerStatuses = nil
+	pod, runs := a.addAhead()
+	uid := pod.UID
 	a.gave("a", pod.Name, "GPU-1")
 
 	a.pass(t, 0)
@@ -99,12 +95,8 @@ func TestKubeletIsAskedBeforeTheProgramRunsAndOnceMoreWhenItDoes(t *testing.T) {
 
 func TestKubeletIsAskedAnewWhenTheProgramRunsWhateverItSaidBefore(t *testing.T) {
 	a := newAsking(t)
-	a.c.opts.WriteAhead = true
-	uid := a.add("a", "req-x2v9k")
-	pod := a.w.pods[uid]
-	pod.GenerateName, pod.Spec.NodeName = "req-", "node-0"
-	runs := pod.Status.ContainerStatuses
-	pod.Status.ContainerStatuses = nil
+	pod, runs := a.addAhead()
+	uid := pod.UID
 	a.kubelets.err = errors.New("refused")
 	a.pass(t, 0)
 	asked := a.w.now
@@ -148,6 +140,16 @@ func (a *asking) add(namespace, name string, says ...string) types.UID {
 	pod := running1(namespace, name, podmeta.ServingContainer)
 	a.w.pods[pod.UID], a.w.spi[pod.UID] = pod, &SPI{GPUs: says}
 	return pod.UID
+}
+
+// addAhead adds a requester that may be bound before its program runs, and gives what its Pod
+// says when that does.
+func (a *asking) addAhead() (pod *corev1.Pod, runs []corev1.ContainerStatus) {
+	a.c.opts.WriteAhead = true
+	pod = a.w.pods[a.add("a", "req-x2v9k")]
+	pod.GenerateName, pod.Spec.NodeName = "req-", "node-0"
+	runs, pod.Status.ContainerStatuses = pod.Status.ContainerStatuses, nil
+	return pod, runs
 }
 
 func (a *asking) gave(namespace, name string, gpus ...string) {

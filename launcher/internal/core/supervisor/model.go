@@ -224,8 +224,8 @@ func (s *Supervisor) lease(d *Draft) error {
 // unleaseUnused releases a lease that was taken too late for its draft, unless the id was
 // given to another instance, or reserved by another swap, since.
 func (s *Supervisor) unleaseUnused(d *Draft) {
+	taken := s.uses(d.ID) != nil
 	s.mu.Lock()
-	_, taken := s.instances[d.ID]
 	for _, c := range s.claims {
 		taken = taken || c.draft != d && c.plan.CreatesIn() && c.plan.In == d.ID
 	}
@@ -290,19 +290,10 @@ func (s *Supervisor) leaseOnly(id string, i *instance) error {
 	case now == i:
 	case now != nil && now.facts.Local.ID != "" && now.facts.Local.Claim == "":
 		return s.opts.Models.Lease(now.facts.Local.ID, leaseHolder(id))
-	case s.isThere(id):
-		s.unlease(id)
 	default:
 		s.unleaseUnused(&Draft{ID: id})
 	}
 	return nil
-}
-
-// isThere reports whether an instance of that id is listed, also one that holds nothing.
-func (s *Supervisor) isThere(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.instances[id] != nil
 }
 
 // releaseStaleLeases releases the leases of instances of an earlier launcher that are gone
