@@ -554,11 +554,14 @@ class Walk:
             self.must("bare engine, large", self.bare, "large-a", needs=100)
         self.must("launcher and preloader", self.serve, needs=40)
         self.step("a preloader is ready", self.preloader)
-        self.must("start large-a by exec", self.start, "large-a", "exec", needs=60)
+        if self.o.exec:
+            self.must("start large-a by exec", self.start, "large-a", "exec", needs=60)
+        else:
+            self.fork("large-a")
         self.fork("large-b")
         self.step("swaps at level 1, large", self.swaps, ("large-a", "large-b"), self.o.turns, needs=30)
         self.step("the same swaps by hand, large", self.by_hand, self.o.turns, needs=20)
-        if self.step("delete large-a", self.delete, "large-a"):
+        if self.o.exec and self.step("delete large-a", self.delete, "large-a"):
             self.step("start large-a by exec again", self.start, "large-a", "exec", needs=60)
         self.step("delete all", self.delete_all)
         self.step("close", self.close, needs=0)
@@ -630,7 +633,8 @@ def parse():
     parser.add_argument("--foreign-gib", type=float, default=10, help="device memory that a stranger takes")
     parser.add_argument("--short", default="300ms,600ms,1s", help="time limits of swaps that are to fail")
     parser.add_argument("--no-bare", dest="bare", action="store_false", help="leave out the engine without the launcher")
-    parser.add_argument("--no-exec", dest="exec", action="store_false", help="start the small models by fork alone")
+    parser.add_argument("--no-exec", dest="exec", action="store_false", help="start by fork alone")
+    parser.add_argument("--no-doctor", dest="doctor", action="store_false", help="leave out launcher doctor")
     parser.add_argument("--no-failures", dest="failures", action="store_false", help="leave out the swaps that are refused or undone")
     parser.add_argument("--no-level2", dest="level2", action="store_false", help="leave out level 2")
     parser.add_argument("--gpus", action="append", default=[], help="a further flag of the launcher, such as --gpus=--visible-gpus=1")
@@ -645,7 +649,8 @@ def main():
         os.makedirs(folder, exist_ok=True)
     walk = Walk(options)
     walk.step("machine", walk.machine)
-    walk.step("doctor", walk.doctor)
+    if options.doctor:
+        walk.step("doctor", walk.doctor)
     if not os.path.isdir(os.path.join(options.models, "large-b")):
         walk.step("models", walk.make_models)
     try:

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"hotseat.dev/hotseat/test/harness"
 	"hotseat.dev/hotseat/test/patience"
 )
 
@@ -24,10 +24,9 @@ func startPiped(t *testing.T, command []string) (d *daemonProcess, read, write *
 	t.Helper()
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := harness.FreeAddress()
 	require.NoError(t, err)
-	address, stateDir := free.Addr().String(), t.TempDir()
-	require.NoError(t, free.Close())
+	stateDir := t.TempDir()
 	cmd := exec.Command(filepath.Join(bin, "launcher"), append(append([]string{}, command...),
 		"--listen", address, "--gpus", "simulated:2", "--state-dir", stateDir, "--vllm", filepath.Join(bin, "enginesim"))...)
 	cmd.Stderr = write

@@ -36,6 +36,47 @@ os.register_at_fork(before=end)
 	f.forkedFacts("a")
 }
 
+// starter is a library that starts a thread when it is loaded.
+const starter = `
+#include <pthread.h>
+#include <unistd.h>
+static void *idle(void *unused) { for (;;) pause(); }
+__attribute__((constructor)) static void start(void) {
+	pthread_t thread;
+	pthread_create(&thread, 0, idle, 0);
+	pthread_setname_np(thread, NAME);
+}
+`
+
+// A process with pyarrow has a thread of jemalloc, and a forked one needs none.
+func TestAThreadOfJemallocIsAllowed(t *testing.T) {
+	loads := func(t *testing.T, name string) func(*fixture) {
+		library := buildLibrary(t, "libstarter.so", "#define _GNU_SOURCE\n#define NAME \""+name+"\"\n"+starter)
+		return func(f *fixture) {
+			f.write("vllm/arrow.py", "import ctypes\nctypes.CDLL('"+library+"')\n")
+			f.options.Recipe.Modules = append([]string{"vllm.arrow"}, f.options.Recipe.Modules...)
+		}
+	}
+	t.Run("jemalloc's", func(t *testing.T) {
+		f := newFixture(t, loads(t, "jemalloc_bg_thd"))
+		f.ready()
+		f.forkedFacts("a")
+	})
+	t.Run("another's", func(t *testing.T) {
+		f := newFixture(t, loads(t, "worker"))
+		f.eventually("it refuses", func() bool { return f.pool.List().Preloaders[0].Reason != "" })
+		assert.Contains(t, f.refusalReason(), "1 more thread(s) run in the preloader, and a fork would lose them: worker")
+	})
+	t.Run("Python's, of that name", func(t *testing.T) {
+		f := newFixture(t, func(f *fixture) {
+			f.write("vllm/named.py", "import threading\nthreading.Thread(target=threading.Event().wait, name='jemalloc_bg_thd', daemon=True).start()\n")
+			f.options.Recipe.Modules = append([]string{"vllm.named"}, f.options.Recipe.Modules...)
+		})
+		f.eventually("it refuses", func() bool { return f.pool.List().Preloaders[0].Reason != "" })
+		assert.Contains(t, f.refusalReason(), "jemalloc_bg_thd")
+	})
+}
+
 // driver stands in for the CUDA driver, which this machine does not have. It knows
 // whether it was initialised (cuda.h).
 const driver = `

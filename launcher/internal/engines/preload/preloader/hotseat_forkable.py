@@ -17,19 +17,30 @@ NVML = "libnvidia-ml.so.1"
 NVML_SUCCESS = 0  # nvml.h
 PF_EXITING = 0x4  # flag of a thread that is ending (include/linux/sched.h)
 
+# Threads that a forked process can do without. Those of jemalloc give memory back to the
+# kernel; pyarrow starts one when it is loaded. jemalloc takes its locks before a fork, and in
+# the child gives memory back without such threads (background_thread_postfork_child of its
+# src/background_thread.c).
+EXPENDABLE = {"jemalloc_bg_thd"}
+
 
 class Refusal(Exception):
     """Why this process must not be forked."""
 
 
 def threads():
-    """Returns the names of the threads other than this one."""
+    """Returns the names of the threads other than this one that a forked process would miss."""
     known, names = {str(t.native_id): t.name for t in threading.enumerate()}, []
     for tid in os.listdir("/proc/self/task"):
         try:
             if tid == str(os.getpid()) or stat_field(f"self/task/{tid}", 9) & PF_EXITING:
                 continue
-            names.append(known.get(tid) or os.fsdecode(read_file(f"/proc/self/task/{tid}/comm")).strip())
+            name = known.get(tid)
+            if name is None:
+                name = os.fsdecode(read_file(f"/proc/self/task/{tid}/comm")).strip()
+                if name in EXPENDABLE:
+                    continue
+            names.append(name)
         except OSError:
             continue  # the thread has ended
     return names
