@@ -36,8 +36,11 @@ func Build(ctx context.Context, root, into string, env []string, packages ...str
 // meanwhile, and the kernel lets both bind it as long as the engine does not listen yet.
 const firstFreePort, lastFreePort = 12000, 29999
 
-// FreeAddress is an address of this machine at which nobody listens now.
+// FreeAddress is an address of this machine at which nobody listens now. No process starts
+// meanwhile: until it runs its program it would have the socket, and the address be taken.
 func FreeAddress() (string, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	var failed error
 	for range 100 {
 		port := firstFreePort + rand.IntN(lastFreePort-firstFreePort+1)

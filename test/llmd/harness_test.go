@@ -111,8 +111,12 @@ func status(t *testing.T, url string) int {
 	return resp.StatusCode
 }
 
+// freeAddress is an address at which nobody listens. No process starts meanwhile: until it
+// runs its program it would have the socket.
 func freeAddress(t *testing.T) string {
 	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/test/harness"
 	"hotseat.dev/hotseat/test/patience"
 )
 
@@ -59,10 +60,11 @@ type process struct {
 
 func freePort(tb testing.TB) int {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := harness.FreeAddress()
 	require.NoError(tb, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	free, err := net.ResolveTCPAddr("tcp", address)
+	require.NoError(tb, err)
+	return free.Port
 }
 
 // newProcess starts a requester at free ports and waits until it answers.

@@ -80,19 +80,22 @@ func readyOrRuns(pod *corev1.Pod) bool {
 }
 
 // networkOf is the network namespace of a Pod, whose processes are told by the
-// variable that the kubelet gives them. The keeper's /proc shows those of the lane.
+// variable that the kubelet gives them. The keeper's /proc shows those of the lane. A
+// container runs before runc has become its program.
 func (l *lane) networkOf(t *testing.T, pod string) (path string) {
 	t.Helper()
-	found, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/proc/[0-9]*/environ", l.cluster.Keeper))
-	require.NoError(t, err)
-	for _, file := range found {
-		text, err := os.ReadFile(file)
-		if err == nil && bytes.Contains(append([]byte{0}, text...), []byte("\x00HOSTNAME="+pod+"\x00")) {
-			return filepath.Join(filepath.Dir(file), "ns", "net")
+	require.Eventually(t, func() bool {
+		found, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/proc/[0-9]*/environ", l.cluster.Keeper))
+		require.NoError(t, err)
+		for _, file := range found {
+			text, err := os.ReadFile(file)
+			if err == nil && bytes.Contains(append([]byte{0}, text...), []byte("\x00HOSTNAME="+pod+"\x00")) {
+				path = filepath.Join(filepath.Dir(file), "ns", "net")
+			}
 		}
-	}
-	require.Fail(t, "no process of the Pod "+pod)
-	return ""
+		return path != ""
+	}, patience.Wait(), 20*time.Millisecond, "a process of the Pod "+pod)
+	return path
 }
 
 // dialIn connects from a network namespace.
@@ -289,7 +292,7 @@ func TestNewNamespaceHasTheAuthorityBeforeItsFirstRequester(t *testing.T) {
 	s.addPool(nil)
 	s.apply("examples/dual-pods/requesters.yaml") // whose Pods mount it
 	s.served("model-a", 1)
-	assert.Empty(t, s.kubectl("get", "events", "--field-selector", "reason=FailedMount", "-o", "jsonpath={.items[*].message}"))
+	assert.NotContains(t, s.kubectl("get", "events", "--field-selector", "reason=FailedMount", "-o", "jsonpath={.items[*].message}"), fmt.Sprintf("configmap %q not found", mtls.ConfigMap))
 }
 
 func mustPEM(t *testing.T, text []byte) *pem.Block {

@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/test/harness"
 	"hotseat.dev/hotseat/test/patience"
 )
 
@@ -160,27 +158,13 @@ func configFor(tb testing.TB, binding, target string) requesterapi.ProxyConfig {
 	return requesterapi.ProxyConfig{Binding: binding, ServingPort: freePort(tb), Address: host, Port: uint16(number)}
 }
 
-// freePort is a port that nobody listens at and that the kernel gives to no connection by
-// itself, as of another test that runs now: it is below those of
-// /proc/sys/net/ipv4/ip_local_port_range.
 func freePort(tb testing.TB) uint16 {
 	tb.Helper()
-	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	address, err := harness.FreeAddress()
 	require.NoError(tb, err)
-	var lowest int
-	_, err = fmt.Sscan(string(text), &lowest)
+	free, err := net.ResolveTCPAddr("tcp", address)
 	require.NoError(tb, err)
-	require.Greater(tb, lowest, 2<<10, "of these no port is left")
-	for {
-		port := 1<<10 + rand.IntN(lowest-(1<<10))
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", itoa(uint16(port))))
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		require.NoError(tb, err)
-		require.NoError(tb, l.Close())
-		return uint16(port)
-	}
+	return uint16(free.Port)
 }
 
 func read[T any](tb testing.TB, a answer) T {
