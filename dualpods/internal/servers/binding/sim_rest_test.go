@@ -146,7 +146,7 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	if p.odd == oddStays || p.odd == oddBind {
 		reasons = append(reasons, p.odd)
 	}
-	if at < 0 {
+	if at < 0 || s.unreadable(s.records()[at]) { // one that cannot be read may be anybody's
 		reasons = append(reasons, s.wrongGPUs(pod, p)...)
 	}
 	if at < 0 && !s.selects(pod.Spec.NodeName) {
