@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -285,13 +284,9 @@ func completion(t *testing.T, body string) (text, finish string) {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	address, err := harness.FreeAddress()
+	port, err := harness.FreePort()
 	require.NoError(t, err)
-	_, text, err := net.SplitHostPort(address)
-	require.NoError(t, err)
-	port, err := strconv.Atoi(text)
-	require.NoError(t, err)
-	return port
+	return int(port)
 }
 
 const gib = 1 << 30

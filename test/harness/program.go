@@ -30,15 +30,21 @@ func Build(ctx context.Context, root, into string, env []string, packages ...str
 	return nil
 }
 
-// The ports of FreeAddress. They lie below those that the kernel hands out by itself
+// The ports of FreePort. They lie below those that the kernel hands out by itself
 // (net.ipv4.ip_local_port_range begins at 32768) and below the node ports of Kubernetes.
 // Were they not, a launcher beside the test could be given the same port for an engine
 // meanwhile, and the kernel lets both bind it as long as the engine does not listen yet.
 const firstFreePort, lastFreePort = 12000, 29999
 
-// FreeAddress is an address of this machine at which nobody listens now. No process starts
-// meanwhile: until it runs its program it would have the socket, and the address be taken.
+// FreeAddress is an address of this machine at which nobody listens now.
 func FreeAddress() (string, error) {
+	port, err := FreePort()
+	return fmt.Sprintf("127.0.0.1:%d", port), err
+}
+
+// FreePort is a port of 127.0.0.1 at which nobody listens now. No process starts meanwhile:
+// until it runs its program it would have the socket, and the port be taken.
+func FreePort() (uint16, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	var failed error
@@ -46,11 +52,11 @@ func FreeAddress() (string, error) {
 		port := firstFreePort + rand.IntN(lastFreePort-firstFreePort+1)
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
-			return l.Addr().String(), l.Close()
+			return uint16(port), l.Close()
 		}
 		failed = err
 	}
-	return "", fmt.Errorf("cannot find a free port: %w", failed)
+	return 0, fmt.Errorf("cannot find a free port: %w", failed)
 }
 
 // GPU is the UUID of a simulated GPU.

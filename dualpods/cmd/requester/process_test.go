@@ -60,11 +60,9 @@ type process struct {
 
 func freePort(tb testing.TB) int {
 	tb.Helper()
-	address, err := harness.FreeAddress()
+	port, err := harness.FreePort()
 	require.NoError(tb, err)
-	free, err := net.ResolveTCPAddr("tcp", address)
-	require.NoError(tb, err)
-	return free.Port
+	return int(port)
 }
 
 // newProcess starts a requester at free ports and waits until it answers.

@@ -160,11 +160,9 @@ func configFor(tb testing.TB, binding, target string) requesterapi.ProxyConfig {
 
 func freePort(tb testing.TB) uint16 {
 	tb.Helper()
-	address, err := harness.FreeAddress()
+	port, err := harness.FreePort()
 	require.NoError(tb, err)
-	free, err := net.ResolveTCPAddr("tcp", address)
-	require.NoError(tb, err)
-	return uint16(free.Port)
+	return port
 }
 
 func read[T any](tb testing.TB, a answer) T {

@@ -224,8 +224,8 @@ func (s *Supervisor) lease(d *Draft) error {
 // unleaseUnused releases a lease that was taken too late for its draft, unless the id was
 // given to another instance, or reserved by another swap, since.
 func (s *Supervisor) unleaseUnused(d *Draft) {
-	taken := s.uses(d.ID) != nil
 	s.mu.Lock()
+	taken := s.usesLocked(d.ID) != nil
 	for _, c := range s.claims {
 		taken = taken || c.draft != d && c.plan.CreatesIn() && c.plan.In == d.ID
 	}
@@ -277,6 +277,11 @@ func (s *Supervisor) takeLeasesAgain() {
 func (s *Supervisor) uses(id string) *instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.usesLocked(id)
+}
+
+// usesLocked is uses for a caller that has the lock.
+func (s *Supervisor) usesLocked(id string) *instance {
 	if i := s.instances[id]; i != nil && !i.released {
 		return i
 	}
