@@ -125,7 +125,7 @@ test: ## all tests but those with real vLLM or Kubernetes (-race, but for those 
 
 .PHONY: test-sim
 test-sim: ## the launcher's core and the controllers in simulated time, each under SEEDS=100000 schedules of events and faults FROM=1 on
-	SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/core/simulation ./dualpods/internal/servers/binding ./dualpods/internal/simulation
+	GOGC=400 SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/core/simulation ./dualpods/internal/servers/binding ./dualpods/internal/simulation
 
 .PHONY: test-sim-defects
 test-sim-defects: ## bring each defect back that was mended in the launcher's core and in model caches and placement, take their rules out one by one, break each check, and see the simulations find it, within SEEDS=20000 schedules (DEFECT=part of its name, WRITE=1 to note the seeds that show them)

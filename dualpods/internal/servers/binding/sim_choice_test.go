@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -47,11 +49,16 @@ func (s *sim) launcherFor(node string, form nominal.Form) (pod *corev1.Pod) {
 		if there == nil || len(form.Mounts) > 0 && config != "demand" {
 			continue
 		}
-		if pod == nil || !s.works(pod) && s.works(there) {
+		if pod == nil || s.before(there, pod) {
 			pod = there
 		}
 	}
 	return pod
+}
+
+// before says that launcher a serves rather than launcher b: one that works, then the older.
+func (s *sim) before(a, b *corev1.Pod) bool {
+	return cmp.Or(dualpods.TrueFirst(s.works(a), s.works(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID)) < 0
 }
 
 func (s *sim) works(pod *corev1.Pod) bool {

@@ -73,8 +73,6 @@ func (s *Supervisor) claim(ask ClaimRequest, decide func(ledger.World) (launcher
 	if err == nil {
 		if err = c.saveAndReserve(); err != nil || !c.owns {
 			c.Release()
-		} else {
-			c.publishSwapIDs()
 		}
 	}
 	if err != nil {
@@ -173,9 +171,9 @@ func (c *Claim) markInstances() {
 	}
 }
 
-// publishSwapIDs tells watchers which swap has claimed the instances. A refused swap
-// never gets here.
-func (c *Claim) publishSwapIDs() {
+// Publish tells watchers which swap has claimed the instances. A swap that is refused,
+// called off or out of time before it is recorded never gets here.
+func (c *Claim) Publish() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	for _, i := range c.all() {

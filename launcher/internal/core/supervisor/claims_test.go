@@ -376,6 +376,8 @@ func TestEventsShowClaimAndReleaseOfASwap(t *testing.T) {
 			return last
 		}
 		c := r.claims(ask)
+		assert.Equal(t, map[string]string{"out": "awake "}, told(), "it may be refused yet")
+		c.Publish()
 		assert.Equal(t, map[string]string{"out": "awake s"}, told())
 		_, err := c.Drain(t.Context(), "out")
 		require.NoError(t, err)

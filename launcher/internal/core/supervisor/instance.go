@@ -88,7 +88,7 @@ type instance struct {
 	staleRecord   bool // the instance was adopted without a record, or with a stale one
 
 	swapID          string    // the swap that has claimed the instance; empty: none
-	publishedSwapID string    // swapID as clients see it, once the swap is admitted
+	publishedSwapID string    // swapID as clients see it, once the swap is recorded
 	victim          bool      // that swap will evict the instance
 	gateHeldShut    bool      // the gate stays shut while awake, until the swap opens it
 	deleting        bool      // forget the instance once it is released

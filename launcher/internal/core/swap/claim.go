@@ -13,6 +13,8 @@ import (
 // When ctx ends, each wait ends with the error of ctx.
 type Claim interface {
 	Plan() launcher.Plan
+	// Publish tells watchers which swap has claimed the instances.
+	Publish()
 
 	// Drain begins the sleep of an instance that leaves, and waits for the instance's
 	// answers in flight; cut is how many were cut. The error is

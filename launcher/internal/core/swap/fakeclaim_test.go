@@ -30,7 +30,8 @@ type fakeClaim struct {
 	hangs  string           // this call lasts until its context ends
 	states map[string]string
 	// compares: the answers of the one that comes in are compared after its wake.
-	compares bool
+	compares  bool
+	published bool
 
 	mu    sync.Mutex
 	calls []string
@@ -59,6 +60,7 @@ func (f *fakeClaim) note(name string) {
 }
 
 func (f *fakeClaim) Plan() launcher.Plan { return f.plan }
+func (f *fakeClaim) Publish()            { f.published = true }
 
 func (f *fakeClaim) Drain(ctx context.Context, id string) (int, error) {
 	return 1, f.call(ctx, "drain", id)

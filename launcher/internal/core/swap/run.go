@@ -183,6 +183,7 @@ func (r *Run) executeOrUndo(ctx context.Context) {
 		return
 	}
 	crashpoint.At(crashpoint.SwapWritten)
+	r.claim.Publish()
 	err := r.execute(ctx)
 	if err != nil && r.c.ctx.Err() == nil {
 		r.undo(err)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -94,6 +95,19 @@ func TestUnwritableSwapDoesNotBegin(t *testing.T) {
 	written.fill(true)
 	r.conclude(launcherapi.OutcomeDone, nil)
 	assert.Empty(t, written.all(), "its end needs no room")
+}
+
+func TestOnlyARecordedSwapIsPublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, full := range []bool{false, true} {
+			s := newStage(t, newPaper(t))
+			s.paper.fill(full)
+			f := &fakeClaim{plan: planToWake("a")}
+			result, _ := s.play(t, s.run(f))
+			assert.Equal(t, full, result.Outcome == launcherapi.OutcomeRefused)
+			assert.Equal(t, !full, f.published, "disk full: %v", full)
+		}
+	})
 }
 
 func TestKeyOfASwapWithUnwrittenEndIsKept(t *testing.T) {
