@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -19,43 +18,6 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
 )
-
-// View is what a launcher reports.
-type View struct {
-	// Connected reports that the watch stream is up and the View is current. Otherwise
-	// the View is that of the moment when the stream broke.
-	Connected bool
-	// Lost is when the stream broke. Streams that end at once after a reconnect do not
-	// change it. Before the first stream it is when the watch began.
-	Lost time.Time
-	Why  string   // the launcher is not connected
-	GPUs []string // UUIDs of its node
-	// Instances is immutable: a change replaces the map. It is nil until the first
-	// stream is up.
-	Instances map[string]launcherapi.Instance
-	Revision  uint64 // Instances has all changes up to this revision
-	Certified bool   // the launcher is called by TLS and showed the certificate of its name
-
-	// Models are the models in the launcher's store, by their ids. It is immutable: a
-	// change replaces the map. It is nil while they are unknown; WhyNoModels says why.
-	Models      map[string]Model
-	WhyNoModels string
-	// ModelsLost is since when Models are unknown: when their stream broke, or when the
-	// watch began.
-	ModelsLost time.Time
-	// ModelsAsked reports that the launcher has answered for its models since the watch
-	// began, or that the call failed.
-	ModelsAsked bool
-}
-
-// LostFor returns for how long the launcher has not answered; 0: it answers, or was not asked
-// yet.
-func (v *View) LostFor(now time.Time) time.Duration {
-	if v.Connected || v.Lost.IsZero() {
-		return 0
-	}
-	return now.Sub(v.Lost)
-}
 
 // Target says how to reach a launcher.
 type Target struct {
@@ -156,22 +118,6 @@ func (s *Set) stopWatch(key string) {
 	}
 }
 
-// View returns what the launcher of that key reports. The View of a key that is not
-// watched is zero, so not connected.
-func (s *Set) View(key string) View {
-	s.mu.Lock()
-	l, ok := s.all[key]
-	s.mu.Unlock()
-	if !ok {
-		return View{}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	view := l.view
-	view.Certified = l.target.Name != "" && s.opts.TLS != nil
-	return view
-}
-
 // CandidateIDs returns the ids of the stored versions that a name may mean, sorted: all that
 // some View has, and perhaps more. [Whole] decides whether a version is meant.
 func (s *Set) CandidateIDs(name modelref.Name) []string { return s.models.candidateIDs(name) }
@@ -224,8 +170,8 @@ type launcher struct {
 	models *pool
 	pace   *rate.Limiter // of the events of its streams
 
-	mu     sync.Mutex
-	view   View
+	mu     sync.Mutex     // of the fields below
+	view   View           // Instances is changed in place
 	client *client.Client // set once, before its streams are followed
 }
 
@@ -362,11 +308,11 @@ func (l *launcher) list(ctx context.Context) (revision uint64, err error) {
 	return list.Revision, nil
 }
 
+// apply changes the View in place: each reader has copies of its instances.
 func (l *launcher) apply(event launcherapi.WatchEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.view.Revision = max(l.view.Revision, event.Object.Revision)
-	l.view.Instances = maps.Clone(l.view.Instances)
 	if event.Type == launcherapi.EventDeleted {
 		delete(l.view.Instances, event.Object.InstanceID)
 		return
