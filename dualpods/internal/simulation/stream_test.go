@@ -170,6 +170,18 @@ func (p *process) View(key string) nodeview.View {
 	return nodeview.View{}
 }
 
+// One is what a launcher says, with one of its instances.
+func (p *process) One(key, id string) nodeview.View {
+	view := p.View(key)
+	return view.One(id)
+}
+
+// Pick is what a launcher says, with some of its instances.
+func (p *process) Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View {
+	view := p.View(key)
+	return view.Pick(keep)
+}
+
 // CandidateIDs are the ids of all versions that launchers tell.
 func (p *process) CandidateIDs(modelref.Name) (ids []string) {
 	p.w.mu.Lock()

@@ -194,7 +194,7 @@ const soon = time.Millisecond
 
 // news says that a launcher has told something since the pass began.
 func (c *Controller) news(w *world) bool {
-	return slices.ContainsFunc(w.launchers, func(l *launcherPod) bool { return c.opts.Views.View(l.key()).Revision != l.began })
+	return slices.ContainsFunc(w.launchers, func(l *launcherPod) bool { return c.opts.Views.Pick(l.key(), nil).Revision != l.began })
 }
 
 // doublings bound the time between two looks after steps that could not be taken.
@@ -217,7 +217,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 			c.log.Error(err, "cannot add our finalizer to a launcher, or remove it", "launcher", l.pod.Name)
 			ok = false
 		}
-		view := c.opts.Views.View(l.key())
+		view := c.opts.Views.View(l.key()) // with all instances: once per launcher and pass
 		if w.node.Gone || !view.Connected || !c.leads() {
 			continue
 		}

@@ -41,7 +41,7 @@ func (c *Controller) beside(w *world, l *launcherPod) (others []*launcherPod) {
 		switch {
 		case other == l || podmeta.Finished(other.pod) || podmeta.ServerEnded(other.pod):
 		case !other.countsFor(l.pod.Namespace):
-		case !c.opts.Views.View(other.key()).Connected && !running(other.pod): // it has not begun
+		case !c.opts.Views.Pick(other.key(), nil).Connected && !running(other.pod): // it has not begun
 		default:
 			others = append(others, other)
 		}
@@ -54,7 +54,7 @@ func (c *Controller) beside(w *world, l *launcherPod) (others []*launcherPod) {
 // that no record is of.
 func (c *Controller) unheard(others []*launcherPod) (last *Launcher) {
 	for _, other := range others {
-		view := c.opts.Views.View(other.key())
+		view := c.opts.Views.Pick(other.key(), nil)
 		if !view.Connected && view.Instances == nil && (last == nil || view.Lost.After(last.Lost)) {
 			last = &Launcher{Name: other.pod.Name, Lost: view.Lost, Why: view.Why}
 		}
@@ -64,10 +64,13 @@ func (c *Controller) unheard(others []*launcherPod) (last *Launcher) {
 
 // neighbours are those of a requester with a record, among what those launchers have.
 func (c *Controller) neighbours(n *nodeWork, w *world, others []*launcherPod, record *podmeta.Binding) (found []Neighbour) {
+	on := func(i launcherapi.Instance) bool {
+		return slices.ContainsFunc(i.GPUUUIDs, func(g string) bool { return slices.Contains(record.GPUs, g) })
+	}
 	for _, other := range others {
-		view := c.opts.Views.View(other.key())
+		view := c.opts.Views.Pick(other.key(), func(id string, i launcherapi.Instance) bool { return on(i) || other.holder(id) != "" })
 		for id, i := range other.instances(view) {
-			if !slices.ContainsFunc(i.GPUUUIDs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
+			if !on(i) {
 				continue
 			}
 			b := Neighbour{
@@ -88,7 +91,7 @@ func (c *Controller) neighbours(n *nodeWork, w *world, others []*launcherPod, re
 }
 
 // instances are those that a launcher has, as far as is known: one that does not
-// answer may have those that it has records of.
+// answer may have those that it has records of. The View has to include these.
 func (l *launcherPod) instances(view nodeview.View) map[string]launcherapi.Instance {
 	if view.Connected {
 		return view.Instances

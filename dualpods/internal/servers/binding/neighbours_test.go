@@ -123,6 +123,11 @@ type nodeViews struct {
 func (v *nodeViews) Watch(string, nodeview.Target)    {}
 func (v *nodeViews) Forget(string)                    {}
 func (v *nodeViews) View(key string) nodeview.View    { return v.views[key] }
+func (v *nodeViews) One(key, id string) nodeview.View { view := v.views[key]; return view.One(id) }
+func (v *nodeViews) Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View {
+	view := v.views[key]
+	return view.Pick(keep)
+}
 func (v *nodeViews) Client(key string) LauncherClient { return &deleter{key: key, deleted: v.deleted} }
 
 type deleter struct {

@@ -32,11 +32,9 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 		l, o.Lacking = c.choose(ctx, w, &o)
 	}
 	if l != nil {
-		l.view = c.opts.Views.View(l.key())
 		if o.Requester.Exists && len(o.Problems) == 0 {
 			o.Form, o.Problems = o.Form.On(&l.pod.Spec)
 		}
-		o.Launcher, o.Copy = l.observed(), l.copyFor(&o)
 		o.Kubelet = c.allocation(w, l, id)
 	}
 	c.observeAhead(&o, pod)
@@ -46,6 +44,12 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	instance := o.Requester.Instance
 	if record != nil {
 		instance = record.Instance
+	}
+	if l != nil {
+		l.view = c.look(l, instance)
+		o.Launcher, o.Copy = l.observed(), l.copyFor(&o)
+	}
+	if record != nil {
 		c.observeAttempt(&o, n, w, l, record)
 	} else if l != nil {
 		o.Holder = l.holder(instance)

@@ -15,6 +15,8 @@ type Views interface {
 	Watch(key string, target nodeview.Target)
 	Forget(key string)
 	View(key string) nodeview.View
+	One(key, id string) nodeview.View
+	Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View
 	// Client is nil for a launcher that is not watched or has never answered.
 	Client(key string) LauncherClient
 }

@@ -334,6 +334,18 @@ func (inc *incarnation) View(key string) nodeview.View {
 	return view
 }
 
+// One is what is known of a launcher, with one of its instances.
+func (inc *incarnation) One(key, id string) nodeview.View {
+	view := inc.View(key)
+	return view.One(id)
+}
+
+// Pick is what is known of a launcher, with some of its instances.
+func (inc *incarnation) Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View {
+	view := inc.View(key)
+	return view.Pick(keep)
+}
+
 // Client asks a launcher.
 func (inc *incarnation) Client(key string) LauncherClient {
 	inc.s.mu.Lock()

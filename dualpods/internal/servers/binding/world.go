@@ -18,6 +18,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -60,14 +61,23 @@ type launcherPod struct {
 	closed   bool                     // it keeps the requesters that it has, and gets no new ones
 	bindings []podmeta.Binding
 	damaged  []podmeta.Problem // of records that cannot be read
-	view     nodeview.View
-	began    uint64 // the view's revision when the pass began
+	view     nodeview.View     // see look
+	began    uint64            // the view's revision when the pass began
 }
 
 // read reads the records of a launcher Pod.
 func (l *launcherPod) read(pod *corev1.Pod) {
 	l.pod = pod
 	l.bindings, l.damaged = podmeta.ReadBindings(pod)
+}
+
+// look reads the View of a launcher with the instances that one decision needs: that of the
+// given id, and those whose records cannot be read.
+func (c *Controller) look(l *launcherPod, id string) nodeview.View {
+	if len(l.damaged) == 0 {
+		return c.opts.Views.One(l.key(), id)
+	}
+	return c.opts.Views.Pick(l.key(), func(other string, _ launcherapi.Instance) bool { return other == id || l.lost(other) })
 }
 
 // requester returns which requester a record of the launcher is of.
@@ -100,14 +110,15 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 		case err != nil:
 			return nil, err
 		case is:
-			l := &launcherPod{view: c.opts.Views.View(string(pod.UID)), of: config, orphan: config == nil, closed: !launchers.TakesRequesters(config, node)}
+			l := &launcherPod{of: config, orphan: config == nil, closed: !launchers.TakesRequesters(config, node)}
 			if l.orphan {
 				if l.replaced, err = launchers.ConfigExists(ctx, pod); err != nil {
 					return nil, err
 				}
 			}
-			l.began = l.view.Revision
 			l.read(pod)
+			l.view = c.look(l, "")
+			l.began = l.view.Revision
 			w.launchers = append(w.launchers, l)
 		case podmeta.AwaitsPlacement(pod) && !podmeta.Held(pod): // it runs nowhere before it is placed
 		case podmeta.IsRequester(pod):
