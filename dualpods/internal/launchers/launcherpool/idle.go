@@ -13,6 +13,7 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -90,7 +91,7 @@ func (p *Pool) untilIdle(ctx context.Context, config *v1alpha1.LauncherConfig, p
 	if awaited {
 		return min(timeout.Duration, waiterRecheck), nil
 	}
-	left, idle := idleFor(pod, p.opts.Views.View(string(pod.UID)), noWaiterSince, timeout.Duration, now)
+	left, idle := idleFor(pod, p.opts.Views.Pick(string(pod.UID), moves), noWaiterSince, timeout.Duration, now)
 	switch {
 	case !idle:
 		return 0, nil
@@ -160,6 +161,16 @@ func (p *Pool) hasWaiter(ctx context.Context, waited *corev1.Pod) (bool, error) 
 // of a controller whose clock was wrong, and does not count.
 const clockSkew = 5 * time.Minute
 
+// moves reports whether an instance is awake, or on its way to another state.
+func moves(_ string, i launcherapi.Instance) bool {
+	switch launcher.State(i.State) {
+	case launcher.Sleeping, launcher.Failed, launcher.Stopped:
+		return false
+	default:
+		return true
+	}
+}
+
 // idleFor reports whether a launcher that no requester waits for is idle, and the
 // time that is left until its timeout. noWaiterSince is the time since which no requester
 // waits, if one did. A launcher that is starting or crash-looping is idle. A launcher
@@ -168,13 +179,9 @@ func idleFor(pod *corev1.Pod, view nodeview.View, noWaiterSince time.Time, timeo
 	if !pod.DeletionTimestamp.IsZero() || isBound(pod) {
 		return 0, false
 	}
-	for _, i := range view.Instances {
-		switch launcher.State(i.State) {
-		case launcher.Sleeping, launcher.Failed, launcher.Stopped:
-		default:
-			if !podmeta.ServerEnded(pod) { // else the instance ended with the container
-				return 0, false
-			}
+	for id, i := range view.Instances {
+		if moves(id, i) && !podmeta.ServerEnded(pod) { // else the instance ended with the container
+			return 0, false
 		}
 	}
 	since := pod.CreationTimestamp.Time

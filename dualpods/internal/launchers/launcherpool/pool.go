@@ -21,6 +21,7 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -39,7 +40,7 @@ func IndexedConfig(pod *corev1.Pod) []string {
 
 // Views returns what the launchers report, by the UID of their Pods.
 type Views interface {
-	View(key string) nodeview.View
+	Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View
 }
 
 // Options configure a [Pool].

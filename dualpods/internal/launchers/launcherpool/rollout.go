@@ -17,6 +17,7 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -186,7 +187,7 @@ func budgetOf(config *v1alpha1.LauncherConfig, nodes int) int {
 // standings returns the launchers of a LauncherConfig as a rollout sees them.
 func (p *Pool) standings(ctx context.Context, f *observation) (all []standing) {
 	for _, pod := range f.launchers {
-		view := p.opts.Views.View(string(pod.UID))
+		view := p.opts.Views.Pick(string(pod.UID), lives)
 		s := standing{
 			pod: pod, node: NodeOf(pod), outdated: f.outdated(pod), bound: isBound(pod),
 			leaving: !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) || p.replaced.has(pod),
@@ -205,6 +206,9 @@ func (p *Pool) standings(ctx context.Context, f *observation) (all []standing) {
 	return all
 }
 
+// lives reports whether an instance ends with its launcher.
+func lives(_ string, i launcherapi.Instance) bool { return !launcher.State(i.State).Ended() }
+
 // held returns how many instances end with a launcher. heard is false if that is not known:
 // its program runs and has not answered this controller yet. A launcher that has fallen
 // silent holds what it held when it answered last.
@@ -212,8 +216,8 @@ func held(pod *corev1.Pod, view nodeview.View) (instances int, heard bool) {
 	if podmeta.Finished(pod) || podmeta.ServerEnded(pod) || !podmeta.ContainerRuns(pod, podmeta.ServingContainer) && view.Instances == nil {
 		return 0, true
 	}
-	for _, i := range view.Instances {
-		if !launcher.State(i.State).Ended() {
+	for id, i := range view.Instances {
+		if lives(id, i) {
 			instances++
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -74,7 +75,7 @@ func (p *Pool) countLaunchers(f *observation, s *v1alpha1.LauncherConfigStatus) 
 	for _, pod := range f.launchers {
 		requesters := requestersOf(pod)
 		s.Requesters += int32(records(pod))
-		for id, i := range p.opts.Views.View(string(pod.UID)).Instances {
+		p.opts.Views.Pick(string(pod.UID), func(id string, i launcherapi.Instance) bool {
 			instances = append(instances, v1alpha1.LauncherInstance{
 				Node: pod.Spec.NodeName, Name: id, State: i.State, Since: metav1.NewTime(i.StateSince).Rfc3339Copy(),
 				Requester: requesters[id], GPUs: i.GPUUUIDs,
@@ -87,7 +88,8 @@ func (p *Pool) countLaunchers(f *observation, s *v1alpha1.LauncherConfigStatus) 
 				nodes[pod.Spec.NodeName] = true
 			default: // on its way to another state, or ended
 			}
-		}
+			return false
+		})
 		if f.outdated(pod) {
 			s.Outdated++
 		}

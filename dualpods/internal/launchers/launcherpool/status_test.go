@@ -139,7 +139,10 @@ var since = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 // said are the views of launchers, by the UID of their Pods.
 type said map[string]nodeview.View
 
-func (s said) View(key string) nodeview.View { return s[key] }
+func (s said) Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View {
+	view := s[key]
+	return view.Pick(keep)
+}
 
 // view returns the view of a launcher whose instances all sleep.
 func view(ids ...string) nodeview.View {

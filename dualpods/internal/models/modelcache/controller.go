@@ -43,7 +43,7 @@ const hasStore = "yes"
 
 // Launchers returns the views and clients of launchers, by the UID of their Pods.
 type Launchers interface {
-	View(key string) nodeview.View
+	Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View
 	Client(key string) Client
 }
 
@@ -205,7 +205,7 @@ func (c *Controller) addLaunchers(ctx context.Context, w *World, pods []corev1.P
 		if !is {
 			continue
 		}
-		view := c.opts.Launchers.View(string(pod.UID))
+		view := c.opts.Launchers.Pick(string(pod.UID), nil)
 		why := view.WhyNoModels
 		if why == "" && view.Models == nil {
 			why = "it is starting"

@@ -63,7 +63,7 @@ func (g *gate) calls() []launcherapi.ModelRequest {
 	return g.asked
 }
 
-func (g *gate) View(string) nodeview.View {
+func (g *gate) Pick(string, func(string, launcherapi.Instance) bool) nodeview.View {
 	if g.silent {
 		return nodeview.View{ModelsAsked: g.refuses}
 	}

@@ -32,7 +32,7 @@ func (c *Controller) Uses(ctx context.Context, cache *v1alpha1.ClusterModelCache
 		if pod.Spec.NodeName == "" || podmeta.Finished(pod) {
 			continue
 		}
-		for _, m := range c.opts.Launchers.View(string(pod.UID)).Models {
+		for _, m := range c.opts.Launchers.Pick(string(pod.UID), nil).Models {
 			if slices.Contains(m.WantedBy, Holder(cache)) {
 				users[pod.Spec.NodeName] = append(users[pod.Spec.NodeName], m.InUseBy...)
 			}

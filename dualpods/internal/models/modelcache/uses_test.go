@@ -18,7 +18,7 @@ type tells struct {
 	models []launcherapi.Model
 }
 
-func (l *tells) View(string) nodeview.View {
+func (l *tells) Pick(string, func(string, launcherapi.Instance) bool) nodeview.View {
 	if l.models == nil {
 		return nodeview.View{WhyNoModels: "it does not answer"}
 	}

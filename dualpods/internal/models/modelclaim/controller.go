@@ -20,6 +20,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/models/sourcesecret"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -39,7 +40,7 @@ func IndexedClaims(pod *corev1.Pod) (claims []string) {
 
 // Launchers returns what the launchers report, by the UID of their Pods.
 type Launchers interface {
-	View(key string) nodeview.View
+	Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View
 }
 
 // Options configure a [Controller].

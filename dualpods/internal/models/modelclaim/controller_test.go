@@ -78,10 +78,11 @@ func newPlace(t *testing.T, change func(*v1alpha1.ModelCache), faults intercepto
 }
 
 // View returns two instances, only the first of which reads from the claim.
-func (p *place) View(string) nodeview.View {
-	return nodeview.View{Instances: map[string]launcherapi.Instance{
+func (p *place) Pick(_ string, keep func(id string, i launcherapi.Instance) bool) nodeview.View {
+	view := nodeview.View{Instances: map[string]launcherapi.Instance{
 		"i1": {InstanceID: "i1", ModelPath: "/var/lib/hotseat/claims/m/hotseat-models/models/id/files"}, "i2": {InstanceID: "i2", ModelPath: "/var/lib/hotseat/claims/mm/x"},
 	}}
+	return view.Pick(keep)
 }
 
 // passes runs n passes and returns the result of the last one.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -92,11 +93,13 @@ func (c *Controller) observePods(ctx context.Context, w *World) error {
 // instances describes the instances of a launcher that read from the claim. Only launchers
 // have a view.
 func (c *Controller) instances(w *World, pod *corev1.Pod) (all []string) {
-	for _, i := range c.opts.Launchers.View(string(pod.UID)).Instances {
-		if strings.HasPrefix(i.ModelPath, podmeta.ClaimDir(w.claimName())+"/") {
+	dir := podmeta.ClaimDir(w.claimName()) + "/"
+	c.opts.Launchers.Pick(string(pod.UID), func(_ string, i launcherapi.Instance) bool {
+		if strings.HasPrefix(i.ModelPath, dir) {
 			all = append(all, fmt.Sprintf("inference server %s of %s", i.InstanceID, pod.Name))
 		}
-	}
+		return false
+	})
 	return all
 }
 

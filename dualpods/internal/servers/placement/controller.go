@@ -16,6 +16,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -57,7 +58,7 @@ func Awaits(pod *corev1.Pod) bool { return slices.Contains(Indexed(pod), gated) 
 
 // Views returns what the launchers report, by the UID of their Pods.
 type Views interface {
-	View(key string) nodeview.View
+	Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View
 	// CandidateIDs returns ids of the stored versions that a name may mean.
 	CandidateIDs(name modelref.Name) []string
 }

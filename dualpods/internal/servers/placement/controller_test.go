@@ -36,7 +36,10 @@ import (
 
 type views map[string]nodeview.View
 
-func (v views) View(key string) nodeview.View { return v[key] }
+func (v views) Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View {
+	view := v[key]
+	return view.Pick(keep)
+}
 
 func (v views) CandidateIDs(modelref.Name) []string { return []string{"id"} }
 

@@ -65,15 +65,23 @@ type Requester struct {
 	Missing   string            // the object that it names and that does not exist; empty: none
 }
 
+// Instance is what a decision needs of a launcher's instance. It is small: a pass copies
+// those of all launchers.
+type Instance struct {
+	State      string
+	GPUUUIDs   []string
+	LastUsedAt *time.Time
+}
+
 // Launcher is a launcher Pod.
 type Launcher struct {
 	dualpods.Candidate // as binding sees it
 	Name               string
 	Node               string
-	Since              time.Time                       // when this controller began to listen to it, or when its stream broke
-	Silent             bool                            // its instances are unknown now
-	Store              bool                            // it has a model store; its models are unknown while Models is nil
-	Instances          map[string]launcherapi.Instance // nil: it was never heard
+	Since              time.Time           // when this controller began to listen to it, or when its stream broke
+	Silent             bool                // its instances are unknown now
+	Store              bool                // it has a model store; its models are unknown while Models is nil
+	Instances          map[string]Instance // nil: it was never heard
 	Models             map[string]nodeview.Model
 	Claims             []string // PersistentVolumeClaims whose models it reads
 }

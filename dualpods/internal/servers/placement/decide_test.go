@@ -61,7 +61,7 @@ func world() *World {
 		w.Launchers = append(w.Launchers, Launcher{
 			Candidate: dualpods.Candidate{UID: types.UID("l-" + node), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true},
 			Name:      "launcher-" + node, Node: node,
-			Since: now.Add(-time.Second), Instances: map[string]launcherapi.Instance{}, Models: map[string]nodeview.Model{},
+			Since: now.Add(-time.Second), Instances: map[string]Instance{}, Models: map[string]nodeview.Model{},
 		})
 	}
 	w.CandidateIDs = func(modelref.Name) (ids []string) { // all ids are candidates
@@ -76,11 +76,10 @@ func world() *World {
 // sleeps adds a sleeping instance of a form on the first GPU of a launcher's node.
 func (w *World) sleeps(on int, f nominal.Form, lastUsed time.Duration) Sleeper {
 	l, used := &w.Launchers[on], now.Add(-lastUsed)
-	i := launcherapi.Instance{State: string(launcher.Sleeping), LastUsedAt: &used}
-	i.GPUUUIDs = []string{gpu(l.Node)}
-	i.InstanceID = nameOf(f, i.GPUUUIDs)
-	l.Instances[i.InstanceID] = i
-	return Sleeper{l.UID, i.InstanceID}
+	i := Instance{State: string(launcher.Sleeping), GPUUUIDs: []string{gpu(l.Node)}, LastUsedAt: &used}
+	id := nameOf(f, i.GPUUUIDs)
+	l.Instances[id] = i
+	return Sleeper{l.UID, id}
 }
 
 // cached adds a ClusterModelCache of a model.
@@ -165,10 +164,8 @@ var rows = []struct {
 		w.Launchers[1].Instances[s.Instance] = i
 	}, nil},
 	{rowNowhere, "it sleeps on two GPUs, and the requester wants one", func(w *World) {
-		i := launcherapi.Instance{State: string(launcher.Sleeping)}
-		i.GPUUUIDs = []string{"a", "b"}
-		i.InstanceID = nameOf(w.Waiting[0].Form, i.GPUUUIDs)
-		w.Launchers[0].Instances[i.InstanceID] = i
+		i := Instance{State: string(launcher.Sleeping), GPUUUIDs: []string{"a", "b"}}
+		w.Launchers[0].Instances[nameOf(w.Waiting[0].Form, i.GPUUUIDs)] = i
 	}, nil},
 	{rowNowhere, "it sleeps on a launcher of another LauncherConfig", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Config = "other" }, nil},
 	{rowNowhere, "it sleeps on a launcher of another namespace", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Namespace = "other" }, nil},
@@ -388,7 +385,7 @@ func TestColdRequesterPrefersNodesWithoutSleepers(t *testing.T) {
 	prefers("no cordoned node", Preference{"n2", weightNoSleeper})
 	w.Launchers[1].Instances = nil
 	assert.Nil(t, Decide(w)[0].Prefer, "no node with an unheard launcher")
-	w.Launchers[1].Instances = map[string]launcherapi.Instance{}
+	w.Launchers[1].Instances = map[string]Instance{}
 	w.sleeps(1, form("org/third"), 0)
 	assert.Nil(t, Decide(w)[0].Prefer, "something sleeps on each node")
 }
@@ -505,7 +502,7 @@ func TestPreferredNodesOfEachKindAreBounded(t *testing.T) {
 	for n := range 50 {
 		l := w.Launchers[0]
 		l.UID, l.Node, l.Models = types.UID(fmt.Sprint("x", n)), fmt.Sprint("x", n), map[string]nodeview.Model{}
-		l.Instances = map[string]launcherapi.Instance{}
+		l.Instances = map[string]Instance{}
 		w.Nodes[l.Node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node}}
 		w.Launchers = append(w.Launchers, l)
 		switch n % 3 {
@@ -545,13 +542,11 @@ func benchmarkDecide(b *testing.B, models int) {
 	for n := range 1000 {
 		l := Launcher{
 			Candidate: dualpods.Candidate{UID: types.UID(fmt.Sprint("l", n)), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true}, Node: fmt.Sprint("n", n),
-			Instances: map[string]launcherapi.Instance{}, Models: map[string]nodeview.Model{},
+			Instances: map[string]Instance{}, Models: map[string]nodeview.Model{},
 		}
 		for g := range 8 {
-			i := launcherapi.Instance{State: string(launcher.Sleeping)}
-			i.GPUUUIDs = []string{fmt.Sprintf("GPU-%d-%d", n, g)}
-			i.InstanceID = nameOf(form(fmt.Sprint("org/model-", (n+g)%100)), i.GPUUUIDs)
-			l.Instances[i.InstanceID] = i
+			i := Instance{State: string(launcher.Sleeping), GPUUUIDs: []string{fmt.Sprintf("GPU-%d-%d", n, g)}}
+			l.Instances[nameOf(form(fmt.Sprint("org/model-", (n+g)%100)), i.GPUUUIDs)] = i
 		}
 		maps.Copy(l.Models, stored)
 		w.Launchers = append(w.Launchers, l)
@@ -597,7 +592,7 @@ func TestOfSeveralLaunchersOfANodeTheOneCountsThatBindingChooses(t *testing.T) {
 		w.Launchers = w.Launchers[:1]
 		younger := w.Launchers[0]
 		younger.UID, younger.Config, younger.Created, younger.Spec = "younger", "other", now, hasData
-		younger.Instances = map[string]launcherapi.Instance{}
+		younger.Instances = map[string]Instance{}
 		c.older(&w.Launchers[0])
 		w.Launchers = append(w.Launchers, younger)
 		sleeper := w.sleeps(1, w.Waiting[0].Form, 0)

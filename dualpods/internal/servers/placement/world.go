@@ -18,6 +18,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -249,18 +250,23 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, takes bool, bound map[d
 		bound[dualpods.Identity{Namespace: b.Namespace, UID: b.RequesterUID}] = true
 		take(b.GPUs)
 	}
-	view := c.opts.Views.View(string(pod.UID))
-	for _, i := range view.Instances {
+	instances := map[string]Instance{}
+	view := c.opts.Views.Pick(string(pod.UID), func(id string, i launcherapi.Instance) bool {
+		instances[id] = Instance{State: i.State, GPUUUIDs: i.GPUUUIDs, LastUsedAt: i.LastUsedAt}
 		if state := launcher.State(i.State); state != launcher.Sleeping && !state.Ended() {
 			take(i.GPUUUIDs)
 		}
+		return false
+	})
+	if view.Instances == nil {
+		instances = nil
 	}
 	if !takes || podmeta.Finished(pod) || podmeta.ServerEnded(pod) || !pod.DeletionTimestamp.IsZero() {
 		return
 	}
 	l := Launcher{
 		Candidate: dualpods.CandidateOf(pod, view.LostFor(w.Now)), Name: pod.Name, Node: pod.Spec.NodeName,
-		Since: view.Lost, Silent: !view.Connected, Instances: view.Instances, Models: view.Models,
+		Since: view.Lost, Silent: !view.Connected, Instances: instances, Models: view.Models,
 		Store: pod.Labels[podmeta.LabelModelNodeGroup] != "",
 	}
 	if len(w.Claims) > 0 {

@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -41,7 +42,7 @@ func IndexedConfig(pod *corev1.Pod) []string {
 
 // Views knows what the launchers say, by the UID of their Pods.
 type Views interface {
-	View(key string) nodeview.View
+	Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View
 }
 
 // Options configure a [Controller].
@@ -147,8 +148,9 @@ func (c *Controller) asleep(form nominal.Form, launchers []*corev1.Pod) map[stri
 		if ids[on.Image] == nil {
 			ids[on.Image] = nominal.InstanceIDs(on)
 		}
-		for id, instance := range c.opts.Views.View(string(pod.UID)).Instances {
-			if instance.State == string(launcher.Sleeping) && ids[on.Image](instance.GPUUUIDs) == id {
+		sleeps := func(_ string, i launcherapi.Instance) bool { return i.State == string(launcher.Sleeping) }
+		for id, instance := range c.opts.Views.Pick(string(pod.UID), sleeps).Instances {
+			if ids[on.Image](instance.GPUUUIDs) == id {
 				nodes[pod.Spec.NodeName]++
 			}
 		}

@@ -118,7 +118,10 @@ func TestAConfigurationThatCannotBeUsedSaysWhatWouldBeRight(t *testing.T) {
 // said are what launchers say, by the UID of their Pods.
 type said map[string]nodeview.View
 
-func (s said) View(key string) nodeview.View { return s[key] }
+func (s said) Pick(key string, keep func(id string, i launcherapi.Instance) bool) nodeview.View {
+	view := s[key]
+	return view.Pick(keep)
+}
 
 func TestTheInstancesOfAConfigurationAreToldFromOthers(t *testing.T) {
 	config := &v1alpha1.InferenceServerConfig{Spec: v1alpha1.InferenceServerConfigSpec{
