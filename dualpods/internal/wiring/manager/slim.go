@@ -3,13 +3,13 @@ package manager
 import (
 	"maps"
 	"slices"
-	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/podcache"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -23,7 +23,7 @@ func slim(in any) (any, error) {
 	case *corev1.Node:
 		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints}
 		o.Status, o.Annotations = corev1.NodeStatus{Conditions: readiness(o)}, nil
-		o.Labels = once(o.Labels)
+		o.Labels = podcache.Texts(o.Labels) // a thousand nodes have one for each of the same hundred models
 	case *corev1.ServiceAccount:
 		o.Annotations, o.Labels, o.OwnerReferences = nil, nil, nil
 	case *metav1.PartialObjectMetadata: // of a namespace
@@ -36,19 +36,6 @@ func slim(in any) (any, error) {
 	return in, nil
 }
 
-// once are labels whose texts are held once for all objects: a thousand nodes have one for
-// each of the same hundred models.
-func once(all map[string]string) map[string]string {
-	if all == nil {
-		return nil
-	}
-	shared := make(map[string]string, len(all))
-	for key, value := range all {
-		shared[unique.Make(key).Value()] = unique.Make(value).Value()
-	}
-	return shared
-}
-
 // readiness is a node's condition Ready, but for times.
 func readiness(node *corev1.Node) []corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
@@ -59,11 +46,12 @@ func readiness(node *corev1.Node) []corev1.NodeCondition {
 	return nil
 }
 
-// slimPod leaves requesters, launchers, Pods that wait for their placement and those that
-// fetch a model as they are: a server patch may speak of any field of its requester. Of
-// others that mount a claim it is known which, where, and whether they have ended.
+// slimPod makes the controller's own Pods compact: requesters, launchers, Pods that wait for
+// their placement and those that fetch a model. Of other Pods it keeps the names. Of those
+// that mount a claim it also keeps which claim, where, and whether they have ended.
 func slimPod(pod *corev1.Pod) {
 	if dualpods.MayBeLauncher(pod) || podmeta.IsRequester(pod) || podmeta.AwaitsPlacement(pod) || pod.Labels[podmeta.LabelModelCacheUID] != "" {
+		podcache.Compact(pod)
 		return
 	}
 	pod.ObjectMeta = metav1.ObjectMeta{
