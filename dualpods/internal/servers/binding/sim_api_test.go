@@ -49,14 +49,15 @@ type simAPI struct {
 	down      bool
 	flaky     uint64 // percent of writes that fail
 	caches    []*simCache
-	behind    time.Duration   // how far the cache of the next controller process is, as it starts
-	standby   *simCache       // it; nil: that has all there is
-	unheard   map[string]bool // versions of the writes whose answers were lost
-	others    map[string]int  // version of each Pod as it was changed last by somebody else than the controller, or by a write of which it has not heard
+	behind    time.Duration             // how far the cache of the next controller process is, as it starts
+	standby   *simCache                 // it; nil: that has all there is
+	unheard   map[string]bool           // versions of the writes whose answers were lost
+	compact   map[*corev1.Pod]cachedPod // each version that a cache has had
+	others    map[string]int            // version of each Pod as it was changed last by somebody else than the controller, or by a write of which it has not heard
 }
 
 func newSimAPI(s *sim) *simAPI {
-	return &simAPI{s: s, pods: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.InferenceServerConfig{}, nodesEver: map[string]bool{}, unheard: map[string]bool{}, others: map[string]int{}}
+	return &simAPI{s: s, compact: map[*corev1.Pod]cachedPod{}, pods: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.InferenceServerConfig{}, nodesEver: map[string]bool{}, unheard: map[string]bool{}, others: map[string]int{}}
 }
 
 // simCache is what a controller process knows of the objects: each kind lags
@@ -107,12 +108,13 @@ func (a *simAPI) putPod(pod *corev1.Pod) {
 	} else {
 		a.pods[pod.Name] = pod
 	}
+	cached := a.cached(pod)
 	a.tell("pods", func(c *simCache) {
 		c.heard[pod.Name] = time.Now()
 		if gone {
 			delete(c.pods, pod.Name)
 		} else {
-			c.pods[pod.Name] = pod
+			c.pods[pod.Name] = cached
 		}
 		ours := func(p *corev1.Pod) bool { return p != nil && (podmeta.IsRequester(p) || dualpods.MayBeLauncher(p)) }
 		if ours(pod) || ours(old) {
@@ -266,7 +268,7 @@ func (c *simClient) List(ctx context.Context, into client.ObjectList, opts ...cl
 	pods := into.(*corev1.PodList)
 	for _, name := range sortedKeys(c.inc.cache.pods) {
 		if pod := c.inc.cache.pods[name]; pod.Spec.NodeName == node {
-			pods.Items = append(pods.Items, *pod.DeepCopy())
+			pods.Items = append(pods.Items, *pod) // as the cache does: nobody writes to what it shares
 		}
 	}
 	return nil

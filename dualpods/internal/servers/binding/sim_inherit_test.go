@@ -60,7 +60,11 @@ func (a *simAPI) newCache(inc *incarnation) *simCache {
 }
 
 func (a *simAPI) copied() *simCache {
-	return &simCache{pods: maps.Clone(a.pods), nodes: maps.Clone(a.nodes), configs: maps.Clone(a.configs), last: map[string]time.Time{}, heard: map[string]time.Time{}}
+	pods := map[string]*corev1.Pod{}
+	for name, pod := range a.pods {
+		pods[name] = a.cached(pod)
+	}
+	return &simCache{pods: pods, nodes: maps.Clone(a.nodes), configs: maps.Clone(a.configs), last: map[string]time.Time{}, heard: map[string]time.Time{}}
 }
 
 // standBy has the cache of the next controller process lag behind.

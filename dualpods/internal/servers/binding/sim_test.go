@@ -400,6 +400,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, 
 			if !broken {
 				s.checkRest()
 			}
+			s.checkCached()
 			out = simOutcome{s.wrong, s.lines, s.passes, s.writes, s.allowed(), s.served(), s.killing.decided, s.killing.acted, s.killing.killed}
 			s.over = true
 			s.inc.dead = true
