@@ -60,15 +60,15 @@ var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../serve
 	),
 
 	schedules.NewDefect("a Pod with the labels of a launcher is a launcher",
-		"	if owner == nil {\n		return nil, bound, nil\n	}\n", "",
-		"	if of.config == nil || owner.UID != of.config.UID && owner.UID != of.set {", "	if of.config == nil || owner != nil && owner.UID == \"\" {",
+		"	if owner == nil {\n		return nil, nil\n	}\n", "",
+		"	if err != nil || of.config == nil || owner.UID != of.config.UID && owner.UID != of.set {", "	if err != nil || of.config == nil || owner != nil && owner.UID == \"\" {",
 	),
 	schedules.NewDefect("the owner that a Pod names is believed",
-		"	if of.config == nil || owner.UID != of.config.UID && owner.UID != of.set {", "	if of.config == nil {",
+		"	if err != nil || of.config == nil || owner.UID != of.config.UID && owner.UID != of.set {", "	if err != nil || of.config == nil {",
 	),
 
 	schedules.NewDefect("a requester is placed for a sleeper of one launcher and bound to another",
-		`return n.Placed != "" && c.UID == n.Placed`, `return n.Placed == "" && c.UID == n.Placed`,
+		`return n.Placed != "" && p.UID == n.Placed`, `return n.Placed == "" && p.UID == n.Placed`,
 	),
 
 	// Two are shown by less than one schedule in 10,000: modelcache's found_test.go has them,
@@ -141,7 +141,7 @@ var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../serve
 		" || !d.gpusFree(l.Node, i.GPUUUIDs) {", " {",
 	),
 	schedules.NewDefect("without: a node that is not selected any more gets no requesters",
-		"	if !takes || podmeta.Finished(pod) ||", "	if podmeta.Finished(pod) ||",
+		"	if !takes || is.Ended ||", "	if is.Ended ||",
 	),
 	schedules.NewDefect("without: a configuration is waited for a while only",
 		`	if r.Missing != "" && until.After(d.Now) {`, `	if r.Missing != "" {`,

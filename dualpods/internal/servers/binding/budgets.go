@@ -140,8 +140,7 @@ func surplus(budgets sleeperBudgets, instances map[string]launcherapi.Instance, 
 	for _, b := range budgets.all(sleepers) {
 		for b.exceeded(sleepers) {
 			at := slices.IndexFunc(sleepers, func(i launcherapi.Instance) bool {
-				pinned := i.Annotations[launcherapi.AnnotationPinned] == "true"
-				return i.InstanceID != newest && !pinned && i.Annotations[podmeta.AnnotationMadeFor] != "" && b.uses(i) > 0
+				return i.InstanceID != newest && !pinned(i) && ours(i) && b.uses(i) > 0
 			})
 			if at < 0 {
 				break

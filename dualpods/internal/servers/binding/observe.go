@@ -121,7 +121,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	}
 	o.Requester = Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
-		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), GraceEnds: graceEnds(pod), Grace: graceOf(pod), Ending: podmeta.Ending(pod), Finished: podmeta.Finished(pod), Running: running(pod),
+		Exists: true, Requester: dualpods.RequesterOf(pod), GraceEnds: graceEnds(pod), Grace: graceOf(pod), Running: running(pod),
 		Finalizer: podmeta.Held(pod), Tolerates: toleratesClosed(pod),
 		Gate: read.Gated, GateOpen: gateOpen(pod),
 		Started: started(pod), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,

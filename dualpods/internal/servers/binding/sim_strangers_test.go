@@ -38,7 +38,7 @@ const launcherPrefix = "launcher-"
 // simIsLauncher says that a Pod is a launcher, and not one that looks like it: a stranger, or
 // a requester with the labels of a launcher.
 func simIsLauncher(pod *corev1.Pod) bool {
-	return dualpods.MayBeLauncher(pod) && strings.HasPrefix(pod.Name, launcherPrefix)
+	return dualpods.LooksLike(pod) == dualpods.KindLauncher && strings.HasPrefix(pod.Name, launcherPrefix)
 }
 
 func isSimStranger(pod *corev1.Pod) bool {
@@ -148,7 +148,7 @@ func (s *sim) checkStranger(pod *corev1.Pod) {
 	if pod.Annotations[key] != "" {
 		return // forged, also where an uninstallation took the finalizer: an administrator has to delete it
 	}
-	if len(podmeta.BoundTo(pod)) > 0 || slices.Contains(pod.Finalizers, podmeta.FinalizerProvider) {
+	if bindings, _ := podmeta.ReadBindings(pod); len(bindings) > 0 || slices.Contains(pod.Finalizers, podmeta.FinalizerProvider) {
 		s.violated("at rest: the Pod %s, which no LauncherConfig owns, has a record or our finalizer", pod.Name)
 	}
 }

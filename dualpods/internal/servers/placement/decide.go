@@ -75,15 +75,15 @@ type Instance struct {
 
 // Launcher is a launcher Pod.
 type Launcher struct {
-	dualpods.Candidate // as binding sees it
-	Name               string
-	Node               string
-	Since              time.Time           // when this controller began to listen to it, or when its stream broke
-	Silent             bool                // its instances are unknown now
-	Store              bool                // it has a model store; its models are unknown while Models is nil
-	Instances          map[string]Instance // nil: it was never heard
-	Models             map[string]nodeview.Model
-	Claims             []string // PersistentVolumeClaims whose models it reads
+	dualpods.Provider // as binding sees it
+	Name              string
+	Node              string
+	Since             time.Time           // when this controller began to listen to it, or when its stream broke
+	Silent            bool                // its instances are unknown now
+	Store             bool                // it has a model store; its models are unknown while Models is nil
+	Instances         map[string]Instance // nil: it was never heard
+	Models            map[string]nodeview.Model
+	Claims            []string // PersistentVolumeClaims whose models it reads
 }
 
 // Sleeper is a sleeping instance.
@@ -346,10 +346,10 @@ func (d *decision) serving(r *Requester) []*Launcher {
 	}
 	need := r.Form.Need()
 	need.Namespace = r.Namespace
-	candidate := func(l *Launcher) dualpods.Candidate { return l.Candidate }
+	provider := func(l *Launcher) dualpods.Provider { return l.Provider }
 	var all []*Launcher
 	for _, launchers := range d.byNode() {
-		if l, fits, _ := dualpods.ChooseLauncher(&need, launchers, candidate); fits && l.Ready {
+		if l, fits, _ := dualpods.ChooseLauncher(&need, launchers, provider); fits && l.Ready {
 			all = append(all, l)
 		}
 	}

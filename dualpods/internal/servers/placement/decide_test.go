@@ -59,8 +59,8 @@ func world() *World {
 	for _, node := range []string{"n1", "n2", "n3"} {
 		w.Nodes[node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{}}}
 		w.Launchers = append(w.Launchers, Launcher{
-			Candidate: dualpods.Candidate{UID: types.UID("l-" + node), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true},
-			Name:      "launcher-" + node, Node: node,
+			Provider: dualpods.Provider{UID: types.UID("l-" + node), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true},
+			Name:     "launcher-" + node, Node: node,
 			Since: now.Add(-time.Second), Instances: map[string]Instance{}, Models: map[string]nodeview.Model{},
 		})
 	}
@@ -541,7 +541,7 @@ func benchmarkDecide(b *testing.B, models int) {
 	}
 	for n := range 1000 {
 		l := Launcher{
-			Candidate: dualpods.Candidate{UID: types.UID(fmt.Sprint("l", n)), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true}, Node: fmt.Sprint("n", n),
+			Provider: dualpods.Provider{UID: types.UID(fmt.Sprint("l", n)), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true}, Node: fmt.Sprint("n", n),
 			Instances: map[string]Instance{}, Models: map[string]nodeview.Model{},
 		}
 		for g := range 8 {

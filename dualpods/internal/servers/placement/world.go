@@ -218,11 +218,11 @@ func (c *Controller) launchers(ctx context.Context, w *World, pods []corev1.Pod)
 	launchers := dualpods.NewLaunchers(c.opts.API)
 	for i := range pods {
 		pod := &pods[i]
-		config, _, err := launchers.Of(ctx, pod)
+		kind, config, err := launchers.KindOf(ctx, pod)
 		if err != nil {
 			return nil, err
 		}
-		if config != nil {
+		if kind == dualpods.KindLauncher {
 			c.launcher(w, pod, launchers.TakesRequesters(config, w.Nodes[pod.Spec.NodeName]), bound)
 		}
 	}
@@ -246,9 +246,9 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, takes bool, bound map[d
 		}
 	}
 	bindings, _ := podmeta.ReadBindings(pod)
-	for _, b := range bindings {
-		bound[dualpods.Identity{Namespace: b.Namespace, UID: b.RequesterUID}] = true
-		take(b.GPUs)
+	for i := range bindings {
+		bound[dualpods.IdentityIn(&bindings[i])] = true
+		take(bindings[i].GPUs)
 	}
 	instances := map[string]Instance{}
 	view := c.opts.Views.Pick(string(pod.UID), func(id string, i launcherapi.Instance) bool {
@@ -261,11 +261,12 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, takes bool, bound map[d
 	if view.Instances == nil {
 		instances = nil
 	}
-	if !takes || podmeta.Finished(pod) || podmeta.ServerEnded(pod) || !pod.DeletionTimestamp.IsZero() {
+	is := dualpods.ProviderOf(pod, view.LostFor(w.Now))
+	if !takes || is.Ended || is.Stage == dualpods.Leaving {
 		return
 	}
 	l := Launcher{
-		Candidate: dualpods.CandidateOf(pod, view.LostFor(w.Now)), Name: pod.Name, Node: pod.Spec.NodeName,
+		Provider: is, Name: pod.Name, Node: pod.Spec.NodeName,
 		Since: view.Lost, Silent: !view.Connected, Instances: instances, Models: view.Models,
 		Store: pod.Labels[podmeta.LabelModelNodeGroup] != "",
 	}

@@ -108,8 +108,17 @@ func (c *Controller) look(ctx context.Context, config *v1alpha1.InferenceServerC
 	if err := c.opts.API.List(ctx, &pods, client.InNamespace(config.Namespace), client.MatchingFields{IndexConfig: config.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("cannot list the Pods that ask for InferenceServerConfig %s: %w", client.ObjectKeyFromObject(config), err)
 	}
-	f.requesters = pods.Items
-	launchers, err := c.launchers(ctx, config)
+	of := dualpods.NewLaunchers(c.opts.API)
+	for i := range pods.Items {
+		kind, _, err := of.KindOf(ctx, &pods.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		if kind.IsRequester() {
+			f.requesters = append(f.requesters, &pods.Items[i])
+		}
+	}
+	launchers, err := c.launchers(ctx, of, config)
 	if err != nil {
 		return nil, err
 	}
@@ -127,13 +136,13 @@ func (c *Controller) look(ctx context.Context, config *v1alpha1.InferenceServerC
 }
 
 // launchers returns the launchers of the LauncherConfig that a configuration names.
-func (c *Controller) launchers(ctx context.Context, config *v1alpha1.InferenceServerConfig) ([]*corev1.Pod, error) {
+func (c *Controller) launchers(ctx context.Context, all *dualpods.Launchers, config *v1alpha1.InferenceServerConfig) ([]*corev1.Pod, error) {
 	var pods corev1.PodList
-	of := client.MatchingFields{launcherpool.IndexConfig: config.Spec.LauncherConfigName}
-	if err := c.opts.API.List(ctx, &pods, client.InNamespace(config.Namespace), of, client.UnsafeDisableDeepCopy); err != nil {
+	named := client.MatchingFields{launcherpool.IndexConfig: config.Spec.LauncherConfigName}
+	if err := c.opts.API.List(ctx, &pods, client.InNamespace(config.Namespace), named, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("cannot list the launchers of LauncherConfig %s: %w", config.Spec.LauncherConfigName, err)
 	}
-	return dualpods.NewLaunchers(c.opts.API).Among(ctx, pods.Items)
+	return all.Among(ctx, pods.Items)
 }
 
 // asleep counts the instances of a form that sleep, by node.

@@ -1,6 +1,7 @@
 package serverconfig
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -10,8 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -22,10 +28,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // requester is a Pod that asks for a configuration.
-func requester(name string, change ...func(*corev1.Pod)) corev1.Pod {
-	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: "llama"}}}
+func requester(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: "llama"}}}
 	for _, c := range change {
-		c(&pod)
+		c(pod)
 	}
 	return pod
 }
@@ -58,25 +64,25 @@ func isEnded(p *corev1.Pod) {
 
 func TestTheStatusSaysWhetherAConfigurationServesAndWhatItsPodsWaitFor(t *testing.T) {
 	for name, c := range map[string]struct {
-		requesters        []corev1.Pod
+		requesters        []*corev1.Pod
 		asking            int32
 		ready             int32
 		available, reason string
 		says              string
 	}{
 		"nobody asks": {nil, 0, 0, "True", v1alpha1.ReasonNoneNeeded, "no Pod asks for it"},
-		"all ready":   {[]corev1.Pod{requester("a", isReady), requester("b", isReady)}, 2, 2, "True", v1alpha1.ReasonAllReady, ""},
-		"one has no node": {[]corev1.Pod{requester("a", isReady), requester("b", isPending)}, 2, 1, "False", v1alpha1.ReasonNotReady,
+		"all ready":   {[]*corev1.Pod{requester("a", isReady), requester("b", isReady)}, 2, 2, "True", v1alpha1.ReasonAllReady, ""},
+		"one has no node": {[]*corev1.Pod{requester("a", isReady), requester("b", isPending)}, 2, 1, "False", v1alpha1.ReasonNotReady,
 			"1 of 2 Pods are ready; b has not been placed: no GPU is free"},
-		"one cannot start": {[]corev1.Pod{requester("b", isTold(`{"state":"Waiting","message":"launcher x does not answer"}`), isPulling)}, 1, 0, "False", v1alpha1.ReasonNotReady,
+		"one cannot start": {[]*corev1.Pod{requester("b", isTold(`{"state":"Waiting","message":"launcher x does not answer"}`), isPulling)}, 1, 0, "False", v1alpha1.ReasonNotReady,
 			"0 of 1 Pods are ready; b waits in its container inference-server: ErrImagePull no such image"},
-		"one was told": {[]corev1.Pod{requester("b", isTold(`{"state":"Waiting","message":"launcher x does not answer"}`))}, 1, 0, "False", v1alpha1.ReasonNotReady,
+		"one was told": {[]*corev1.Pod{requester("b", isTold(`{"state":"Waiting","message":"launcher x does not answer"}`))}, 1, 0, "False", v1alpha1.ReasonNotReady,
 			"0 of 1 Pods are ready; b is waiting: launcher x does not answer"},
-		"one is bound": {[]corev1.Pod{requester("b", isTold(`{"state":"Binding","launcher":"x","instance":"llama-1"}`))}, 1, 0, "False", v1alpha1.ReasonNotReady,
+		"one is bound": {[]*corev1.Pod{requester("b", isTold(`{"state":"Binding","launcher":"x","instance":"llama-1"}`))}, 1, 0, "False", v1alpha1.ReasonNotReady,
 			"0 of 1 Pods are ready; b is binding: instance llama-1 on launcher x"},
-		"the first by name is told of": {[]corev1.Pod{requester("z"), requester("b")}, 2, 0, "False", v1alpha1.ReasonNotReady,
+		"the first by name is told of": {[]*corev1.Pod{requester("z"), requester("b")}, 2, 0, "False", v1alpha1.ReasonNotReady,
 			"0 of 2 Pods are ready; b is starting"},
-		"those that go do not count": {[]corev1.Pod{requester("a", isLeaving), requester("b", hasEnded), requester("c", isEnded)}, 0, 0, "True", v1alpha1.ReasonNoneNeeded, "no Pod asks for it"},
+		"those that go do not count": {[]*corev1.Pod{requester("a", isLeaving), requester("b", hasEnded), requester("c", isEnded)}, 0, 0, "True", v1alpha1.ReasonNoneNeeded, "no Pod asks for it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := finding{generation: 3, there: true, requesters: c.requesters, asleep: map[string]int{"node-2": 1, "node-1": 2}}
@@ -113,6 +119,35 @@ func TestAConfigurationThatCannotBeUsedSaysWhatWouldBeRight(t *testing.T) {
 	invalid := accepted(finding{there: true, problems: problems})
 	assert.Equal(t, v1alpha1.ReasonInvalid, invalid.Reason)
 	assert.Contains(t, invalid.Message, "spec.modelServerConfig.options")
+}
+
+func TestLauncherWithTheAnnotationOfARequesterIsNotCounted(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	config := &v1alpha1.InferenceServerConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "llama"}, Spec: v1alpha1.InferenceServerConfigSpec{LauncherConfigName: "vllm"}}
+	launcherConfig := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm", UID: "vllm"}}
+	in := func(p *corev1.Pod) { p.Namespace = "ns" }
+	labels := func(p *corev1.Pod) { p.Labels = launcherpool.Labels("vllm") }
+	owned := func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "any/v1", Kind: "LauncherConfig", Name: "vllm", UID: "vllm", Controller: new(true)}}
+	}
+	gated := func(p *corev1.Pod) {
+		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: podmeta.SchedulingGate}}
+	}
+	index := func(of func(*corev1.Pod) []string) client.IndexerFunc {
+		return func(o client.Object) []string { return of(o.(*corev1.Pod)) }
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).
+		WithIndex(&corev1.Pod{}, IndexConfig, index(IndexedConfig)).WithIndex(&corev1.Pod{}, launcherpool.IndexConfig, index(launcherpool.IndexedConfig)).
+		WithObjects(config, launcherConfig, requester("asks", in), requester("gated", in, gated), requester("stranger", in, labels), requester("launcher", in, labels, owned)).Build()
+	f, err := New(Options{API: api, Views: said{}}).look(t.Context(), config)
+	require.NoError(t, err)
+	var names []string
+	for _, pod := range f.requesters {
+		names = append(names, pod.Name)
+	}
+	assert.ElementsMatch(t, []string{"asks", "gated", "stranger"}, names)
+	assert.Equal(t, 1, f.launchers)
 }
 
 // said are what launchers say, by the UID of their Pods.
