@@ -10,7 +10,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -119,7 +119,7 @@ func (c *Controller) evict(n *nodeWork, w *world, l *launcherPod, record *podmet
 	for _, b := range victims {
 		for _, other := range w.launchers {
 			if other.key() == b.Launcher {
-				errs = append(errs, c.callLauncher(n, other, b.InstanceID, DeleteInstance, nil, nominal.Form{}))
+				errs = append(errs, c.callLauncher(n, other, b.InstanceID, DeleteInstance, nil, form.Form{}))
 				asked = append(asked, b.key())
 			}
 		}

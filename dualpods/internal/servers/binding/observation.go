@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -20,7 +20,7 @@ type Observation struct {
 	Now       time.Time
 	Requester Requester
 	Node      Node
-	Form      nominal.Form // what was asked for; only without Problems
+	Form      form.Form // what was asked for; only without Problems
 	// ModelCache is from where a new instance has its model where Form does not say.
 	ModelCache string
 	Keeper     *dualpods.ModelKeeper // whose copy that is to be; nil: no ClusterModelCache says so

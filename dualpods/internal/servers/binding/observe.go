@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -39,7 +39,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	}
 	c.observeAhead(&o, pod)
 	if (o.SPI != nil || o.Ahead) && len(o.Problems) == 0 {
-		o.Requester.Instance = nominal.InstanceID(o.Form, o.gpus())
+		o.Requester.Instance = form.InstanceID(o.Form, o.gpus())
 	}
 	instance := o.Requester.Instance
 	if record != nil {
@@ -151,17 +151,17 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 // version. To apply a patch takes a millisecond, and each step asks for the form.
 type readForm struct {
 	version  string
-	form     nominal.Form
+	form     form.Form
 	problems []podmeta.Problem
 }
 
 // form reads what the requester asks for.
-func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, read podmeta.Requester) (nominal.Form, []podmeta.Problem) {
+func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, read podmeta.Requester) (form.Form, []podmeta.Problem) {
 	if read.Input == podmeta.InputPatch {
 		known := n.forms[pod.UID]
 		if known.version != pod.ResourceVersion {
 			known.version = pod.ResourceVersion
-			known.form, known.problems = nominal.FromPatch(pod, read.Patch)
+			known.form, known.problems = form.FromPatch(pod, read.Patch)
 			n.forms[pod.UID] = known
 		}
 		return known.form, known.problems
@@ -172,11 +172,11 @@ func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, rea
 		if apierrors.IsNotFound(err) {
 			message = fmt.Sprintf("there is no InferenceServerConfig %s in namespace %s: make it, or name another one", read.ConfigName, pod.Namespace)
 		}
-		return nominal.Form{}, []podmeta.Problem{{
+		return form.Form{}, []podmeta.Problem{{
 			Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]", Message: message,
 		}}
 	}
-	return nominal.FromConfig(pod, &config)
+	return form.FromConfig(pod, &config)
 }
 
 // toleratesClosed says that a Pod is to run on a node that was made unschedulable,

@@ -12,7 +12,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -23,8 +23,8 @@ func TestALauncherServesRequestersOfItsNamespaceAlone(t *testing.T) {
 		}}}
 	}
 	w := &world{launchers: []*launcherPod{of("theirs"), of("ours")}}
-	for _, form := range []nominal.Form{{LauncherConfig: "vllm"}, {}} {
-		need := form.Need()
+	for _, wanted := range []form.Form{{LauncherConfig: "vllm"}, {}} {
+		need := wanted.Need()
 		need.Namespace = "ours"
 		found, _ := w.candidate(need)
 		require.NotNil(t, found)
@@ -42,8 +42,8 @@ func TestClosedLauncherGetsNoNewRequesters(t *testing.T) {
 		}}}
 	}
 	w := &world{launchers: []*launcherPod{of("closed", true), of("open", false)}}
-	for _, form := range []nominal.Form{{LauncherConfig: "vllm"}, {}} {
-		need := form.Need()
+	for _, wanted := range []form.Form{{LauncherConfig: "vllm"}, {}} {
+		need := wanted.Need()
 		need.Namespace = "ns"
 		found, _ := w.candidate(need)
 		require.NotNil(t, found)

@@ -14,7 +14,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -60,7 +60,7 @@ type Requester struct {
 	Name      string
 	Created   time.Time
 	Spec      *corev1.PodSpec
-	Form      nominal.Form
+	Form      form.Form
 	Problems  []podmeta.Problem // its input is invalid
 	Missing   string            // the object that it names and that does not exist; empty: none
 }

@@ -16,7 +16,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -194,7 +194,7 @@ func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
 	}
 	read, problems := podmeta.ReadRequester(pod)
 	if len(problems) == 0 && read.Input == podmeta.InputPatch {
-		r.Form, problems = nominal.FromPatch(pod, read.Patch)
+		r.Form, problems = form.FromPatch(pod, read.Patch)
 	} else if len(problems) == 0 {
 		var config v1alpha1.InferenceServerConfig
 		if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
@@ -204,7 +204,7 @@ func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
 				Message: "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error(),
 			}}
 		} else {
-			r.Form, problems = nominal.FromConfig(pod, &config)
+			r.Form, problems = form.FromConfig(pod, &config)
 		}
 	}
 	r.Problems = problems

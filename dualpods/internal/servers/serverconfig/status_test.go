@@ -19,7 +19,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -113,7 +113,7 @@ func TestAConfigurationThatCannotBeUsedSaysWhatWouldBeRight(t *testing.T) {
 	assert.Equal(t, metav1.ConditionTrue, byHand.Status)
 
 	options := "model --port 1 'open"
-	_, problems := nominal.CheckConfig(&v1alpha1.InferenceServerConfig{Spec: v1alpha1.InferenceServerConfigSpec{
+	_, problems := form.CheckConfig(&v1alpha1.InferenceServerConfig{Spec: v1alpha1.InferenceServerConfigSpec{
 		ModelServerConfig: v1alpha1.ModelServerConfig{Port: 8000, Options: &options}, LauncherConfigName: "vllm",
 	}})
 	invalid := accepted(finding{there: true, problems: problems})
@@ -162,7 +162,7 @@ func TestTheInstancesOfAConfigurationAreToldFromOthers(t *testing.T) {
 	config := &v1alpha1.InferenceServerConfig{Spec: v1alpha1.InferenceServerConfigSpec{
 		ModelServerConfig: v1alpha1.ModelServerConfig{Port: 8000, Args: []string{"org/llama"}}, LauncherConfigName: "vllm",
 	}}
-	form, problems := nominal.CheckConfig(config)
+	wanted, problems := form.CheckConfig(config)
 	require.Empty(t, problems)
 	launcherOn := func(node string) *corev1.Pod {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(node)}}
@@ -171,16 +171,16 @@ func TestTheInstancesOfAConfigurationAreToldFromOthers(t *testing.T) {
 		return pod
 	}
 	pod := launcherOn("node-1")
-	on, _ := form.On(&pod.Spec)
-	ids := nominal.InstanceIDs(on)
+	on, _ := wanted.On(&pod.Spec)
+	ids := form.InstanceIDs(on)
 	other := on
 	other.Args = []string{"org/llama", "--seed=2"}
 	views := said{"node-1": {Instances: map[string]launcherapi.Instance{
-		ids([]string{"GPU-0"}):                       {State: "sleeping", GPUUUIDs: []string{"GPU-0"}},
-		ids([]string{"GPU-1"}):                       {State: "awake", GPUUUIDs: []string{"GPU-1"}},
-		nominal.InstanceID(other, []string{"GPU-0"}): {State: "sleeping", GPUUUIDs: []string{"GPU-0"}},
+		ids([]string{"GPU-0"}):                    {State: "sleeping", GPUUUIDs: []string{"GPU-0"}},
+		ids([]string{"GPU-1"}):                    {State: "awake", GPUUUIDs: []string{"GPU-1"}},
+		form.InstanceID(other, []string{"GPU-0"}): {State: "sleeping", GPUUUIDs: []string{"GPU-0"}},
 		"by-hand": {State: "sleeping", GPUUUIDs: []string{"GPU-0"}},
 	}}}
-	got := New(Options{Views: views}).asleep(form, []*corev1.Pod{pod, launcherOn("node-2")})
+	got := New(Options{Views: views}).asleep(wanted, []*corev1.Pod{pod, launcherOn("node-2")})
 	assert.Equal(t, map[string]int{"node-1": 1}, got)
 }

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -22,9 +22,9 @@ func readNeed(api client.Reader) func(ctx context.Context, requester *corev1.Pod
 		if len(problems) > 0 {
 			return nil, nil
 		}
-		var form nominal.Form
+		var wanted form.Form
 		if read.Input == podmeta.InputPatch {
-			form, problems = nominal.FromPatch(requester, read.Patch)
+			wanted, problems = form.FromPatch(requester, read.Patch)
 		} else {
 			var config v1alpha1.InferenceServerConfig
 			err := api.Get(ctx, client.ObjectKey{Namespace: requester.Namespace, Name: read.ConfigName}, &config)
@@ -34,12 +34,12 @@ func readNeed(api client.Reader) func(ctx context.Context, requester *corev1.Pod
 			if err != nil {
 				return nil, fmt.Errorf("cannot read InferenceServerConfig %s: %w", read.ConfigName, err)
 			}
-			form, problems = nominal.FromConfig(requester, &config)
+			wanted, problems = form.FromConfig(requester, &config)
 		}
 		if len(problems) > 0 {
 			return nil, nil
 		}
-		need := form.Need()
+		need := wanted.Need()
 		need.Namespace, need.Node = requester.Namespace, requester.Spec.NodeName
 		return &need, nil
 	}
