@@ -144,7 +144,7 @@ var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../serve
 		"	if !takes || is.Ended ||", "	if is.Ended ||",
 	),
 	schedules.NewDefect("without: a configuration is waited for a while only",
-		`	if r.Missing != "" && until.After(d.Now) {`, `	if r.Missing != "" {`,
+		`	if missing && until.After(d.Now) {`, `	if missing {`,
 	),
 	schedules.NewDefect("without: launchers are waited for a while only",
 		"l != nil && until.Add(maxUnheardWait).After(d.Now) {", "l != nil {",

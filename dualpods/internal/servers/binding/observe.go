@@ -2,19 +2,15 @@ package binding
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
-	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // observe puts together what one decision rests on.
@@ -157,26 +153,18 @@ type readForm struct {
 
 // form reads what the requester asks for.
 func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, read podmeta.Requester) (form.Form, []podmeta.Problem) {
-	if read.Input == podmeta.InputPatch {
-		known := n.forms[pod.UID]
-		if known.version != pod.ResourceVersion {
-			known.version = pod.ResourceVersion
-			known.form, known.problems = form.FromPatch(pod, read.Patch)
-			n.forms[pod.UID] = known
-		}
+	patched := read.Input == podmeta.InputPatch
+	if known := n.forms[pod.UID]; patched && known.version == pod.ResourceVersion {
 		return known.form, known.problems
 	}
-	var config v1alpha1.InferenceServerConfig
-	if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
-		message := "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error()
-		if apierrors.IsNotFound(err) {
-			message = fmt.Sprintf("there is no InferenceServerConfig %s in namespace %s: make it, or name another one", read.ConfigName, pod.Namespace)
-		}
-		return form.Form{}, []podmeta.Problem{{
-			Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]", Message: message,
-		}}
+	wanted, problems, err := form.Source{API: c.opts.API}.Read(ctx, pod)
+	if err != nil {
+		problems = []podmeta.Problem{{Kind: podmeta.Invalid, Field: form.ConfigField, Message: err.Error()}}
 	}
-	return form.FromConfig(pod, &config)
+	if patched {
+		n.forms[pod.UID] = readForm{pod.ResourceVersion, wanted, problems}
+	}
+	return wanted, problems
 }
 
 // toleratesClosed says that a Pod is to run on a node that was made unschedulable,

@@ -2,5 +2,5 @@
 // requester, or an InferenceServerConfig. Which of the two it was cannot be told
 // from the form.
 //
-// Everything here is a pure function of its arguments.
+// Everything here but [Source] is a pure function of its arguments.
 package form

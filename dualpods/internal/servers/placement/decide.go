@@ -62,7 +62,6 @@ type Requester struct {
 	Spec      *corev1.PodSpec
 	Form      form.Form
 	Problems  []podmeta.Problem // its input is invalid
-	Missing   string            // the object that it names and that does not exist; empty: none
 }
 
 // Instance is what a decision needs of a launcher's instance. It is small: a pass copies
@@ -190,8 +189,9 @@ type place struct {
 func (d *decision) decide(r *Requester) Decision {
 	out := Decision{UID: r.UID}
 	until := latest(r.Created, d.LeadingSince).Add(maxUnheardWait)
-	if r.Missing != "" && until.After(d.Now) {
-		out.Row, out.Why, out.Wait = rowConfigMissing, "there is no "+r.Missing, until
+	missing := slices.ContainsFunc(r.Problems, func(p podmeta.Problem) bool { return p.Kind == podmeta.Missing })
+	if missing && until.After(d.Now) {
+		out.Row, out.Why, out.Wait = rowConfigMissing, podmeta.Join(r.Problems), until
 		return out
 	}
 	if len(r.Problems) > 0 {

@@ -127,10 +127,10 @@ var rows = []struct {
 		w.Launchers[1].Silent, w.Launchers[1].Since = true, now.Add(-maxUnheardWait)
 	}, nil},
 	{rowConfigMissing, "", func(w *World) {
-		w.Waiting[0].Missing, w.Waiting[0].Problems = "InferenceServerConfig c", []podmeta.Problem{{Kind: podmeta.Invalid, Field: "f", Message: "m"}}
+		w.Waiting[0].Problems = []podmeta.Problem{{Kind: podmeta.Missing, Field: "f", Message: "m"}}
 	}, nil},
 	{rowInputInvalid, "its configuration is not created in time", func(w *World) {
-		w.Waiting[0].Missing, w.Waiting[0].Problems = "InferenceServerConfig c", []podmeta.Problem{{Kind: podmeta.Invalid, Field: "f", Message: "m"}}
+		w.Waiting[0].Problems = []podmeta.Problem{{Kind: podmeta.Missing, Field: "f", Message: "m"}}
 		w.Waiting[0].Created = now.Add(-maxUnheardWait)
 	}, nil},
 	{rowNowhere, "it sleeps on a cordoned node", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Nodes["n2"].Spec.Unschedulable = true }, nil},
