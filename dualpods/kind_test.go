@@ -125,7 +125,7 @@ func TestLauncherIsReplacedWhenItsLauncherConfigIsThere(t *testing.T) {
 	}
 }
 
-func TestRequesterLeavesWhenItIsOverOrMayCome(t *testing.T) {
+func TestRequesterLeavesWhenDeletedFinishedOrEnding(t *testing.T) {
 	unready := func(reason string) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) {
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: reason}}

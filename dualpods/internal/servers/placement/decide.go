@@ -346,10 +346,10 @@ func (d *decision) serving(r *Requester) []*Launcher {
 	}
 	need := r.Form.Need()
 	need.Namespace = r.Namespace
-	provider := func(l *Launcher) dualpods.Provider { return l.Provider }
+	of := func(l *Launcher) dualpods.Provider { return l.Provider }
 	var all []*Launcher
 	for _, launchers := range d.byNode() {
-		if l, fits, _ := dualpods.ChooseLauncher(&need, launchers, provider); fits && l.Ready {
+		if l, fits, _ := dualpods.ChooseLauncher(&need, launchers, of); fits && l.Ready {
 			all = append(all, l)
 		}
 	}
