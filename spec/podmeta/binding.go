@@ -104,6 +104,17 @@ func ReadBindings(pod *corev1.Pod) ([]Binding, []Problem) {
 // RecordField is the field of the record of an instance.
 func RecordField(instance string) string { return annotationField(AnnotationBindingPrefix + instance) }
 
+// BoundTo returns the UIDs of the requesters that have a readable record on the
+// Pod, as [ReadBindings] has it.
+func BoundTo(pod *corev1.Pod) []string {
+	bindings, _ := ReadBindings(pod)
+	uids := make([]string, len(bindings))
+	for i, b := range bindings {
+		uids[i] = string(b.RequesterUID)
+	}
+	return uids
+}
+
 // check says what is wrong with the record, if anything.
 func (b Binding) check() string {
 	if wrong := CheckInstanceID(b.Instance); wrong != "" {

@@ -207,8 +207,7 @@ func (s *sim) checkRest() {
 		switch {
 		case simIsLauncher(pod):
 			has := slices.Contains(pod.Finalizers, podmeta.FinalizerProvider)
-			bindings, _ := podmeta.ReadBindings(pod)
-			if want := len(bindings) > 0; has != want {
+			if want := len(podmeta.BoundTo(pod)) > 0; has != want {
 				s.violated("at rest: launcher Pod %s has our finalizer: %v; records: %v", name, has, want)
 			}
 			if key, _ := simForeignRecord(""); pod.Labels[podmeta.LabelLauncherConfig] == "each" && pod.Annotations[key] == "" {

@@ -148,7 +148,7 @@ func (s *sim) checkStranger(pod *corev1.Pod) {
 	if pod.Annotations[key] != "" {
 		return // forged, also where an uninstallation took the finalizer: an administrator has to delete it
 	}
-	if bindings, _ := podmeta.ReadBindings(pod); len(bindings) > 0 || slices.Contains(pod.Finalizers, podmeta.FinalizerProvider) {
+	if len(podmeta.BoundTo(pod)) > 0 || slices.Contains(pod.Finalizers, podmeta.FinalizerProvider) {
 		s.violated("at rest: the Pod %s, which no LauncherConfig owns, has a record or our finalizer", pod.Name)
 	}
 }
