@@ -93,14 +93,12 @@ func (p *Pool) countLaunchers(f *observation, s *v1alpha1.LauncherConfigStatus) 
 		if f.outdated(pod) {
 			s.Outdated++
 		}
-		if !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) {
-			continue
-		}
-		if !f.counts(pod) {
+		provider := dualpods.ProviderOf(pod, 0)
+		if provider.Stage == dualpods.Leaving || !f.counts(pod) {
 			continue
 		}
 		s.Launchers++
-		if podmeta.Ready(pod) {
+		if provider.Ready {
 			s.Ready++
 		}
 	}

@@ -20,7 +20,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -235,7 +235,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 				continue
 			}
 			c.log.Info("step", "node", n.name, "launcher", l.pod.Name, "instance", id, "do", string(step.Do), "why", step.Why)
-			if err := c.callLauncher(n, l, id, step.Do, nil, nominal.Form{}); err != nil {
+			if err := c.callLauncher(n, l, id, step.Do, nil, form.Form{}); err != nil {
 				c.log.Error(err, "cannot put a stray instance to rest", "launcher", l.pod.Name, "instance", id)
 			}
 		}

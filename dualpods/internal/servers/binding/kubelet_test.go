@@ -241,10 +241,10 @@ func TestOneThatLiesDisturbsNobodyWhoHasItsGPUsFromTheKubelet(t *testing.T) {
 func TestOneThatIsBoundOnAGPUHasOnlyOthersThatAreBoundOnItForRivals(t *testing.T) {
 	a := newAsking(t)
 	first, second := a.add("a", "first", "GPU-0"), a.add("b", "second", "GPU-0")
-	a.w.launchers[0].bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: first, GPUs: []string{"GPU-0"}}}
+	a.w.launchers[0].bindings = []podmeta.Binding{{Instance: "model-1", Namespace: "a", RequesterUID: first, GPUs: []string{"GPU-0"}}}
 	assert.Empty(t, a.w.rivals(first), "what one says who is not bound does not count")
 	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
-	a.w.launchers[1].bindings = []podmeta.Binding{{Instance: "model-2", RequesterUID: second, GPUs: []string{"GPU-0"}}} // as after a damaged record was mended
+	a.w.launchers[1].bindings = []podmeta.Binding{{Instance: "model-2", Namespace: "b", RequesterUID: second, GPUs: []string{"GPU-0"}}} // as after a damaged record was mended
 	assert.Equal(t, []string{"b/second"}, a.w.rivals(first))
 	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
 }
@@ -267,7 +267,7 @@ func TestRecordsOfAnOrphanThatShowsATokenClaimNoGPU(t *testing.T) {
 	a.pass(t, 0)
 	orphan := a.w.launchers[0]
 	orphan.orphan = true
-	orphan.bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: first, GPUs: []string{"GPU-0"}}}
+	orphan.bindings = []podmeta.Binding{{Instance: "model-1", Namespace: "a", RequesterUID: first, GPUs: []string{"GPU-0"}}}
 	assert.Empty(t, a.w.rivals(second))
 	orphan.view = nodeview.View{Certified: true, Instances: map[string]launcherapi.Instance{}}
 	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))

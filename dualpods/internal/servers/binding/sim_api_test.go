@@ -116,7 +116,7 @@ func (a *simAPI) putPod(pod *corev1.Pod) {
 		} else {
 			c.pods[pod.Name] = cached
 		}
-		ours := func(p *corev1.Pod) bool { return p != nil && (podmeta.IsRequester(p) || dualpods.MayBeLauncher(p)) }
+		ours := func(p *corev1.Pod) bool { return p != nil && dualpods.LooksLike(p) != dualpods.KindOther }
 		if ours(pod) || ours(old) {
 			c.inc.enqueue(pod.Spec.NodeName)
 			if old != nil && old.Spec.NodeName != pod.Spec.NodeName {

@@ -80,13 +80,17 @@ func nodeChanged() predicate.Predicate {
 // nodeOfPod returns the node of a requester or launcher.
 func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
 	pod, ok := o.(*corev1.Pod)
-	if !ok || !podmeta.IsRequester(pod) && !dualpods.MayBeLauncher(pod) || podmeta.AwaitsPlacement(pod) && !podmeta.Held(pod) {
+	if !ok {
 		return nil
 	}
-	if dualpods.MayBeLauncher(pod) {
+	switch dualpods.LooksLike(pod) {
+	case dualpods.KindLauncher:
 		return request(launcherpool.NodeOf(pod))
+	case dualpods.KindRequester:
+		return request(pod.Spec.NodeName)
+	default:
+		return nil
 	}
-	return request(pod.Spec.NodeName)
 }
 
 // nodesOfConfig returns the nodes of the requesters that name an InferenceServerConfig.
@@ -136,7 +140,7 @@ func nodesOfNamespace(api client.Client) handler.MapFunc {
 // LauncherConfig, and of the Pods that are launchers only if it exists.
 func nodesOfLauncherConfig(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, config client.Object) bool {
-		return podmeta.IsRequester(pod) || dualpods.MayBeLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == config.GetName()
+		return podmeta.IsRequester(pod) || dualpods.ConfigName(pod) == config.GetName()
 	})
 }
 
@@ -144,7 +148,8 @@ func nodesOfLauncherConfig(api client.Client) handler.MapFunc {
 // exists.
 func nodesOfDaemonSet(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, set client.Object) bool {
-		return dualpods.MayBeLauncher(pod) && dualpods.LauncherSet(pod.Labels[podmeta.LabelLauncherConfig]) == set.GetName()
+		name := dualpods.ConfigName(pod)
+		return name != "" && dualpods.LauncherSet(name) == set.GetName()
 	})
 }
 
@@ -152,7 +157,8 @@ func nodesOfDaemonSet(api client.Client) handler.MapFunc {
 // requesters that may wait for one.
 func nodesOfSecret(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, secret client.Object) bool {
-		return podmeta.IsRequester(pod) || dualpods.MayBeLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == secret.GetLabels()[podmeta.LabelLauncherConfig]
+		name := dualpods.ConfigName(pod)
+		return podmeta.IsRequester(pod) || name != "" && name == secret.GetLabels()[podmeta.LabelLauncherConfig]
 	})
 }
 

@@ -111,10 +111,9 @@ func stopController(ctx context.Context, api client.Client, opts LetGoOptions) e
 // deleteLaunchers has Kubernetes end the launchers, and returns them. They go once their
 // finalizers do. Pods that only look like launchers stay.
 func deleteLaunchers(ctx context.Context, api client.Client, opts LetGoOptions) (launchers []*corev1.Pod, err error) {
-	marks := client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelManagedBy: podmeta.ManagedBy}
 	var pods corev1.PodList
 	var configs v1alpha1.LauncherConfigList
-	if err := errors.Join(api.List(ctx, &pods, client.InNamespace(opts.Namespace), marks), api.List(ctx, &configs, client.InNamespace(opts.Namespace))); err != nil {
+	if err := errors.Join(api.List(ctx, &pods, client.InNamespace(opts.Namespace), dualpods.LauncherLabels), api.List(ctx, &configs, client.InNamespace(opts.Namespace))); err != nil {
 		return nil, fmt.Errorf("cannot list the launchers: %w", err)
 	}
 	if launchers, err = dualpods.NewLaunchers(api).Among(ctx, pods.Items); err != nil { // while what owns them is there

@@ -27,6 +27,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/logrelay"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/telemetry"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -117,7 +118,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	pool = launcherpool.New(launcherpool.Options{
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
 		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)}, Authority: keeper, Again: counts.addLater,
-		Need: readNeed(mgr.GetClient()), PriorityClass: opts.LauncherPriorityClass,
+		Need: form.Source{API: mgr.GetClient()}.Need, PriorityClass: opts.LauncherPriorityClass,
 	})
 	watcher, closeWatcher, err := openTelemetry(ctx, views, func() int { return relay.Followers() }, opts.Log)
 	if err != nil {
