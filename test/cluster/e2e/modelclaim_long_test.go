@@ -243,7 +243,7 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	})
 	s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccountMissing)
 	require.NoError(t, s.api.Create(t.Context(), account))
-	assert.Contains(t, s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccessDenied), "lists (none, which is not there) has HF_TOKEN")
+	assert.Contains(t, s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccessDenied), "lists (none, which does not exist) has HF_TOKEN")
 	account.Secrets = []corev1.ObjectReference{{Name: secret.Name}}
 	require.NoError(t, s.api.Update(t.Context(), account))
 	said := s.says("small", v1alpha1.ConditionCapacityExceeded, "CapacityExceeded")

@@ -44,7 +44,7 @@ func TestNeedWithoutANameGetsALauncherConfigThatFits(t *testing.T) {
 		"the first one lacks a mount":          {mounts, []client.Object{another(t, "zz", withData)}, "zz", ""},
 		"the first one selects other nodes":    {image, []client.Object{another(t, "a", "population: {nodeSelector: {gpu: h100}}\n"+plain)}, "vllm", ""},
 		"the first one cannot be used":         {image, []client.Object{another(t, "a", "modelCache: {nodeGroup: none}\n"+plain)}, "vllm", ""},
-		"none mounts what it needs":            {mounts, nil, "", `no LauncherConfig of namespace ns has the image "vllm/vllm-openai:v0.11.0" and mounts the volumes at /data: make one`},
+		"none mounts what it needs":            {mounts, nil, "", `no LauncherConfig of namespace ns has the image "vllm/vllm-openai:v0.11.0" and mounts the volumes at /data: create one`},
 		"the only one that fits is not usable": {mounts, []client.Object{another(t, "a", "modelCache: {nodeGroup: none}\n"+withData)}, "", "LauncherConfig a cannot be used"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -170,7 +170,7 @@ func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, rea
 	if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
 		message := "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error()
 		if apierrors.IsNotFound(err) {
-			message = fmt.Sprintf("there is no InferenceServerConfig %s in namespace %s: make it, or name another one", read.ConfigName, pod.Namespace)
+			message = fmt.Sprintf("there is no InferenceServerConfig %s in namespace %s: create it, or name another one", read.ConfigName, pod.Namespace)
 		}
 		return nominal.Form{}, []podmeta.Problem{{
 			Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]", Message: message,
