@@ -111,7 +111,7 @@ func (p *Pool) Create(ctx context.Context, need dualpods.LauncherNeed) error {
 	case metav1.IsControlledBy(&there, config):
 		return nil // the cache does not show it yet
 	case !there.DeletionTimestamp.IsZero() || slices.Contains(there.Finalizers, podmeta.FinalizerProvider):
-		return fmt.Errorf("the earlier launcher %s still has requesters, or is going: a new one is made once it is gone", pod.Name)
+		return fmt.Errorf("the earlier launcher %s still has requesters, or is being deleted: a new one is created once it is gone", pod.Name)
 	default:
 		return fmt.Errorf("another Pod is named %s and is no launcher of LauncherConfig %s: delete it", pod.Name, config.Name)
 	}

@@ -95,7 +95,7 @@ func TestLauncherThatLacksAMountIsWaitedForOnlyIfItIsReplaced(t *testing.T) {
 
 func TestPodThatHasTheNameOfALauncherIsToBeDeletedUnlessItEndsByItself(t *testing.T) {
 	earlier := ownedBy(&v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Name: "vllm", UID: "earlier"}})
-	const ends = "the earlier launcher vllm-node-0 still has requesters, or is going: a new one is made once it is gone"
+	const ends = "the earlier launcher vllm-node-0 still has requesters, or is being deleted: a new one is created once it is gone"
 	for name, c := range map[string]struct {
 		change func(*corev1.Pod)
 		says   string
