@@ -222,7 +222,7 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 		class := "none-" + s.ns
 		spec.ClaimTemplate = &v1alpha1.ModelClaimTemplate{StorageClassName: &class, Storage: resource.MustParse("16Mi")}
 	})
-	assert.Contains(t, s.says("classless", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending), "there is no StorageClass")
+	assert.Contains(t, s.says("classless", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending), "there is neither the StorageClass")
 	s.keep("refused", func(spec *v1alpha1.ModelCacheSpec) {
 		spec.ClaimTemplate, spec.Fetch.Env["no=name"] = s.template("16Mi"), "x"
 	})
