@@ -68,9 +68,9 @@ func TestARequesterThatNamesGPUsOfOthersGetsThemNeverAndIsToldWhatTheKubeletGave
 
 	liar := server{app: "liar", node: 1, claims: "GPU-of-nobody"}
 	s.deploy(liar, 1)
-	s.waitsFor("liar", "says that it has GPU GPU-of-nobody, and the kubelet gave its container "+other)
+	s.waitsFor("liar", "reports GPU GPU-of-nobody, but the kubelet gave its container "+other)
 	s.claim(liar, mine)
-	s.waitsFor("liar", "says that it has GPU "+mine+", and the kubelet gave its container "+other)
+	s.waitsFor("liar", "reports GPU "+mine+", but the kubelet gave its container "+other)
 
 	assert.Equal(t, records, s.records(launcher), "nobody else is bound, and the honest one as before")
 	assert.Equal(t, honest.UID, s.served("honest", 1)[0].UID)

@@ -249,7 +249,7 @@ func TestWhoShowsACertificateIsToldByTLSAndNobodyElse(t *testing.T) {
 		return err
 	}
 	require.NoError(t, ask(name, ca.Client(t, time.Hour)))
-	require.ErrorContains(t, ask(name), "403 orders are taken from those alone who show a client certificate")
+	require.ErrorContains(t, ask(name), "403 a client certificate is required")
 	require.ErrorContains(t, ask(name, other.Client(t, time.Hour)), "403")
 	require.ErrorContains(t, ask("other.ns.launchers.hotseat.dev", ca.Client(t, time.Hour)), "certificate is valid for "+name)
 	require.Error(t, ask("", ca.Client(t, time.Hour)), "plain HTTP")

@@ -165,7 +165,7 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	l := s.launchers[string(launcherPod.UID)]
 	switch {
 	case launcherPod.DeletionTimestamp != nil:
-		reasons = append(reasons, "is going")
+		reasons = append(reasons, "is being deleted or has ended")
 	case l != nil && l.ended:
 		reasons = append(reasons, "waits in its container")
 	case l == nil:

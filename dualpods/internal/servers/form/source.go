@@ -36,7 +36,7 @@ func (s Source) Read(ctx context.Context, requester *corev1.Pod) (Form, []podmet
 	if apierrors.IsNotFound(err) {
 		return Form{}, []podmeta.Problem{{
 			Kind: podmeta.Missing, Field: ConfigField,
-			Message: fmt.Sprintf("there is no InferenceServerConfig %s in namespace %s: make it, or name another one", who.ConfigName, requester.Namespace),
+			Message: fmt.Sprintf("there is no InferenceServerConfig %s in namespace %s: create it, or name another one", who.ConfigName, requester.Namespace),
 		}}, nil
 	}
 	if err != nil {

@@ -56,7 +56,7 @@ func TestRequesterAsksByAPatchOrAConfiguration(t *testing.T) {
 		need       *dualpods.LauncherNeed
 	}{
 		"it names a configuration":            {config, "llama", []string{"org/llama"}, "", "", named},
-		"it names one that does not exist":    {config, "none", nil, podmeta.Missing, "metadata.annotations[dual-pod.llm-d.ai/inference-server-config]: there is no InferenceServerConfig none in namespace ns: make it, or name another one", nil},
+		"it names one that does not exist":    {config, "none", nil, podmeta.Missing, "metadata.annotations[dual-pod.llm-d.ai/inference-server-config]: there is no InferenceServerConfig none in namespace ns: create it, or name another one", nil},
 		"its patch names an image":            {patch, image, []string{"m"}, "", "", &dualpods.LauncherNeed{Namespace: "ns", Node: "node-0", Image: "vllm:1"}},
 		"its patch is wrong":                  {patch, "spec: [", nil, podmeta.Invalid, "is no YAML", nil},
 		"it asks for nothing that is a model": {patch, "spec: {}", nil, podmeta.Invalid, "is the requester's own", nil},

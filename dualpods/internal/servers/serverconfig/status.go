@@ -68,7 +68,7 @@ func (f *finding) accepted() metav1.Condition {
 		c.Message = dualpods.Truncate(podmeta.Join(f.problems), maxMessage)
 	case !f.there && f.launchers == 0: // launchers that were made by hand need no LauncherConfig
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonLauncherConfigMissing
-		c.Message = fmt.Sprintf("spec.launcherConfigName: there is no LauncherConfig %s in namespace %s: make it, or name another one", f.launcherConfig, f.namespace)
+		c.Message = fmt.Sprintf("spec.launcherConfigName: there is no LauncherConfig %s in namespace %s: create it, or name another one", f.launcherConfig, f.namespace)
 	}
 	return c
 }

@@ -108,7 +108,7 @@ func TestAConfigurationThatCannotBeUsedSaysWhatWouldBeRight(t *testing.T) {
 	}
 	missing := accepted(finding{namespace: "ns", launcherConfig: "vllm"})
 	assert.Equal(t, v1alpha1.ReasonLauncherConfigMissing, missing.Reason)
-	assert.Equal(t, "spec.launcherConfigName: there is no LauncherConfig vllm in namespace ns: make it, or name another one", missing.Message)
+	assert.Equal(t, "spec.launcherConfigName: there is no LauncherConfig vllm in namespace ns: create it, or name another one", missing.Message)
 	byHand := accepted(finding{namespace: "ns", launcherConfig: "vllm", launchers: 1})
 	assert.Equal(t, metav1.ConditionTrue, byHand.Status)
 

@@ -57,7 +57,7 @@ func TestNodesAndModelCachesAreLetGoOfWhateverElseCannotBe(t *testing.T) {
 				}
 				return c.Patch(ctx, o, p, opts...)
 			}},
-			says: "cannot take the labels of models off node n1", n1: all, n2: ours,
+			says: "cannot remove the labels of models from node n1", n1: all, n2: ours,
 		},
 		"a release for one namespace has none": {namespace: "ns", n1: all, n2: all, finalizer: true},
 	} {
