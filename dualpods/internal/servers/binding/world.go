@@ -30,6 +30,7 @@ type world struct {
 	node      Node
 	pods      map[types.UID]*corev1.Pod // requesters
 	launchers []*launcherPod
+	agents    []*corev1.Pod  // of the node
 	takers    []*launcherPod // result of open
 	spi       map[types.UID]*SPI
 	kubelet   map[types.UID]Allocation
@@ -109,6 +110,8 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 		switch {
 		case err != nil:
 			return nil, err
+		case c.isAgent(pod):
+			w.agents = append(w.agents, pod)
 		case is:
 			l := &launcherPod{of: config, orphan: config == nil, closed: !launchers.TakesRequesters(config, node)}
 			if l.orphan {
