@@ -203,7 +203,7 @@ test-llm-d: ## the launcher and the chart's values-llm-d.yaml against the code o
 	cd test/llmd && $(GOTEST) -count=1 -timeout 10m .
 
 .PHONY: test-cluster
-test-cluster: build ## the tests on a real Kubernetes of two nodes, several of which are started for them (LANES=3, WRITE_AHEAD=1: requesters are bound before their programs run; takes root)
+test-cluster: build ## the tests on a real Kubernetes of two nodes, several of which are started for them (LANES=3, WRITE_AHEAD=0: requesters are bound after their programs run; takes root)
 	go run ./test/cluster/cmd/cluster run --lanes $(LANES) --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/trust/installation
 
 .PHONY: test-cluster-long

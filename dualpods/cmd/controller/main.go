@@ -67,7 +67,7 @@ func command() *cobra.Command {
 	f.StringVar(&opts.LeaseNamespace, "lease-namespace", "", "where the Lease of leader election is; empty for the controller's own")
 	f.StringVar(&opts.Identity, "leader-identity", "", "what tells this replica from others, such as its Pod's UID: the same when its container is started again; empty for a random one")
 	f.StringVar(&opts.CANamespace, "ca-namespace", "", "where the Secret hotseat-ca of the certificate authority is; empty for where the Lease is, or else the controller's own")
-	f.BoolVar(&opts.WriteAhead, "write-ahead", false, "bind a requester, and wake its model, by what the kubelet says of its GPUs before its own program runs; only where launchers have a container that asks the kubelet")
+	f.BoolVar(&opts.WriteAhead, "write-ahead", true, "bind a requester, and wake its model, by what the kubelet says of its GPUs before its own program runs; not where its LauncherConfig has allocationCheck.mode None")
 	f.BoolVar(&opts.RequireTLS, "require-requester-tls", false, "refuse requesters that anybody could give orders to: those that do not mount the ConfigMap hotseat-ca")
 	f.StringVar(&opts.ModelCache, "model-cache", "auto", "from where engines have their models where neither the requester nor its namespace has the annotation hotseat.dev/model-cache: auto, require or off")
 	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "where to answer /metrics, such as :8080; 0 for nowhere")

@@ -51,6 +51,7 @@ func TestTheChartRefusesValuesThatMeanNothing(t *testing.T) {
 		"controller.enabled=false":      "at '/admissionPolicy/enabled': value must be false",
 		"launcherConfig.create=true":    "launcherConfig.spec: a LauncherConfig takes a podTemplate",
 		"agent.kubeletDir=kubelet":      "at '/agent/kubeletDir': 'kubelet' does not match",
+		"controller.writeAhead=maybe":   "at '/controller/writeAhead': got string, want boolean",
 		"agent.nodeSelector.gpu=1":      "at '/agent/nodeSelector/gpu': got number, want string",
 		"metrics.port=8082":             "at '/metrics/port'",
 		"metrics.port=9443":             "at '/metrics/port'",

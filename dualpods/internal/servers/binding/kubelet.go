@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,12 +126,15 @@ func (a Allocation) settles(pod *corev1.Pod) bool {
 }
 
 // askAgents gives the Pods of the node that have devices, or why they cannot be told. A node
-// has one agent, and two while one replaces the other.
+// has one agent, and two while one replaces the other: that which stays is asked first.
 func (c *Controller) askAgents(ctx context.Context, w *world) (told []podresourcesapi.Pod, why string) {
 	ctx, stop := context.WithTimeout(ctx, passLimit)
 	defer stop()
 	var whys []string
-	for _, agent := range w.agents {
+	agents := slices.SortedStableFunc(slices.Values(w.agents), func(a, b *corev1.Pod) int {
+		return goesLast(a) - goesLast(b)
+	})
+	for _, agent := range agents {
 		if !podmeta.ContainerRuns(agent, podmeta.AgentContainer) {
 			whys = append(whys, waitsForAgent(agent))
 			continue
@@ -149,6 +153,14 @@ func (c *Controller) askAgents(ctx context.Context, w *world) (told []podresourc
 		return nil, fmt.Sprintf("node %s has no Pod of the DaemonSet %s in namespace %s: see the chart's values agent.nodeSelector and agent.tolerations", w.node.Name, podmeta.AgentSet, c.opts.AgentNamespace)
 	}
 	return nil, strings.Join(whys, "; ")
+}
+
+// goesLast is greater for a Pod that is being deleted.
+func goesLast(pod *corev1.Pod) int {
+	if pod.DeletionTimestamp.IsZero() {
+		return 0
+	}
+	return 1
 }
 
 // waitsForAgent says what an agent Pod waits for.

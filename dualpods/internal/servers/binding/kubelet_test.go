@@ -210,6 +210,18 @@ func TestAgentThatDoesNotRunIsNamed(t *testing.T) {
 	assert.Equal(t, "agent agent waits in its container agent: CrashLoopBackOff again in 10s", a.w.kubelet[uid].Why)
 }
 
+func TestAgentThatIsBeingDeletedIsAskedLast(t *testing.T) {
+	a := newAsking(t)
+	a.add("a", "one", "GPU-0")
+	next := running1("system", "next", podmeta.AgentContainer)
+	next.Status.PodIP = "10.1.0.4"
+	a.w.agents[0].DeletionTimestamp = &metav1.Time{Time: now}
+	a.w.agents = append(a.w.agents, next)
+	a.kubelets.err = errors.New("refused")
+	a.pass(t, 0)
+	assert.Equal(t, []string{"10.1.0.4:8002 system.agents.hotseat.dev", "10.1.0.3:8002 system.agents.hotseat.dev"}, a.kubelets.asked)
+}
+
 func TestOnANodeWithoutAgentNoProgramIsBelieved(t *testing.T) {
 	a := newAsking(t)
 	uid := a.add("a", "one", "GPU-0")
