@@ -203,7 +203,7 @@ test-llm-d: ## test the launcher and the chart's values-llm-d.yaml against the c
 	cd test/llmd && $(GOTEST) -count=1 -timeout 10m .
 
 .PHONY: test-cluster
-test-cluster: build ## run the tests on a real Kubernetes; the target starts several clusters of two nodes (LANES=3; WRITE_AHEAD=1: bind requesters before their programs run; needs root)
+test-cluster: build ## run the tests on a real Kubernetes; the target starts several clusters of two nodes (LANES=3; WRITE_AHEAD=0: bind requesters after their programs run; needs root)
 	go run ./test/cluster/cmd/cluster run --lanes $(LANES) --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/trust/installation
 
 .PHONY: test-cluster-long

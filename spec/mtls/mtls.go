@@ -33,10 +33,14 @@ const (
 const ConfigMap = "hotseat-ca"
 
 // LauncherName is the name in the certificate of the launchers of a
-// LauncherConfig, and of the programs beside them.
+// LauncherConfig.
 func LauncherName(namespace, config string) string {
 	return config + "." + namespace + ".launchers.hotseat.dev"
 }
+
+// AgentName is the name in the certificate of the agents of the controller in that
+// namespace.
+func AgentName(namespace string) string { return namespace + ".agents.hotseat.dev" }
 
 // Server configures the TLS of a server.
 type Server struct {

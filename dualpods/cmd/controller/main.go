@@ -67,7 +67,7 @@ func command() *cobra.Command {
 	f.StringVar(&opts.LeaseNamespace, "lease-namespace", "", "namespace of the Lease of leader election; empty: the controller's own")
 	f.StringVar(&opts.Identity, "leader-identity", "", "unique name of this replica, such as its Pod's UID, which a restart of the container does not change; empty: a random name")
 	f.StringVar(&opts.CANamespace, "ca-namespace", "", "namespace of the Secret hotseat-ca, which has the certificate authority; empty: that of --lease-namespace, or else the controller's own")
-	f.BoolVar(&opts.WriteAhead, "write-ahead", false, "ask the kubelet which GPUs a requester has, and bind it and wake its model before its own program runs; needs launchers with the container pod-resources")
+	f.BoolVar(&opts.WriteAhead, "write-ahead", true, "bind a requester, and wake its model, by what the kubelet says of its GPUs before its own program runs; not where its LauncherConfig has allocationCheck.mode None")
 	f.BoolVar(&opts.RequireTLS, "require-requester-tls", false, "refuse requesters that do not mount the ConfigMap hotseat-ca: they take orders from any client")
 	f.StringVar(&opts.ModelCache, "model-cache", "auto", "default of the annotation hotseat.dev/model-cache of requesters and namespaces: auto, require or off")
 	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "address that serves /metrics, such as :8080; 0: none")

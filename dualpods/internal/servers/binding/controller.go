@@ -36,13 +36,15 @@ type Options struct {
 	Pods       func(ctx context.Context, node string) ([]corev1.Pod, error)
 	Views      Views
 	Requesters Requesters
-	// Allocations asks the kubelets; nil: requesters' own word counts.
-	Allocations Allocations
-	Recorder    events.EventRecorder
+	// Allocations asks the agents of nodes, which are in AgentNamespace; nil: requesters'
+	// own word counts.
+	Allocations    Allocations
+	AgentNamespace string
+	Recorder       events.EventRecorder
 	// LauncherPort is where launchers have their control API.
 	LauncherPort int
-	// Access is how the launcher in a Pod, and the program beside it, know the
-	// controller, or why they must not be called.
+	// Access is how the launcher in a Pod knows the controller, or why it must not be
+	// called.
 	Access func(launcher *corev1.Pod) nodeview.Access
 	// WriteAhead has a requester bound by the kubelet's word before its program runs.
 	WriteAhead bool

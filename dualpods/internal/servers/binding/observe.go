@@ -157,21 +157,9 @@ func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, rea
 	if known := n.forms[pod.UID]; patched && known.version == pod.ResourceVersion {
 		return known.form, known.problems
 	}
-<<<<<<< HEAD
 	wanted, problems, err := form.Source{API: c.opts.API}.Read(ctx, pod)
 	if err != nil {
 		problems = []podmeta.Problem{{Kind: podmeta.Invalid, Field: form.ConfigField, Message: err.Error()}}
-=======
-	var config v1alpha1.InferenceServerConfig
-	if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
-		message := "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error()
-		if apierrors.IsNotFound(err) {
-			message = fmt.Sprintf("there is no InferenceServerConfig %s in namespace %s: create it, or name another one", read.ConfigName, pod.Namespace)
-		}
-		return nominal.Form{}, []podmeta.Problem{{
-			Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]", Message: message,
-		}}
->>>>>>> words
 	}
 	if patched {
 		n.forms[pod.UID] = readForm{pod.ResourceVersion, wanted, problems}

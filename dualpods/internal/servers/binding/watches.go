@@ -48,7 +48,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, oth
 		}
 	}
 	return nodes.
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.nodeOfPod)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return request(o.GetName())
 		}), builder.WithPredicates(nodeChanged())).
@@ -77,9 +77,12 @@ func nodeChanged() predicate.Predicate {
 	}}
 }
 
-// nodeOfPod returns the node of a requester or launcher.
-func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
+// nodeOfPod returns the node of a requester, launcher or agent.
+func (c *Controller) nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
 	pod, ok := o.(*corev1.Pod)
+	if ok && c.isAgent(pod) {
+		return request(pod.Spec.NodeName)
+	}
 	if !ok {
 		return nil
 	}

@@ -30,6 +30,7 @@ type world struct {
 	node      Node
 	pods      map[types.UID]*corev1.Pod // requesters
 	launchers []*launcherPod
+	agents    []*corev1.Pod  // of the node
 	takers    []*launcherPod // result of open
 	spi       map[types.UID]*SPI
 	kubelet   map[types.UID]Allocation
@@ -104,6 +105,8 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 		switch {
 		case err != nil:
 			return nil, err
+		case c.isAgent(pod):
+			w.agents = append(w.agents, pod)
 		case kind.IsLauncher():
 			l := &launcherPod{of: config, orphan: kind == dualpods.KindOrphan, closed: !launchers.TakesRequesters(config, node)}
 			if l.orphan {

@@ -1,8 +1,6 @@
 package manager
 
 import (
-	"cmp"
-
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -15,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/trust/admission"
-	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -37,7 +34,7 @@ func admissionOnly(into map[client.Object]cache.ByObject, opts Options) error {
 	if opts.AdmissionPort == 0 {
 		return nil
 	}
-	namespace, err := authority.Namespace(cmp.Or(opts.CANamespace, opts.LeaseNamespace))
+	namespace, err := opts.ownNamespace()
 	if err != nil {
 		return err
 	}
@@ -45,6 +42,19 @@ func admissionOnly(into map[client.Object]cache.ByObject, opts Options) error {
 	into[&discoveryv1.EndpointSlice{}] = cache.ByObject{Namespaces: map[string]cache.Config{
 		namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, admission.Service)},
 	}}
+	return nil
+}
+
+// withAgents adds the agents in the controller's namespace to the Pods of the namespace that a
+// controller watches alone.
+func withAgents(into map[client.Object]cache.ByObject, opts Options) error {
+	namespace, err := opts.ownNamespace()
+	if err != nil {
+		return err
+	}
+	pods := map[string]cache.Config{namespace: {LabelSelector: labels.SelectorFromSet(labels.Set{podmeta.LabelComponent: podmeta.ComponentAgent})}}
+	pods[opts.Namespace] = cache.Config{} // which may be the same
+	into[&corev1.Pod{}] = cache.ByObject{Namespaces: pods}
 	return nil
 }
 

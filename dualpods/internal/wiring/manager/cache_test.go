@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -23,4 +25,22 @@ func TestTheTokensOfLaunchersAreAllTheSecretsThatAreWatched(t *testing.T) {
 		return
 	}
 	require.Fail(t, "all Secrets are watched")
+}
+
+func TestOfTheControllersNamespaceTheAgentsAreWatchedToo(t *testing.T) {
+	for _, watched := range []string{"theirs", "system"} {
+		into := map[client.Object]cache.ByObject{}
+		require.NoError(t, withAgents(into, Options{Namespace: watched, CANamespace: "system"}))
+		require.Len(t, into, 1)
+		for o, by := range into {
+			assert.IsType(t, &corev1.Pod{}, o)
+			assert.Contains(t, by.Namespaces, watched)
+			assert.Nil(t, by.Namespaces[watched].LabelSelector, "all Pods of the namespace that is watched")
+			if watched != "system" {
+				only := by.Namespaces["system"].LabelSelector
+				assert.True(t, only.Matches(labels.Set{podmeta.LabelComponent: podmeta.ComponentAgent}))
+				assert.False(t, only.Matches(labels.Set{podmeta.LabelComponent: podmeta.ComponentLauncher}))
+			}
+		}
+	}
 }

@@ -3,6 +3,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
+	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/logrelay"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/telemetry"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -48,8 +50,8 @@ type Options struct {
 	// is started again while nobody else can have it, as a Pod's UID is. Empty: a
 	// random one for each process. It takes LeaseNamespace.
 	Identity string
-	// CANamespace is where the Secret of the certificate authority is; empty: where
-	// the Lease is, or else the controller's own.
+	// CANamespace is where the Secret of the certificate authority is, and the agents of
+	// nodes; empty: where the Lease is, or else the controller's own.
 	CANamespace string
 	// WriteAhead has requesters bound by the kubelet's word before their programs run.
 	WriteAhead bool
@@ -76,6 +78,11 @@ type Options struct {
 	Log                   logr.Logger
 }
 
+// ownNamespace is where the Secret of the certificate authority is, and the agents of nodes.
+func (o *Options) ownNamespace() (string, error) {
+	return authority.Namespace(cmp.Or(o.CANamespace, o.LeaseNamespace))
+}
+
 // Run works until ctx ends, or another replica leads.
 func Run(ctx context.Context, opts Options) (err error) {
 	config := rest.CopyConfig(opts.Config)
@@ -91,10 +98,14 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot make the manager: %w", err)
 	}
+	own, err := opts.ownNamespace()
+	if err != nil {
+		return err
+	}
 	life, end := context.WithCancel(ctx)
 	defer end()
 	var again, counts, models, claims requests
-	keeper, trusted, err := openAuthority(ctx, mgr, config, opts, &counts)
+	keeper, trusted, err := openAuthority(ctx, mgr, config, own, opts.Log, &counts)
 	if err != nil {
 		return err
 	}
@@ -127,7 +138,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer func() { err = errors.Join(err, closeWatcher()) }()
 	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
 	binder = binding.New(life, binding.Options{
-		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
+		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, AgentNamespace: own, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Access: pool.Access, WriteAhead: opts.WriteAhead, RequireTLS: opts.RequireTLS, ModelCache: binding.ReadModelCache(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
 		Leads: leading(mopts.LeaderElectionResourceLockInterface),
@@ -141,7 +152,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer views.Close()
 	defer caches.Close()
 	defer end()
-	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, keeper, trusted}, heard, opts); err != nil {
+	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, keeper, trusted, own}, heard, opts); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -170,6 +181,9 @@ func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {
 	}
 	if opts.Namespace != "" {
 		mopts.Cache.DefaultNamespaces = map[string]cache.Config{opts.Namespace: {}}
+		if err := withAgents(own, opts); err != nil {
+			return ctrl.Options{}, err
+		}
 	}
 	return mopts, elect(&mopts, config, opts)
 }

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +35,7 @@ type parts struct {
 	views   *nodeview.Set
 	keeper  *authority.Keeper
 	trusted *trust
+	own     string // the controller's namespace
 }
 
 // setUp makes the remaining controllers, and registers all of them with the manager.
@@ -55,6 +55,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, config *rest.Config, p parts, 
 		p.binder.SetupWithManager(ctx, mgr, queues.nodes.source(), opts.Namespace, controller.Options{MaxConcurrentReconciles: opts.Nodes}),
 		p.pool.SetupWithManager(ctx, mgr, queues.configs.source()),
 		configs.SetupWithManager(ctx, mgr),
+		setUpAgents(mgr, config, p.own, p.keeper, p.trusted),
 		publisher.SetupWithManager(mgr, p.trusted.namespaces.source(), opts.Namespace),
 		setUpModels(ctx, mgr, p.caches, queues.models, opts),
 		claims.SetupWithManager(ctx, mgr, queues.claims.source(), triedAgain()),
@@ -116,7 +117,7 @@ func setUpAdmission(mgr ctrl.Manager, keeper *authority.Keeper, on *trust, guard
 	if err != nil {
 		return fmt.Errorf("cannot be asked by the API server: --pod-ip: %w", err)
 	}
-	namespace, err := authority.Namespace(cmp.Or(opts.CANamespace, opts.LeaseNamespace))
+	namespace, err := opts.ownNamespace()
 	if err != nil {
 		return err
 	}
