@@ -277,6 +277,11 @@ func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error)
 		}
 	}
 	answer := call.last()
+	if stream.Size != o.file.Size { // an object may have been stored with an encoding; then it has its size
+		if err := checkEncoding(answer.header, answer.asked); err != nil {
+			return nil, errors.Join(err, stream.Close())
+		}
+	}
 	first, _, _ := contentRange(answer.header.Get("Content-Range"))
 	partial := answer.status == http.StatusPartialContent
 	switch {
