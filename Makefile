@@ -49,6 +49,11 @@ AUDIT := test/cluster/e2e/testdata/audit.yaml
 # the last before the packages had storeys.
 BEFORE ?= 71adcc2
 
+# A release of Kubernetes for the test clusters, as KUBERNETES=1.33.5, which is downloaded
+# and built first; empty: the one that test/cluster/kube/go.mod names.
+KUBERNETES ?=
+cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-upgrade: export HOTSEAT_KUBERNETES := $(KUBERNETES)
+
 # How many nodes `make cluster-up` starts; 0: the API server alone.
 NODES ?= 1
 
@@ -152,7 +157,7 @@ test-vllm-matrix: ## the life of an instance with several releases of vLLM, set 
 	@bash test/vllm-cpu/matrix.sh $(if $(THIRD),$$(RELEASES='$(filter-out $(LOCKED_VLLM),$(RELEASES))' bash test/ci/long.sh picked releases),$(RELEASES))
 
 .PHONY: cluster-up
-cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NODES=2; takes root)
+cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NODES=2, KUBERNETES=1.33.5: that release; takes root)
 	@go run ./test/cluster/cmd/cluster up --nodes $(NODES)
 
 .PHONY: cluster-images
@@ -203,7 +208,7 @@ test-llm-d: ## the launcher and the chart's values-llm-d.yaml against the code o
 	cd test/llmd && $(GOTEST) -count=1 -timeout 10m .
 
 .PHONY: test-cluster
-test-cluster: build ## the tests on a real Kubernetes of two nodes, several of which are started for them (LANES=3, WRITE_AHEAD=1: requesters are bound before their programs run; takes root)
+test-cluster: build ## the tests on a real Kubernetes of two nodes, several of which are started for them (LANES=3, KUBERNETES=1.33.5: that release, WRITE_AHEAD=1: requesters are bound before their programs run; takes root)
 	go run ./test/cluster/cmd/cluster run --lanes $(LANES) --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/trust/installation
 
 .PHONY: test-cluster-long
