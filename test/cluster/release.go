@@ -35,7 +35,9 @@ func kubernetesOf(release string) (external, error) {
 		return e, fmt.Errorf("%s is %q, which is no release of Kubernetes: write it as 1.33.5", EnvRelease, release)
 	}
 	e.name += " " + release
-	e.module = func(ctx context.Context, source, folder string) error { return releaseModule(ctx, source, folder, release) }
+	e.module = func(ctx context.Context, source, folder string) error {
+		return releaseModule(ctx, source, folder, release)
+	}
 	e.release = release
 	return e, nil
 }
