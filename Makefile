@@ -48,6 +48,11 @@ AUDIT := test/cluster/e2e/testdata/audit.yaml
 # the packages were arranged in storeys.
 BEFORE ?= 71adcc2
 
+# A release of Kubernetes for the test clusters, as KUBERNETES=1.33.5, which is downloaded
+# and built first; empty: the one that test/cluster/kube/go.mod names.
+KUBERNETES ?=
+cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-upgrade: export HOTSEAT_KUBERNETES := $(KUBERNETES)
+
 # How many nodes `make cluster-up` starts; 0: only the API server.
 NODES ?= 1
 
@@ -151,7 +156,7 @@ test-vllm-matrix: ## test the life of an instance with several releases of vLLM,
 	@bash test/vllm-cpu/matrix.sh $(if $(THIRD),$$(RELEASES='$(filter-out $(LOCKED_VLLM),$(RELEASES))' bash test/ci/long.sh picked releases),$(RELEASES))
 
 .PHONY: cluster-up
-cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NODES=2; needs root)
+cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NODES=2, KUBERNETES=1.33.5: that release; needs root)
 	@go run ./test/cluster/cmd/cluster up --nodes $(NODES)
 
 .PHONY: cluster-images
@@ -203,7 +208,7 @@ test-llm-d: ## test the launcher and the chart's values-llm-d.yaml against the c
 	cd test/llmd && $(GOTEST) -count=1 -timeout 10m .
 
 .PHONY: test-cluster
-test-cluster: build ## run the tests on a real Kubernetes; the target starts several clusters of two nodes (LANES=3; WRITE_AHEAD=0: bind requesters after their programs run; needs root)
+test-cluster: build ## run the tests on a real Kubernetes; the target starts several clusters of two nodes (LANES=3, KUBERNETES=1.33.5: that release; WRITE_AHEAD=0: bind requesters after their programs run; needs root)
 	go run ./test/cluster/cmd/cluster run --lanes $(LANES) --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/trust/installation
 
 .PHONY: test-cluster-long
