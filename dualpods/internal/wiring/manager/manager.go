@@ -15,6 +15,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -87,16 +88,9 @@ func (o *Options) ownNamespace() (string, error) {
 func Run(ctx context.Context, opts Options) (err error) {
 	config := rest.CopyConfig(opts.Config)
 	config.QPS = -1
-	mopts, err := managerOptions(config, opts)
+	mgr, lock, err := newManager(ctx, config, opts)
 	if err != nil {
 		return err
-	}
-	if err := awaitAPI(ctx, config, opts.Log); err != nil {
-		return err
-	}
-	mgr, err := ctrl.NewManager(config, mopts)
-	if err != nil {
-		return fmt.Errorf("cannot make the manager: %w", err)
 	}
 	own, err := opts.ownNamespace()
 	if err != nil {
@@ -141,7 +135,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, AgentNamespace: own, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Access: pool.Access, WriteAhead: opts.WriteAhead, RequireTLS: opts.RequireTLS, ModelCache: binding.ReadModelCache(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
-		Leads: leading(mopts.LeaderElectionResourceLockInterface),
+		Leads: leading(lock),
 	}, opts.Log.WithName("binding"))
 	caches, err := newModels(life, mgr, views, config, &models, opts)
 	if err != nil {
@@ -159,6 +153,23 @@ func Run(ctx context.Context, opts Options) (err error) {
 		return fmt.Errorf("cannot run the controllers: %w", err)
 	}
 	return nil
+}
+
+// newManager returns the manager once the API server answers, and the lock of its leader election;
+// nil: there is none.
+func newManager(ctx context.Context, config *rest.Config, opts Options) (ctrl.Manager, resourcelock.Interface, error) {
+	mopts, err := managerOptions(config, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := awaitAPI(ctx, config, opts.Log); err != nil {
+		return nil, nil, err
+	}
+	mgr, err := ctrl.NewManager(config, mopts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make the manager: %w", err)
+	}
+	return mgr, mopts.LeaderElectionResourceLockInterface, nil
 }
 
 func slogOf(log logr.Logger) *slog.Logger { return slog.New(logr.ToSlogHandler(log)) }
