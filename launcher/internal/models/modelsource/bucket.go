@@ -251,11 +251,9 @@ func (c *call) openError(ctx context.Context, err error) error {
 	return c.error(ctx, err)
 }
 
-func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error) {
-	ctx, call := newCall(ctx, s.store.remedy)
-	o := s.objects[n]
-	exactly := o.strong() && !s.foreign.Load()
-	r, err := trusting(func() (*blob.Reader, error) {
+// read asks for an object from offset on, and for the listed version alone if exactly.
+func (s *bucket) read(ctx context.Context, o object, offset int64, exactly bool) (*blob.Reader, error) {
+	return trusting(func() (*blob.Reader, error) {
 		return s.opened.NewRangeReader(ctx, o.key, offset, -1, &blob.ReaderOptions{BeforeRead: func(as func(any) bool) error {
 			if exactly {
 				s.store.exactly(as, o.tag)
@@ -263,6 +261,22 @@ func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error)
 			return nil
 		}})
 	})
+}
+
+// checkEncoding refuses an answer that a proxy has compressed. An object may have been stored
+// compressed; then it has the listed size.
+func (a answer) checkEncoding(hasListedSize bool) error {
+	if hasListedSize {
+		return nil
+	}
+	return checkEncoding(a.header, a.asked)
+}
+
+func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error) {
+	ctx, call := newCall(ctx, s.store.remedy)
+	o := s.objects[n]
+	exactly := o.strong() && !s.foreign.Load()
+	r, err := s.read(ctx, o, offset, exactly)
 	if err != nil && offset > 0 && call.beginsElsewhere() {
 		return s.open(ctx, n, 0)
 	}
@@ -277,10 +291,8 @@ func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error)
 		}
 	}
 	answer := call.last()
-	if stream.Size != o.file.Size { // an object may have been stored with an encoding; then it has its size
-		if err := checkEncoding(answer.header, answer.asked); err != nil {
-			return nil, errors.Join(err, stream.Close())
-		}
+	if err := answer.checkEncoding(stream.Size == o.file.Size); err != nil {
+		return nil, errors.Join(err, stream.Close())
 	}
 	first, _, _ := contentRange(answer.header.Get("Content-Range"))
 	partial := answer.status == http.StatusPartialContent
