@@ -52,7 +52,7 @@ func kindOfRequester(pod *corev1.Pod) Kind {
 
 // KindOf returns what a Pod is, and the LauncherConfig of a launcher. A Pod is a launcher if
 // the LauncherConfig that its labels name made it, or the DaemonSet of that LauncherConfig. It
-// is an orphan if it has no such owner, and the finalizer of a bound launcher. What is no
+// is an orphan if it has no such owner, and the finalizer of a bound launcher. A Pod that is no
 // launcher may be a requester, whatever its labels say.
 func (l *Launchers) KindOf(ctx context.Context, pod *corev1.Pod) (Kind, *v1alpha1.LauncherConfig, error) {
 	if ConfigName(pod) == "" {

@@ -60,7 +60,7 @@ func (b *bench) newSite(part string, nodes, gpus int) (s *site, err error) {
 	return s, s.apply(b.ctx, "deploy/chart/crds")
 }
 
-// install installs the chart, with further values. Nobody waits for its controller.
+// install installs the chart, with further values. It does not wait for the controller.
 func (s *site) install(ctx context.Context, values ...string) error {
 	args := []string{"install", "hotseat", "deploy/chart", "--namespace", system, "--create-namespace", "--set", "controller.replicas=1"}
 	for _, v := range values {

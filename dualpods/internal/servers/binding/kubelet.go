@@ -132,7 +132,7 @@ func (c *Controller) askAgents(ctx context.Context, w *world) (told []podresourc
 	defer stop()
 	var whys []string
 	agents := slices.SortedStableFunc(slices.Values(w.agents), func(a, b *corev1.Pod) int {
-		return goesLast(a) - goesLast(b)
+		return dualpods.TrueFirst(a.DeletionTimestamp.IsZero(), b.DeletionTimestamp.IsZero())
 	})
 	for _, agent := range agents {
 		if !podmeta.ContainerRuns(agent, podmeta.AgentContainer) {
@@ -153,14 +153,6 @@ func (c *Controller) askAgents(ctx context.Context, w *world) (told []podresourc
 		return nil, fmt.Sprintf("node %s has no Pod of the DaemonSet %s in namespace %s: see the chart's values agent.nodeSelector and agent.tolerations", w.node.Name, podmeta.AgentSet, c.opts.AgentNamespace)
 	}
 	return nil, strings.Join(whys, "; ")
-}
-
-// goesLast is greater for a Pod that is being deleted.
-func goesLast(pod *corev1.Pod) int {
-	if pod.DeletionTimestamp.IsZero() {
-		return 0
-	}
-	return 1
 }
 
 // waitsForAgent says what an agent Pod waits for.

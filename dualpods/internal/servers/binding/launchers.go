@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -103,7 +104,16 @@ func (w *world) launcher(uid types.UID) *launcherPod {
 }
 
 // ended reports whether what the launcher held is gone with it.
-func (l *launcherPod) ended() bool { p := dualpods.ProviderOf(l.pod, 0); return p.Ended }
+func (l *launcherPod) ended() bool { return dualpods.ProviderOf(l.pod, 0).Ended }
+
+// look reads the View of a launcher with the instances that one decision needs: that of the
+// given id, and those whose records cannot be read.
+func (c *Controller) look(l *launcherPod, id string) nodeview.View {
+	if len(l.damaged) == 0 {
+		return c.opts.Views.One(l.key(), id)
+	}
+	return c.opts.Views.Pick(l.key(), func(other string, _ launcherapi.Instance) bool { return other == id || l.lost(other) })
+}
 
 // instance is one that is known to be there; nil where it is not.
 func (l *launcherPod) instance(id string) *launcherapi.Instance {

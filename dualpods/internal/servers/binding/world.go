@@ -18,7 +18,6 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -70,15 +69,6 @@ type launcherPod struct {
 func (l *launcherPod) read(pod *corev1.Pod) {
 	l.pod = pod
 	l.bindings, l.damaged = podmeta.ReadBindings(pod)
-}
-
-// look reads the View of a launcher with the instances that one decision needs: that of the
-// given id, and those whose records cannot be read.
-func (c *Controller) look(l *launcherPod, id string) nodeview.View {
-	if len(l.damaged) == 0 {
-		return c.opts.Views.One(l.key(), id)
-	}
-	return c.opts.Views.Pick(l.key(), func(other string, _ launcherapi.Instance) bool { return other == id || l.lost(other) })
 }
 
 func (l *launcherPod) key() string { return string(l.pod.UID) }

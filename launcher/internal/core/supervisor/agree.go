@@ -56,9 +56,9 @@ func (s *Supervisor) sampleAsleep(i *instance, op *operation) (before memorySamp
 	return before, len(now.used) == len(i.gpus())
 }
 
-// moreThan returns an error unless the instance holds about as much device memory as before, or less.
-// It compares all used memory of a GPU whose driver did not list the instance's processes
-// both times. Where the driver of a GPU answered before and does not now, nobody knows.
+// moreThan returns an error unless the instance holds about as much device memory as before,
+// or less. It compares all used memory of a GPU whose driver did not list the instance's
+// processes both times. A driver that answered before and does not now is an error too.
 func (now memorySample) moreThan(before memorySample) error {
 	for _, uuid := range slices.Sorted(maps.Keys(before.used)) {
 		if _, measured := now.used[uuid]; !measured {
