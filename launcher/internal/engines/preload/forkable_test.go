@@ -87,8 +87,11 @@ func TestAPreloaderThatRefusedTwiceLoadsAnInstallationThatHasChanged(t *testing.
 		f.write("vllm/threaded.py", "import threading\nthreading.Thread(target=threading.Event().wait, name='worker', daemon=True).start()\n")
 		f.options.Recipe.Modules = append([]string{"vllm.threaded"}, f.options.Recipe.Modules...)
 	})
+	refusals := func() int { return strings.Count(said.text(), "a preloader ended") }
 	f.eventually("it refuses twice", func() bool { return strings.Contains(said.text(), "again_in=5m0s") })
+	assert.Never(t, func() bool { return refusals() > 2 }, 20*f.options.LookEvery, f.options.LookEvery, "it refuses again, though nothing has changed")
 	f.write("vllm/threaded.py", "")
+	f.write("another_package.py", "") // an installer changes the folder of packages
 	f.ready()
 	f.forkedFacts("a")
 }
