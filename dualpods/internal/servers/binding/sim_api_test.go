@@ -119,6 +119,7 @@ func (a *simAPI) putPod(pod *corev1.Pod) {
 		ours := func(p *corev1.Pod) bool { return p != nil && (podmeta.IsRequester(p) || dualpods.MayBeLauncher(p)) }
 		if ours(pod) || ours(old) {
 			c.inc.enqueue(pod.Spec.NodeName)
+			c.inc.hears(pod.UID)
 			if old != nil && old.Spec.NodeName != pod.Spec.NodeName {
 				c.inc.enqueue(old.Spec.NodeName)
 			}
