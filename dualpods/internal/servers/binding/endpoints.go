@@ -85,12 +85,14 @@ const endpointsDelay = 5 * time.Second
 // proxies may still lead new connections to it, and its model is awake.
 func (o *Observation) leavesItsEndpoints() bool {
 	r := &o.Requester
-	forwards := o.SPI != nil && o.SPI.Proxy.State == requesterapi.StateBound
-	if !(o.leaving() || o.letGo()) || !forwards || !r.Running || r.Finished || o.Node.Gone || o.untilOutOfEndpoints() <= 0 {
+	goes := o.leaving() || o.letGo()
+	runs := r.Running && !r.Finished && !o.Node.Gone && (!r.Deleting || o.graceLeft() > 0)
+	if !goes || !runs || o.untilOutOfEndpoints() <= 0 {
 		return false
 	}
+	forwards := o.SPI != nil && o.SPI.Proxy.State == requesterapi.StateBound
 	awake := !o.emptied() && (!o.known() || o.in(launcher.Awake)) // as far as is known
-	return awake && (!r.Deleting || o.graceLeft() > 0)
+	return forwards && awake
 }
 
 // untilOutOfEndpoints returns how long proxies may still lead connections to a requester. For

@@ -141,7 +141,8 @@ func (e *simEndpoints) write(uid types.UID) {
 	}
 	s.after(takes, func() {
 		fails := s.api.down || s.api.flaky > 0 && s.draw("flaky slice", 100) < s.api.flaky
-		if !(fails || e.inc.dead) || s.chance("lost slice", 50) && !s.api.down {
+		answered := !fails && !e.inc.dead
+		if answered || s.chance("lost slice", 50) && !s.api.down {
 			s.lead(uid, wants)
 		}
 		if fails {

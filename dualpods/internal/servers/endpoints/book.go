@@ -79,7 +79,7 @@ func (b *book) doLead(service client.ObjectKey, to map[types.UID]string, gone bo
 		delete(b.leads, service)
 	}
 	for uid, node := range before {
-		if _, still := b.of(service.Namespace, uid); !still {
+		if !b.leadsTo(uid) {
 			b.left[uid] = now
 			nodes = append(nodes, node)
 		}
@@ -92,12 +92,12 @@ func (b *book) doLead(service client.ObjectKey, to map[types.UID]string, gone bo
 	return nodes
 }
 
-// of returns a Service whose slices lead to a requester.
-func (b *book) of(namespace string, requester types.UID) (service client.ObjectKey, ok bool) {
-	for service, to := range b.leads {
-		if _, leads := to[requester]; leads && service.Namespace == namespace {
-			return service, true
+// leadsTo reports whether slices of any Service lead to a requester.
+func (b *book) leadsTo(requester types.UID) bool {
+	for _, to := range b.leads {
+		if _, leads := to[requester]; leads {
+			return true
 		}
 	}
-	return client.ObjectKey{}, false
+	return false
 }

@@ -77,7 +77,7 @@ func (c *Controller) Leads(ctx context.Context, pod *corev1.Pod) (leads bool, si
 	services := c.servicesOf(ctx, pod)
 	c.book.mu.Lock()
 	defer c.book.mu.Unlock()
-	if _, leads = c.book.of(pod.Namespace, pod.UID); leads {
+	if c.book.leadsTo(pod.UID) {
 		return true, since
 	}
 	for _, service := range services {

@@ -64,6 +64,7 @@ func families(service *corev1.Service) (types []discoveryv1.AddressType) {
 			types = append(types, discoveryv1.AddressTypeIPv4)
 		case corev1.IPv6Protocol:
 			types = append(types, discoveryv1.AddressTypeIPv6)
+		default: // there is no other
 		}
 	}
 	return types

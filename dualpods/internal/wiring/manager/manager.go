@@ -125,12 +125,11 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeWatcher()) }()
 	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
-	slices := newEndpoints(mgr, &again, leading(mopts.LeaderElectionResourceLockInterface), opts)
+	slices := newEndpoints(mgr, &again, mopts, opts)
 	binder = binding.New(life, binding.Options{
 		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Endpoints: slices, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Access: pool.Access, WriteAhead: opts.WriteAhead, RequireTLS: opts.RequireTLS, ModelCache: binding.ReadModelCache(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
-		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
-		Leads: leading(mopts.LeaderElectionResourceLockInterface),
+		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now, Leads: leading(mopts.LeaderElectionResourceLockInterface),
 	}, opts.Log.WithName("binding"))
 	caches, err := newModels(life, mgr, views, config, &models, opts)
 	if err != nil {

@@ -78,10 +78,10 @@ func setUpModels(ctx context.Context, mgr ctrl.Manager, caches *modelcache.Contr
 }
 
 // newEndpoints makes the controller of the EndpointSlices of requesters.
-func newEndpoints(mgr ctrl.Manager, nodes *requests, leads func() bool, opts Options) *endpoints.Controller {
+func newEndpoints(mgr ctrl.Manager, nodes *requests, mopts ctrl.Options, opts Options) *endpoints.Controller {
 	return endpoints.New(endpoints.Options{
 		API: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("hotseat"),
-		Left: nodes.add, Leads: leads, Now: time.Now, Log: opts.Log.WithName("endpoints"),
+		Left: nodes.add, Leads: leading(mopts.LeaderElectionResourceLockInterface), Now: time.Now, Log: opts.Log.WithName("endpoints"),
 	})
 }
 
