@@ -39,6 +39,7 @@ func (s *sim) lead(uid types.UID, leads bool) {
 	s.note("the slices lead to %s: %t", uid, leads)
 	slice.leads = leads
 	slice.written++
+	s.after(s.between("slices watched", time.Millisecond, 20*time.Millisecond), func() { s.inc.slices.watched(uid) })
 	if leads {
 		slice.proxies = true
 		return
@@ -57,6 +58,7 @@ type simEndpoints struct {
 	read           bool // the slices
 	words          map[types.UID]bool
 	may            map[types.UID]bool // slices lead there, or a write that says so is under way
+	unsure         map[types.UID]bool // the last write had no answer
 	left           map[types.UID]time.Time
 	writing, again map[types.UID]bool
 }
@@ -64,7 +66,7 @@ type simEndpoints struct {
 // newEndpoints has a process read the slices of an earlier one, a moment after it has begun.
 func (s *sim) newEndpoints(inc *incarnation) *simEndpoints {
 	e := &simEndpoints{
-		inc: inc, words: map[types.UID]bool{}, may: map[types.UID]bool{}, left: map[types.UID]time.Time{}, writing: map[types.UID]bool{}, again: map[types.UID]bool{},
+		inc: inc, words: map[types.UID]bool{}, may: map[types.UID]bool{}, unsure: map[types.UID]bool{}, left: map[types.UID]time.Time{}, writing: map[types.UID]bool{}, again: map[types.UID]bool{},
 	}
 	s.after(s.between("reads slices", time.Millisecond, 100*time.Millisecond), func() {
 		e.read = true
@@ -131,7 +133,7 @@ func (e *simEndpoints) write(uid types.UID) {
 		e.again[uid] = true
 		return
 	}
-	if wants == e.may[uid] {
+	if wants == e.may[uid] && !e.unsure[uid] {
 		return
 	}
 	e.writing[uid], e.may[uid] = true, true
@@ -145,12 +147,20 @@ func (e *simEndpoints) write(uid types.UID) {
 		if answered || s.chance("lost slice", 50) && !s.api.down {
 			s.lead(uid, wants)
 		}
-		if fails {
+		if e.unsure[uid] = fails; fails {
 			s.after(50*time.Millisecond, func() { e.wrote(uid, true) })
 			return
 		}
 		s.after(s.between("slice back", time.Millisecond, 10*time.Millisecond), func() { e.wrote(uid, wants) })
 	})
+}
+
+// watched is called when a process hears that a slice was written, perhaps by an earlier process.
+func (e *simEndpoints) watched(uid types.UID) {
+	if e.read && !e.writing[uid] {
+		e.may[uid] = e.inc.s.slices[uid].leads
+		e.write(uid)
+	}
 }
 
 // wrote is the answer to a write.
