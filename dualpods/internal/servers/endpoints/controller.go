@@ -178,7 +178,7 @@ func (c *Controller) decide(ctx context.Context, service *corev1.Service, existi
 	var requesters []candidate
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !podmeta.IsRequester(pod) || dualpods.MayBeLauncher(pod) {
+		if !podmeta.IsRequester(pod) {
 			continue
 		}
 		w, said := c.book.hear(pod.UID, podmeta.Ready(pod))

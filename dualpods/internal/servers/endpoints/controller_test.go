@@ -170,6 +170,16 @@ func TestARequesterThatNobodyAsksForIsNotWaitedFor(t *testing.T) {
 	assert.Empty(t, s.slices())
 }
 
+func TestARequesterWithTheLabelsOfALauncherIsInTheSlice(t *testing.T) {
+	a := requester("a", func(p *corev1.Pod) {
+		p.Labels[podmeta.LabelComponent], p.Labels[podmeta.LabelLauncherConfig] = podmeta.ComponentLauncher, "vllm"
+	})
+	s := newSite(t, interceptor.Funcs{}, service(), a)
+	s.Note(t.Context(), a, true)
+	s.pass()
+	assert.Equal(t, []string{"a"}, s.serving(), "somebody put them there")
+}
+
 func TestPodsThatAreNoRequestersAreInNoSlice(t *testing.T) {
 	plain := requester("plain", isReady, func(p *corev1.Pod) { p.Annotations, p.Finalizers = nil, nil })
 	s := newSite(t, interceptor.Funcs{}, service(publishesAll), plain)
