@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -78,18 +77,42 @@ func withDefaults(source corev1.VolumeSource) *corev1.VolumeSource {
 	return full
 }
 
-// Fits reports whether launchers of a Pod template have the image and the mounts.
-func (n *LauncherNeed) Fits(launcher *corev1.PodSpec) bool {
+// servingField is the container that a server patch describes, and that runs the launcher.
+const servingField = "spec.containers[" + podmeta.ServingContainer + "]"
+
+// Lacks returns what launchers of a Pod template lack of the image and the mounts; none: they
+// fit.
+func (n *LauncherNeed) Lacks(launcher *corev1.PodSpec) (lacks []podmeta.Problem) {
 	main := podmeta.Container(launcher, podmeta.ServingContainer)
-	if main == nil || n.Image != "" && n.Image != main.Image {
-		return false
+	if main == nil {
+		return []podmeta.Problem{{
+			Kind: podmeta.Invalid, Field: "spec.podTemplate.spec.containers",
+			Message: "none is named " + podmeta.ServingContainer + ": the LauncherConfig should have one with vLLM in it",
+		}}
 	}
-	return !slices.ContainsFunc(n.Mounts, func(m Mount) bool { return !m.In(launcher) })
+	if n.Image != "" && n.Image != main.Image {
+		lacks = append(lacks, podmeta.Problem{
+			Kind: podmeta.LauncherCannotGive, Field: servingField + ".image",
+			Message: "is " + n.Image + ", and the launcher's is " + main.Image + ": name another LauncherConfig, or leave the image out",
+		})
+	}
+	for i := range n.Mounts {
+		if m := &n.Mounts[i]; !m.In(launcher) {
+			lacks = append(lacks, podmeta.Problem{
+				Kind: podmeta.LauncherCannotGive, Field: m.Field,
+				Message: "the launcher has not mounted that volume there: let the podTemplate of the LauncherConfig mount it",
+			})
+		}
+	}
+	return lacks
 }
+
+// Fits reports whether launchers of a Pod template lack nothing.
+func (n *LauncherNeed) Fits(launcher *corev1.PodSpec) bool { return len(n.Lacks(launcher)) == 0 }
 
 // names reports whether a launcher is of the namespace, and of the LauncherConfig that is
 // named or else of the image.
-func (n *LauncherNeed) names(l *Candidate) bool {
+func (n *LauncherNeed) names(l *Provider) bool {
 	if n.Namespace != l.Namespace {
 		return false
 	}
@@ -100,79 +123,29 @@ func (n *LauncherNeed) names(l *Candidate) bool {
 	return n.Image == "" || main != nil && n.Image == main.Image
 }
 
-// MayUse reports whether a launcher may serve the requester.
-func (n *LauncherNeed) MayUse(l Candidate) bool { return n.names(&l) && n.Fits(l.Spec) }
-
-// Candidate is a launcher of a requester's node.
-type Candidate struct {
-	UID       types.UID
-	Namespace string
-	Config    string // name of its LauncherConfig
-	Created   time.Time
-	Spec      *corev1.PodSpec
-	Stage     Stage
-	Ready     bool // its Pod is Ready
-}
-
-// Stage says how soon a launcher can serve, the soonest first.
-type Stage int
-
-// The stages of a launcher.
-const (
-	Working  Stage = iota
-	Starting       // its program does not run yet
-	Silent         // its program runs, and has not answered for LauncherPatience
-	Down           // its container has ended, and is started again
-	Leaving        // its Pod is being deleted, or has ended
-)
-
-// LauncherPatience is how long a launcher that runs may not answer until it counts as silent:
-// one that is killed is back within a second.
-const LauncherPatience = 10 * time.Second
-
-// CandidateOf returns a launcher Pod as a candidate. Its program has not answered since
-// lostFor ago; 0: it answers, or was not asked yet.
-func CandidateOf(pod *corev1.Pod, lostFor time.Duration) Candidate {
-	c := Candidate{
-		UID: pod.UID, Namespace: pod.Namespace, Config: pod.Labels[podmeta.LabelLauncherConfig], Created: pod.CreationTimestamp.Time,
-		Spec: &pod.Spec, Ready: podmeta.Ready(pod),
-	}
-	switch {
-	case !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod):
-		c.Stage = Leaving
-	case podmeta.ServerEnded(pod):
-		c.Stage = Down
-	case !podmeta.ContainerRuns(pod, podmeta.ServingContainer):
-		c.Stage = Starting
-	case lostFor >= LauncherPatience:
-		c.Stage = Silent
-	}
-	return c
-}
-
 // ChooseLauncher returns the launcher of a node that is to serve a requester; found is false
 // if there is none of its LauncherConfig, or of its image. Launchers come in
 // this order: those that have the image and the mounts; those that can serve the
 // soonest; the one whose sleeper is reserved for the requester; those that are Ready; the
 // oldest. If fits is false, no launcher has the image and the mounts, and the one that is
 // returned cannot serve the requester.
-func ChooseLauncher[L any](need *LauncherNeed, launchers []L, candidate func(L) Candidate) (chosen L, fits, found bool) {
-	var best Candidate
+func ChooseLauncher[L any](need *LauncherNeed, launchers []L, provider func(L) Provider) (chosen L, fits, found bool) {
+	var best Provider
 	for _, l := range launchers {
-		c := candidate(l)
-		if !need.names(&c) {
+		p := provider(l)
+		if !need.names(&p) {
 			continue
 		}
-		if is := need.Fits(c.Spec); !found || need.prefers(&c, is, &best, fits) {
-			chosen, best, fits, found = l, c, is, true
+		if is := need.Fits(p.Spec); !found || need.prefers(&p, is, &best, fits) {
+			chosen, best, fits, found = l, p, is, true
 		}
 	}
 	return chosen, fits, found
 }
 
 // prefers reports whether launcher a comes before launcher b.
-func (n *LauncherNeed) prefers(a *Candidate, aFits bool, b *Candidate, bFits bool) bool {
-	reserved := func(c *Candidate) bool { return n.Placed != "" && c.UID == n.Placed }
+func (n *LauncherNeed) prefers(a *Provider, aFits bool, b *Provider, bFits bool) bool {
+	reserved := func(p *Provider) bool { return n.Placed != "" && p.UID == n.Placed }
 	return cmp.Or(
 		TrueFirst(aFits, bFits), cmp.Compare(a.Stage, b.Stage), TrueFirst(reserved(a), reserved(b)), TrueFirst(a.Ready, b.Ready),
 		a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID),

@@ -95,7 +95,7 @@ func TestRequesterIsServedByTheLauncherThatFitsAndWorks(t *testing.T) {
 		"no launcher has the image":                       {dualpods.LauncherNeed{Namespace: "ns", Image: "vllm:2"}, []*corev1.Pod{first()}, nil, "", false},
 		"it is of another namespace":                      {elsewhere, []*corev1.Pod{first()}, nil, "", false},
 	} {
-		chosen, fits, found := dualpods.ChooseLauncher(&c.need, c.launchers, func(p *corev1.Pod) dualpods.Candidate { return dualpods.CandidateOf(p, c.lost[p.UID]) })
+		chosen, fits, found := dualpods.ChooseLauncher(&c.need, c.launchers, func(p *corev1.Pod) dualpods.Provider { return dualpods.ProviderOf(p, c.lost[p.UID]) })
 		assert.Equal(t, c.chosen != "", found, name)
 		assert.Equal(t, c.fits, fits, name)
 		if found {

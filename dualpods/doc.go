@@ -1,6 +1,6 @@
 // Package dualpods holds the nouns of dual pods that several of its packages share:
-// what makes a Pod a launcher, which launcher serves a requester, and how the controllers
-// write conditions.
+// what makes a Pod a launcher or a requester, when each goes, which launcher can serve which
+// requester, and how the controllers write conditions.
 //
 // The packages below internal form storeys. Each one imports only what stands below it:
 //

@@ -3,7 +3,6 @@ package dualpods
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,19 +18,27 @@ import (
 // IndexNode is the field that the cache indexes Pods by: the name of their node.
 const IndexNode = "spec.nodeName"
 
-// MayBeLauncher reports whether a Pod has the labels of a launcher. Anybody who may create
-// Pods can set them, so they only select Pods for an index or an event: [Launchers]
-// decides. A requester that the controller holds is no launcher, whatever its labels say.
-func MayBeLauncher(pod *corev1.Pod) bool {
-	return !podmeta.Held(pod) && pod.Labels[podmeta.LabelComponent] == podmeta.ComponentLauncher && pod.Labels[podmeta.LabelLauncherConfig] != ""
+// ConfigName returns the name of the LauncherConfig that the labels of a launcher tell; empty:
+// the Pod does not have the labels of a launcher. Anybody who may create Pods can set them, so
+// they only select Pods for an index or an event: [Launchers] decides. A requester that the
+// controller holds is no launcher, whatever its labels say.
+func ConfigName(pod *corev1.Pod) string {
+	if podmeta.Held(pod) || pod.Labels[podmeta.LabelComponent] != podmeta.ComponentLauncher {
+		return ""
+	}
+	return pod.Labels[podmeta.LabelLauncherConfig]
 }
+
+// LauncherLabels selects the Pods that may be launchers, and others.
+var LauncherLabels = client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentLauncher}
 
 // LauncherSet returns the name of the DaemonSet of a LauncherConfig. The names of its Pods
 // and Secrets begin with it.
 func LauncherSet(config string) string { return config + "-launcher" }
 
-// Launchers tells the launchers that the pool made from strangers, which are Pods that only
-// look like them. It reads each LauncherConfig once, so it lives as long as one pass.
+// Launchers tells what Pods are: above all, the launchers that the pool made from strangers,
+// which are Pods that only look like them. It reads each LauncherConfig once, so it lives as
+// long as one pass.
 type Launchers struct {
 	api        client.Reader
 	owners     map[client.ObjectKey]launcherOwners
@@ -49,44 +56,34 @@ func NewLaunchers(api client.Reader) *Launchers {
 	return &Launchers{api: api, owners: map[client.ObjectKey]launcherOwners{}, selections: map[types.UID]Selection{}}
 }
 
-// Of reports whether a Pod is a launcher, and returns its LauncherConfig. A launcher has
-// the labels, and its controller is the LauncherConfig that they name, or the DaemonSet of
-// that LauncherConfig, by UID. An orphan is a launcher without such an owner: it has the
-// finalizer of a bound launcher, and its requesters have to be released. Its config is nil.
-// A stranger has the labels alone, and is no launcher.
-func (l *Launchers) Of(ctx context.Context, pod *corev1.Pod) (config *v1alpha1.LauncherConfig, is bool, err error) {
-	if !MayBeLauncher(pod) {
-		return nil, false, nil
-	}
-	bound := slices.Contains(pod.Finalizers, podmeta.FinalizerProvider)
+// owner returns the LauncherConfig of a Pod that may be a launcher: the Pod's controller is the
+// LauncherConfig that its labels name, or the DaemonSet of that LauncherConfig, by UID; nil:
+// there is none.
+func (l *Launchers) owner(ctx context.Context, pod *corev1.Pod) (*v1alpha1.LauncherConfig, error) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
-		return nil, bound, nil
+		return nil, nil
 	}
-	of, err := l.ownersOf(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Labels[podmeta.LabelLauncherConfig]})
-	if err != nil {
-		return nil, false, err
+	of, err := l.ownersOf(ctx, configKey(pod))
+	if err != nil || of.config == nil || owner.UID != of.config.UID && owner.UID != of.set {
+		return nil, err
 	}
-	if of.config == nil || owner.UID != of.config.UID && owner.UID != of.set {
-		return nil, bound, nil
-	}
-	return of.config, true, nil
+	return of.config, nil
 }
 
-// Is reports whether a Pod is a launcher, as Of does.
-func (l *Launchers) Is(ctx context.Context, pod *corev1.Pod) (bool, error) {
-	_, is, err := l.Of(ctx, pod)
-	return is, err
+// configKey returns the LauncherConfig that the labels of a Pod name.
+func configKey(pod *corev1.Pod) client.ObjectKey {
+	return client.ObjectKey{Namespace: pod.Namespace, Name: ConfigName(pod)}
 }
 
 // Among returns the launchers among these Pods.
 func (l *Launchers) Among(ctx context.Context, pods []corev1.Pod) (launchers []*corev1.Pod, err error) {
 	for n := range pods {
-		is, err := l.Is(ctx, &pods[n])
+		kind, _, err := l.KindOf(ctx, &pods[n])
 		if err != nil {
 			return nil, err
 		}
-		if is {
+		if kind.IsLauncher() {
 			launchers = append(launchers, &pods[n])
 		}
 	}
@@ -97,10 +94,10 @@ func (l *Launchers) Among(ctx context.Context, pods []corev1.Pod) (launchers []*
 // DaemonSet of its name controls the Pod.
 func (l *Launchers) ConfigExists(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	owner := metav1.GetControllerOf(pod)
-	if owner == nil || owner.Kind != "DaemonSet" || owner.Name != LauncherSet(pod.Labels[podmeta.LabelLauncherConfig]) {
+	if owner == nil || owner.Kind != "DaemonSet" || owner.Name != LauncherSet(ConfigName(pod)) {
 		return false, nil
 	}
-	of, err := l.ownersOf(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Labels[podmeta.LabelLauncherConfig]})
+	of, err := l.ownersOf(ctx, configKey(pod))
 	return of.config != nil, err
 }
 

@@ -56,53 +56,6 @@ func poolAPI(t *testing.T) *fake.ClientBuilder {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(config("vllm", "config"), set("vllm-launcher", "set", "config"), config("bare", "bare"), set("bare-launcher", "theirs", "nobody"))
 }
 
-func TestLauncherIsAPodThatItsLauncherConfigOwns(t *testing.T) {
-	labelled := func(key, value string) func(*corev1.Pod) {
-		return func(pod *corev1.Pod) { pod.Labels[key] = value }
-	}
-	finalizer := func(name string) func(*corev1.Pod) {
-		return func(pod *corev1.Pod) { pod.Finalizers = []string{name} }
-	}
-	for name, c := range map[string]struct {
-		pod    *corev1.Pod
-		is     bool
-		config string
-	}{
-		"the LauncherConfig owns it":                  {made(owner("LauncherConfig", "vllm", "config")), true, "vllm"},
-		"its DaemonSet owns it":                       {made(owner("DaemonSet", "vllm-launcher", "set")), true, "vllm"},
-		"it has the labels alone":                     {made(nil), false, ""},
-		"its owner has another UID":                   {made(owner("LauncherConfig", "vllm", "made up")), false, ""},
-		"its owner does not control it":               {made(&metav1.OwnerReference{Kind: "LauncherConfig", Name: "vllm", UID: "config"}), false, ""},
-		"its DaemonSet is somebody else's":            {made(owner("DaemonSet", "bare-launcher", "theirs"), labelled(podmeta.LabelLauncherConfig, "bare")), false, ""},
-		"it has the label of another LauncherConfig":  {made(owner("LauncherConfig", "vllm", "config"), labelled(podmeta.LabelLauncherConfig, "bare")), false, ""},
-		"it is of another namespace":                  {made(owner("LauncherConfig", "vllm", "config"), func(pod *corev1.Pod) { pod.Namespace = "other" }), false, ""},
-		"there is no such LauncherConfig":             {made(owner("LauncherConfig", "none", "none"), labelled(podmeta.LabelLauncherConfig, "none")), false, ""},
-		"it is bound, and its LauncherConfig is gone": {made(owner("LauncherConfig", "none", "none"), labelled(podmeta.LabelLauncherConfig, "none"), finalizer(podmeta.FinalizerProvider)), true, ""},
-		"it has no labels":                            {made(owner("LauncherConfig", "vllm", "config"), func(pod *corev1.Pod) { pod.Labels = nil }, finalizer(podmeta.FinalizerProvider)), false, ""},
-		"it is a requester with these labels":         {made(owner("LauncherConfig", "vllm", "config"), finalizer(podmeta.FinalizerRequester)), false, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			launchers := dualpods.NewLaunchers(poolAPI(t).Build())
-			for range 2 { // the second answer is known already
-				config, is, err := launchers.Of(t.Context(), c.pod)
-				require.NoError(t, err)
-				assert.Equal(t, c.is, is)
-				if c.config == "" {
-					assert.Nil(t, config)
-				} else if assert.NotNil(t, config) {
-					assert.Equal(t, c.config, config.Name)
-				}
-				exists, err := launchers.ConfigExists(t.Context(), c.pod)
-				require.NoError(t, err)
-				named := c.pod.Labels[podmeta.LabelLauncherConfig]
-				by := metav1.GetControllerOf(c.pod)
-				ofItsSet := by != nil && by.Kind == "DaemonSet" && by.Name == named+"-launcher"
-				assert.Equal(t, c.pod.Namespace == "ns" && (named == "vllm" || named == "bare") && ofItsSet, exists)
-			}
-		})
-	}
-}
-
 func TestLauncherIsUnknownWhileItsOwnerCannotBeRead(t *testing.T) {
 	for _, unreadable := range []string{"*v1alpha1.LauncherConfig", "*v1.DaemonSet"} {
 		api := poolAPI(t).WithInterceptorFuncs(interceptor.Funcs{
@@ -113,7 +66,7 @@ func TestLauncherIsUnknownWhileItsOwnerCannotBeRead(t *testing.T) {
 				return api.Get(ctx, key, into, opts...)
 			},
 		}).Build()
-		_, err := dualpods.NewLaunchers(api).Is(t.Context(), made(owner("DaemonSet", "vllm-launcher", "set")))
+		_, _, err := dualpods.NewLaunchers(api).KindOf(t.Context(), made(owner("DaemonSet", "vllm-launcher", "set")))
 		assert.ErrorContains(t, err, "no cache", unreadable)
 	}
 }

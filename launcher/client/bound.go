@@ -8,36 +8,36 @@ import (
 	"io"
 )
 
-// Bounds of what a launcher says. A launcher has few instances and models, and each has a
-// few KiB: whatever says more is no launcher.
+// Limits of the answers of a launcher. A launcher has few instances and models of a few KiB
+// each, so a longer answer is not that of a launcher.
 const (
-	// maxAnswer bounds a text, and the cost of all elements of a list or of all objects
-	// that a stream has told of.
+	// maxAnswer limits the length of a text, and the cost of all elements of a list or of all
+	// objects of a stream.
 	maxAnswer = 32 << 20
-	// maxObject bounds the text of one object: an answer that is no list, an element of a
-	// list, an event of a stream.
+	// maxObject limits the text of one object: an answer that is not a list, an element of a
+	// list, or an event of a stream.
 	maxObject = 4 << 20
-	// maxCost bounds the cost of one object.
+	// maxCost limits the cost of one object.
 	maxCost = 2 * maxObject
-	// valueBytes is what a value of JSON takes once it is decoded, beside its text: as
-	// much as an element of a list within an object.
+	// valueBytes is the memory of a decoded JSON value, beside its text: that of an element of
+	// a list in an object.
 	valueBytes = 64
 )
 
-// tooLongError says that something is longer than a launcher's would be.
+// tooLongError means that an answer is longer than those of a launcher.
 type tooLongError struct{ bytes int }
 
 func (e *tooLongError) Error() string { return fmt.Sprintf("is longer than %d MiB", e.bytes>>20) }
 
-// IsTooLong says whether an answer or an event was given up since it was longer
-// than any of a launcher's.
+// IsTooLong reports whether the client gave up an answer or an event because it was too long to
+// come from a launcher.
 func IsTooLong(err error) bool {
 	_, is := errors.AsType[*tooLongError](err)
 	return is
 }
 
-// costOf estimates the memory that a JSON text takes once it is decoded. A text such as
-// [{},{},{}] takes many times its own length.
+// costOf estimates the memory of a decoded JSON text. A text such as [{},{},{}] takes many
+// times its own length.
 func costOf(text []byte) int {
 	values, quoted := 1, false
 	for i := 0; i < len(text); i++ {
@@ -53,8 +53,8 @@ func costOf(text []byte) int {
 	return len(text) + valueBytes*values
 }
 
-// costWithin returns the cost of the text of one object before it is decoded. what names
-// the object in the error.
+// costWithin returns the cost of the text of one object, or an error if it is too high. what
+// names the object in the error.
 func costWithin(what string, text []byte) (int, error) {
 	cost := costOf(text)
 	if cost > maxCost {
@@ -77,12 +77,12 @@ type lines struct{ *bufio.Scanner }
 
 func linesOf(stream io.Reader) lines {
 	l := lines{bufio.NewScanner(stream)}
-	l.Buffer(make([]byte, 0, 1<<10), maxObject) // what one grows to stays as long as the stream
+	l.Buffer(make([]byte, 0, 1<<10), maxObject) // the buffer does not shrink again
 	l.Split(wholeLine)
 	return l
 }
 
-// wholeLine is [bufio.ScanLines] without a last line that does not end: it is a part of one.
+// wholeLine is [bufio.ScanLines], but drops a last line without a line end, which is incomplete.
 func wholeLine(text []byte, last bool) (taken int, line []byte, err error) {
 	if last && bytes.IndexByte(text, '\n') < 0 {
 		return len(text), nil, nil
@@ -90,7 +90,7 @@ func wholeLine(text []byte, last bool) (taken int, line []byte, err error) {
 	return bufio.ScanLines(text, last)
 }
 
-// end is the error for which there is no next line.
+// end returns why there is no next line.
 func (l lines) end() error {
 	switch err := l.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
@@ -102,9 +102,8 @@ func (l lines) end() error {
 	}
 }
 
-// weights bound the cost of what a watch has told of all its objects, since its
-// readers keep them. Who watches a thousand launchers has a thousand of these, and most
-// objects are short.
+// weights limits the cost of all objects of a watch, because its readers keep them. A program
+// that watches a thousand launchers has a thousand of these, and most objects are short.
 type weights struct {
 	beyond map[string]int // cost of long ones beyond shortBytes, by the object's id
 	sum    int
@@ -116,7 +115,7 @@ const (
 	keptBytes  = 4<<10 + shortBytes
 )
 
-// put notes an object of that cost, beside so many others.
+// put records the cost of an object. others is the number of the other objects.
 func (w *weights) put(id string, cost, others int) error {
 	w.drop(id)
 	if cost > shortBytes {
@@ -137,7 +136,7 @@ func (w *weights) drop(id string) {
 	delete(w.beyond, id)
 }
 
-// costOfEvent returns the cost of an event's object, before that is decoded.
+// costOfEvent returns the cost of an event's object, which is not decoded yet.
 func costOfEvent(object []byte) (int, error) {
 	return costWithin("cannot follow the watch stream: an event", object)
 }

@@ -19,45 +19,43 @@ import (
 // Options of a Client.
 type Options struct {
 	// Server is the address of the launcher, such as "http://127.0.0.1:8001";
-	// without a scheme it is called by http.
+	// without a scheme the client uses http.
 	Server string
-	// Token is sent with every call; empty: none is.
+	// Token is sent with every call; empty: no token is sent.
 	Token string
 	// TLS configures calls of an https address; nil: Go's defaults.
 	TLS *tls.Config
-	// HTTPClient makes the calls, and TLS is not used then. It must have no timeout
-	// of its own, which would cut streams and long verbs. Nil: the Client makes
-	// one.
+	// HTTPClient makes the calls; TLS is then ignored. It must have no timeout of its own,
+	// which would cut streams and long calls. Nil: the Client creates one.
 	HTTPClient *http.Client
-	// Streams makes the calls of watches, which last. Nil: HTTPClient.
+	// Streams makes the calls of watches, which stay open. Nil: HTTPClient.
 	Streams *http.Client
-	// Heartbeat is the time between heartbeats of a quiet stream, at least 100 ms;
-	// a stream that is silent for three of them is taken for dead. 0: 10 s.
+	// Heartbeat is the interval of heartbeats on a quiet stream, at least 100 ms. The client
+	// closes a stream that is silent for three intervals. 0: 10 s.
 	Heartbeat time.Duration
-	// Reconnect is how long the Client tries to take up a stream again that broke
-	// off, before it returns the error. The error for a launcher that was never
-	// reached is returned at once. 0: the Client tries for ever, in both cases.
+	// Reconnect is how long the Client tries to resume a broken stream before it returns the
+	// error. If it has never reached the launcher, it returns the error at once. 0: the Client
+	// tries for ever, in both cases.
 	Reconnect time.Duration
-	// Header gives headers for a call from its context, such as the traceparent of
-	// W3C Trace Context. Nil: none.
+	// Header returns headers for a call from its context, such as the traceparent of
+	// W3C Trace Context. Nil: no headers.
 	Header func(context.Context) map[string]string
-	// Pace is called before each event of a watch is read, and may wait: whoever has a
-	// thousand launchers bounds what one of them may cost. Nil: events are read as they come.
+	// Pace is called before each event of a watch is read, and may wait. So a program that
+	// watches a thousand launchers can limit the rate of each. Nil: no limit.
 	Pace func(context.Context) error
-	// Lost is called each time that a stream has broken off and is about to be
-	// taken up again. Nil: no call.
+	// Lost is called each time that a stream has broken and before it is resumed. Nil: no call.
 	Lost func(error)
-	// Logger is told when a stream broke and is taken up again. Nil: nobody is.
+	// Logger logs that a stream broke and is resumed. Nil: no log.
 	Logger *slog.Logger
 }
 
-// Client speaks to one launcher. Its methods may be called from several
-// goroutines at once.
+// Client is a client of one launcher. Its methods may be called from several goroutines at
+// once.
 type Client struct {
 	base      *url.URL
 	token     string
 	http      *http.Client
-	own       bool // the Client has made http, and closes it
+	own       bool // the Client has created http, and closes it
 	streams   *http.Client
 	heartbeat time.Duration
 	reconnect time.Duration
@@ -73,7 +71,7 @@ const (
 	dialTimeout      = 10 * time.Second
 )
 
-// New makes a client. It does not connect yet.
+// New makes a Client. It does not connect yet.
 func New(opts Options) (*Client, error) {
 	server := opts.Server
 	if !strings.Contains(server, "://") {
@@ -115,7 +113,7 @@ func New(opts Options) (*Client, error) {
 	return c, nil
 }
 
-// Close closes idle connections. Calls that run are not cut short.
+// Close closes idle connections. It does not interrupt running calls.
 func (c *Client) Close() {
 	if c.own {
 		c.http.CloseIdleConnections()

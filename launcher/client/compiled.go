@@ -14,20 +14,18 @@ import (
 
 const compiledPath = "/v2/compile-caches"
 
-// CompileCaches shows what engines have compiled and kept; that of the launcher's own
-// engines comes first.
+// CompileCaches lists the compile caches. That of the launcher's own engines comes first.
 func (c *Client) CompileCaches(ctx context.Context) (launcherapi.CompileCacheList, error) {
 	return do[launcherapi.CompileCacheList](ctx, c, call{method: http.MethodGet, path: compiledPath})
 }
 
-// RemoveCompileCache removes a compile cache, or begins that of the launcher's own
-// engines anew.
+// RemoveCompileCache removes a compile cache. It empties that of the launcher's own engines.
 func (c *Client) RemoveCompileCache(ctx context.Context, key string) (launcherapi.CompileCache, error) {
 	return do[launcherapi.CompileCache](ctx, c, call{method: http.MethodDelete, path: compiledPath + "/" + url.PathEscape(key)})
 }
 
-// ExportCompileCache writes a compile cache to w, for ImportCompileCache of a launcher of
-// another node. What it has written is of no use when it returns an error.
+// ExportCompileCache writes a compile cache to w, for [Client.ImportCompileCache] of the
+// launcher of another node. If it returns an error, the written part is of no use.
 func (c *Client) ExportCompileCache(ctx context.Context, key string, w io.Writer) error {
 	resp, err := c.send(ctx, call{method: http.MethodGet, path: compiledPath + "/" + url.PathEscape(key)})
 	if err != nil {
@@ -40,7 +38,7 @@ func (c *Client) ExportCompileCache(ctx context.Context, key string, w io.Writer
 	return nil
 }
 
-// ImportCompileCache has the launcher take in what another has exported.
+// ImportCompileCache imports a compile cache that another launcher has exported.
 func (c *Client) ImportCompileCache(ctx context.Context, r io.Reader) (launcherapi.CompileCache, error) {
 	list, err := c.CompileCaches(ctx)
 	if err != nil {

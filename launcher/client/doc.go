@@ -1,7 +1,6 @@
-// Package client speaks to a launcher's HTTP control API.
+// Package client is a client of the launcher's HTTP control API.
 //
-// Every method is one operation. A call that the launcher refuses returns a
-// [launcher.Error] with the launcher's code, which the predicates of this package,
-// such as [IsNotFound], look for. Any other error means that the launcher could not
-// be reached or broke off.
+// Each method is one operation. If the launcher refuses a call, the method returns a
+// [launcher.Error] with a code. Predicates such as [IsNotFound] check the code. Any other error
+// means that the client could not reach the launcher, or that the connection broke.
 package client

@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// list makes a request whose answer has a list in a field. It reads the elements one by
-// one, and counts what they take, so that an answer of any length takes bounded memory.
+// list makes a request whose answer has a list in a field. It reads the elements one by one and
+// counts their memory, so that a long answer cannot exhaust memory.
 func list[L, T any](ctx context.Context, c *Client, what call, field string, elements func(*L) *[]T) (out L, err error) {
 	resp, err := c.send(ctx, what)
 	if err != nil {
@@ -47,7 +47,7 @@ func list[L, T any](ctx context.Context, c *Client, what call, field string, ele
 	return out, nil
 }
 
-// readFields reads the fields of an answer but for its list.
+// readFields reads the fields of an answer other than its list.
 func readFields(fields map[string]json.RawMessage, into any) error {
 	text, err := json.Marshal(fields)
 	if err != nil {
@@ -56,7 +56,7 @@ func readFields(fields map[string]json.RawMessage, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// counted reads no more than so many bytes at once.
+// counted limits the bytes of one value.
 type counted struct {
 	from io.Reader
 	left int
@@ -71,14 +71,14 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// listReader reads an object of JSON that has a list.
+// listReader reads a JSON object that has a list.
 type listReader struct {
 	in   *counted
 	json *json.Decoder
-	cost int // of all that was read
+	cost int // of everything that was read
 }
 
-// read reads an object, and has the value of each key read.
+// read reads an object, and calls value for each key.
 func (r *listReader) read(value func(key string) error) error {
 	if err := r.expect('{'); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (r *listReader) expect(what json.Delim) error {
 	return nil
 }
 
-// value reads the text of a value, and counts what it will take.
+// value reads the text of a value, and adds its cost.
 func (r *listReader) value() (text json.RawMessage, err error) {
 	r.in.left = maxObject
 	if err := r.json.Decode(&text); err != nil {

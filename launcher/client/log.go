@@ -21,17 +21,15 @@ type LogPart struct {
 	Total int64 // offset of the log's end
 }
 
-// DropNoter is a writer that wants to know which bytes of a log it does not get, since the
-// launcher has dropped them to keep its logs within log_max_bytes. Other writers get a line
-// of text instead.
+// DropNoter is a writer that is called for bytes of a log that the launcher has dropped, to
+// keep its logs within log_max_bytes. Other writers get a line of text in their place.
 type DropNoter interface {
 	io.Writer
-	// Dropped is called before the bytes at the offset to are written, in place of those
-	// from the offset from.
+	// Dropped is called in place of the bytes from the offset from up to the offset to.
 	Dropped(from, to int64) error
 }
 
-// dropped tells a writer which bytes it does not get.
+// dropped notifies a writer of dropped bytes.
 func dropped(w io.Writer, from, to int64) error {
 	if noter, ok := w.(DropNoter); ok {
 		return noter.Dropped(from, to)
@@ -40,15 +38,15 @@ func dropped(w io.Writer, from, to int64) error {
 	return err
 }
 
-// DroppedText is the line that stands for bytes of a log that the launcher has dropped.
+// DroppedText returns the line that replaces dropped bytes of a log.
 func DroppedText(from, to int64) string {
 	return fmt.Sprintf("[hotseat: %d bytes of the log are missing here: the launcher has dropped them, see log_max_bytes]\n", to-from)
 }
 
-// Log reads the log of an instance from the offset first: to the offset last,
-// inclusive, or, when last is negative, at most 1 MiB. The part begins later if the launcher
-// has dropped the bytes at first. Where the log has no byte of the range, the error has code
-// range, and of the part Total is set.
+// Log reads the log of an instance from the offset first to the offset last, inclusive. If last
+// is negative, it reads at most 1 MiB. If the launcher has dropped the bytes at first, the part
+// begins later. If the log has no byte of the range, the error has the code range, and only
+// Total of the part is set.
 func (c *Client) Log(ctx context.Context, id string, first, last int64) (LogPart, error) {
 	end := ""
 	if last >= 0 {
@@ -76,7 +74,7 @@ func (c *Client) Log(ctx context.Context, id string, first, last int64) (LogPart
 	return LogPart{Bytes: content, First: begins, Total: total}, nil
 }
 
-// parseContentRange reads the offset of the first byte and the length of the whole.
+// parseContentRange returns the offset of the first byte, and the length of the log.
 func parseContentRange(header string) (first, total int64, err error) {
 	var last int64
 	if _, err := fmt.Sscanf(header, "bytes %d-%d/%d", &first, &last, &total); err != nil {
@@ -85,18 +83,18 @@ func parseContentRange(header string) (first, total int64, err error) {
 	return first, total, nil
 }
 
-// parseLength reads the length of a log of which an answer has no byte, as in "bytes */14".
+// parseLength returns the length of a log from an answer without bytes, such as "bytes */14".
 func parseLength(header string) (total int64, err error) {
 	_, err = fmt.Sscanf(header, "bytes */%d", &total)
 	return total, err
 }
 
-// mostBreaks is how often CopyLog begins a part again in which bytes were dropped while it
-// was sent.
+// mostBreaks is how often CopyLog requests a part again if bytes were dropped while the
+// launcher sent it.
 const mostBreaks = 10
 
-// CopyLog writes the log of an instance to w, from an offset to the end. w is told of bytes
-// that the launcher has dropped, see [DropNoter].
+// CopyLog writes the log of an instance to w, from an offset to the end. For dropped bytes, see
+// [DropNoter].
 func (c *Client) CopyLog(ctx context.Context, id string, from int64, w io.Writer) error {
 	for breaks := 0; ; {
 		part, err := c.Log(ctx, id, from, -1)
@@ -126,12 +124,11 @@ func (c *Client) CopyLog(ctx context.Context, id string, from int64, w io.Writer
 	}
 }
 
-// FollowLog writes the log of an instance to w, from an offset on and as it grows,
-// and returns when nobody writes to the log any more. A connection that breaks is
-// made again, and goes on where the last one ended. w is told of bytes that the launcher
-// has dropped, see [DropNoter]. FollowLog ends early with the
-// error of ctx or of w, with that of a launcher that refuses, for example since it
-// has forgotten the instance, or that of one that cannot be reached, see [Options].
+// FollowLog writes the log of an instance to w, from an offset on and as the log grows. It
+// returns when no process writes to the log any more. If the connection breaks, FollowLog
+// connects again and continues at the same offset. For dropped bytes, see [DropNoter].
+// FollowLog ends early with an error if ctx ends, if w fails, if the launcher refuses, for
+// example because it has forgotten the instance, or if it cannot be reached (see [Options]).
 func (c *Client) FollowLog(ctx context.Context, id string, from int64, w io.Writer) error {
 	out := &counter{to: w, at: from}
 	for retry := c.retries(); ; {
@@ -170,7 +167,7 @@ func (c *Client) followOnce(ctx context.Context, retry *retries, id string, out 
 		return errors.Join(err, context.Cause(ctx))
 	}
 	defer resp.Body.Close()
-	silence.Stop() // a log may be quiet
+	silence.Stop() // a quiet log is no error
 	retry.connected()
 	if first, ok := followedFrom(resp.Header.Get("Content-Range")); ok && first > out.at {
 		if out.err = dropped(out.to, out.at, first); out.err != nil {
@@ -182,8 +179,8 @@ func (c *Client) followOnce(ctx context.Context, retry *retries, id string, out 
 	return err
 }
 
-// followedFrom reads the offset at which a log is followed. If the log has lost all its bytes,
-// that is its length.
+// followedFrom returns the offset from which a log is followed. If all bytes of the log were
+// dropped, that is its length.
 func followedFrom(contentRange string) (first int64, ok bool) {
 	first, _, err := parseContentRange(contentRange)
 	if err != nil {
@@ -192,8 +189,8 @@ func followedFrom(contentRange string) (first int64, ok bool) {
 	return first, err == nil
 }
 
-// counter is a writer that knows its offset in the log, and whether the writer
-// behind it failed.
+// counter is a writer that counts its offset in the log, and remembers an error of the writer
+// behind it.
 type counter struct {
 	to  io.Writer
 	at  int64

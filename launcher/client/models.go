@@ -16,24 +16,24 @@ import (
 
 const modelsPath = "/v2/models"
 
-// PullModel has a model fetched into the launcher's model store, and returns once its
-// source has said what it consists of: the fetch goes on by itself.
+// PullModel asks the launcher to fetch a model into its model store. It returns once the source
+// has listed the files of the model; the fetch continues.
 func (c *Client) PullModel(ctx context.Context, request launcherapi.ModelRequest) (launcherapi.Model, error) {
 	return do[launcherapi.Model](ctx, c, call{method: http.MethodPut, path: modelsPath, body: request})
 }
 
-// Models shows every model of the launcher's model store.
+// Models lists the models of the launcher's model store.
 func (c *Client) Models(ctx context.Context) (launcherapi.ModelList, error) {
 	return list(ctx, c, call{method: http.MethodGet, path: modelsPath}, "models", func(l *launcherapi.ModelList) *[]launcherapi.Model { return &l.Models })
 }
 
-// Model shows one model.
+// Model returns one model.
 func (c *Client) Model(ctx context.Context, id string) (launcherapi.Model, error) {
 	return do[launcherapi.Model](ctx, c, call{method: http.MethodGet, path: modelsPath + "/" + url.PathEscape(id)})
 }
 
-// RemoveModel ends the fetch of a model, and removes it. Where a holder is named that
-// one wants it no more, and a model that others want stays.
+// RemoveModel cancels the fetch of a model, and removes it. With a holder, it only ends the
+// want of that holder: a model that other holders want stays.
 func (c *Client) RemoveModel(ctx context.Context, id, holder string) (launcherapi.Model, error) {
 	remove := call{method: http.MethodDelete, path: modelsPath + "/" + url.PathEscape(id)}
 	if holder != "" {
@@ -42,15 +42,15 @@ func (c *Client) RemoveModel(ctx context.Context, id, holder string) (launcherap
 	return do[launcherapi.Model](ctx, c, remove)
 }
 
-// WarmModel has a model read into main memory, and returns when that is done.
+// WarmModel asks the launcher to read a model into main memory, and returns when that is done.
 func (c *Client) WarmModel(ctx context.Context, id string) (launcherapi.WarmedModel, error) {
 	return do[launcherapi.WarmedModel](ctx, c, call{method: http.MethodPost, path: modelsPath + "/" + url.PathEscape(id) + "/warm"})
 }
 
-// FollowModels gives the models of a launcher's model store, by their ids, and gives
-// them again whenever something has changed; progress included, four times a second at
-// most. keep gives what is kept of each. Nobody changes what it gives. It ends, with an
-// error, when the connection breaks or falls silent, and is not made again.
+// FollowModels yields the models of a launcher's model store, by their ids. It yields them again
+// after each change, including progress, at most four times a second. keep returns what to keep
+// of each model. The caller must not change the maps. FollowModels ends with an error when the
+// connection breaks or falls silent; it does not connect again.
 func FollowModels[T any](ctx context.Context, c *Client, keep func(launcherapi.Model) T) iter.Seq2[map[string]T, error] {
 	return func(yield func(map[string]T, error) bool) {
 		w := modelWatch[T]{keep: keep, told: map[string]T{}}
@@ -69,15 +69,15 @@ func FollowModels[T any](ctx context.Context, c *Client, keep func(launcherapi.M
 	}
 }
 
-// modelWatch is what a stream has told so far.
+// modelWatch has what a stream has reported so far.
 type modelWatch[T any] struct {
 	keep    func(launcherapi.Model) T
-	told    map[string]T // not changed once it is whole: a change makes another map
-	whole   bool         // it has told of all that there is
+	told    map[string]T // once it is whole, each change makes a new map
+	whole   bool         // the stream has reported all models
 	weights weights
 }
 
-// read reads an event; changed says that there is another state to show.
+// read reads an event. changed reports whether there is a new state to yield.
 func (w *modelWatch[T]) read(event launcherapi.RawEvent) (changed bool, err error) {
 	switch event.Type {
 	case launcherapi.EventCreated, launcherapi.EventUpdated, launcherapi.EventDeleted:
@@ -89,9 +89,9 @@ func (w *modelWatch[T]) read(event launcherapi.RawEvent) (changed bool, err erro
 		if err := json.Unmarshal(event.Object, &m); err != nil {
 			return false, fmt.Errorf("cannot read an event of a model: %w", err)
 		}
-		// Who follows a thousand launchers hears it a thousand times, and holds it once.
+		// A program that follows a thousand launchers keeps equal texts once.
 		m.ID = unique.Make(m.ID).Value()
-		if w.whole { // else nobody has been given it yet
+		if w.whole { // else no caller has the map yet
 			w.told = maps.Clone(w.told)
 		}
 		if event.Type == launcherapi.EventDeleted {

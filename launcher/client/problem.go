@@ -14,7 +14,7 @@ import (
 // maxProblemBytes bounds the body of an error.
 const maxProblemBytes = 1 << 20
 
-// readProblem makes an error of an answer that tells no success.
+// readProblem returns the error of an answer that is not a success.
 func readProblem(resp *http.Response) error {
 	content, err := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
 	if err != nil {
@@ -32,7 +32,7 @@ func readProblem(resp *http.Response) error {
 	return errorOf(p)
 }
 
-// rangeError is the error for a range of which a log has nothing.
+// rangeError is the error for a range of which the log has no byte.
 type rangeError struct {
 	error
 	total int64 // offset of the log's end
@@ -40,8 +40,8 @@ type rangeError struct {
 
 func (e *rangeError) Unwrap() error { return e.error }
 
-// notALauncher describes an answer that no launcher gives, such as one of a model's port
-// or of a proxy on the way.
+// notALauncher describes an answer that does not come from a launcher, but for example from a
+// model's port or from a proxy.
 func notALauncher(resp *http.Response, content []byte) string {
 	const shown = 200 // bytes
 	text := strings.TrimSpace(string(content))
@@ -51,8 +51,8 @@ func notALauncher(resp *http.Response, content []byte) string {
 	return strings.TrimSuffix(fmt.Sprintf("%s answers %s, and not as a launcher does: %s", resp.Request.URL.Host, resp.Status, text), ": ")
 }
 
-// errorOf turns a problem document back into the launcher's error. A document
-// without a code, of a proxy on the way, gets a code by its status.
+// errorOf converts a problem document to a [launcher.Error]. A document without a code, for
+// example of a proxy, gets a code by its status.
 func errorOf(p launcherapi.Problem) error {
 	e := &launcher.Error{
 		Code: p.Code, Detail: p.Detail, InstanceID: p.InstanceID, ExitCode: p.ExitCode,
@@ -70,8 +70,8 @@ func errorOf(p launcherapi.Problem) error {
 	return e
 }
 
-// UndoneError says that a swap failed; the outcome in Result says whether it was
-// undone, and the [launcher.Error] behind it why it failed.
+// UndoneError means that a swap failed. The outcome in Result says whether it was undone. The
+// wrapped [launcher.Error] says why it failed.
 type UndoneError struct {
 	Phase  string // the phase that failed
 	Result launcherapi.SwapResult
@@ -98,35 +98,36 @@ func has(err error, codes ...string) bool {
 	return false
 }
 
-// IsInvalid says whether the request itself is wrong.
+// IsInvalid reports whether the request is invalid.
 func IsInvalid(err error) bool { return has(err, launcherapi.CodeInvalid, launcherapi.CodeKeyReused) }
 
-// IsUnauthorized says whether the token is missing, or not the right one.
+// IsUnauthorized reports whether the token is missing or wrong.
 func IsUnauthorized(err error) bool { return has(err, launcherapi.CodeUnauthorized) }
 
-// IsNotFound says whether there is no such instance.
+// IsNotFound reports whether the instance, model or swap does not exist.
 func IsNotFound(err error) bool { return has(err, launcherapi.CodeNotFound) }
 
-// IsExists says whether the id is taken.
+// IsExists reports whether the id is taken.
 func IsExists(err error) bool { return has(err, launcherapi.CodeExists) }
 
-// IsConflict says whether the instance's state does not allow the call.
+// IsConflict reports whether the state of the instance does not allow the call.
 func IsConflict(err error) bool { return has(err, launcherapi.CodeConflict) }
 
-// IsPortTaken says whether the port is taken.
+// IsPortTaken reports whether the port is taken.
 func IsPortTaken(err error) bool { return has(err, launcherapi.CodePortTaken) }
 
-// DoesNotFit says whether there is no room; the error's Fit has the numbers.
+// DoesNotFit reports whether there is too little memory, or a budget is exceeded. Fit of the
+// error has the numbers.
 func DoesNotFit(err error) bool { return has(err, launcherapi.CodeDoesNotFit) }
 
-// IsGone says whether a revision is too old to watch from.
+// IsGone reports whether a revision is too old to watch from.
 func IsGone(err error) bool { return has(err, launcherapi.CodeGone) }
 
-// IsEngineFailed says whether the engine died or refused.
+// IsEngineFailed reports whether the engine died or refused the call.
 func IsEngineFailed(err error) bool { return has(err, launcherapi.CodeEngineFailed) }
 
-// IsEngineTimeout says whether the engine did not answer in time.
+// IsEngineTimeout reports whether the engine did not answer in time.
 func IsEngineTimeout(err error) bool { return has(err, launcherapi.CodeEngineTimeout) }
 
-// IsUnavailable says whether the launcher is going down, or not ready yet.
+// IsUnavailable reports whether the launcher is closing or not ready yet.
 func IsUnavailable(err error) bool { return has(err, launcherapi.CodeUnavailable) }

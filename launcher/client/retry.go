@@ -11,30 +11,29 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Bounds of the time between two attempts to take up a stream again.
+// Limits of the pause between two attempts to resume a stream.
 const (
 	firstRetry = 25 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// retries makes attempts to take up one stream, after pauses that grow.
+// retries paces the attempts to resume one stream, with a growing back-off.
 type retries struct {
 	c    *Client
 	next time.Duration
-	lost time.Time // when the stream broke off; zero while it lasts
+	lost time.Time // when the stream broke; zero while it is up
 }
 
 func (c *Client) retries() *retries { return &retries{c: c, next: firstRetry} }
 
-// connected says that the launcher has answered.
+// connected records that the launcher has answered.
 func (r *retries) connected() { r.lost = time.Time{} }
 
-// reset makes the next pause the shortest again, after an attempt that brought
-// events.
+// reset resets the back-off, after an attempt that brought events.
 func (r *retries) reset() { r.next = firstRetry }
 
-// again waits after an attempt that ended with err. It returns an error when there
-// is to be no other attempt.
+// again waits after an attempt that ended with err. It returns an error if no other attempt
+// should follow.
 func (r *retries) again(ctx context.Context, err error) error {
 	limited := r.c.reconnect > 0
 	switch {
@@ -49,8 +48,8 @@ func (r *retries) again(ctx context.Context, err error) error {
 	return r.wait(ctx)
 }
 
-// wait waits for a pause, about twice as long each time and in part random, so that
-// many clients do not come back all at once.
+// wait waits for a pause that doubles each time. A part of it is random, so that clients do not
+// all reconnect at once.
 func (r *retries) wait(ctx context.Context) error {
 	timer := time.NewTimer(r.next/2 + rand.N(r.next/2)) //nolint:gosec // need not be secret
 	defer timer.Stop()
@@ -63,9 +62,9 @@ func (r *retries) wait(ctx context.Context) error {
 	}
 }
 
-// temporary says whether another attempt may end better: the launcher could not be
-// reached, broke off, or is going down. A refusal would be repeated, and so would
-// an answer that is too long.
+// temporary reports whether another attempt may succeed: the launcher could not be reached, the
+// connection broke, or the launcher is closing. A refusal, or an answer that is too long, would
+// come again.
 func temporary(err error) bool {
 	if IsTooLong(err) {
 		return false

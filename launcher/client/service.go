@@ -7,26 +7,26 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Service tells the launcher's name, version and operations.
+// Service returns the launcher's name, version and operations.
 func (c *Client) Service(ctx context.Context) (launcherapi.Service, error) {
 	return do[launcherapi.Service](ctx, c, call{method: http.MethodGet, path: "/"})
 }
 
-// Health returns nil when the launcher runs.
+// Health returns nil if the launcher runs.
 func (c *Client) Health(ctx context.Context) error {
 	_, err := do[launcherapi.Health](ctx, c, call{method: http.MethodGet, path: "/health"})
 	return err
 }
 
-// Ready returns nil when the launcher takes calls; [IsUnavailable] recognizes the
-// error of one that does not yet, or no longer.
+// Ready returns nil if the launcher accepts calls. [IsUnavailable] recognizes the error of a
+// launcher that starts or closes.
 func (c *Client) Ready(ctx context.Context) error {
 	_, err := do[launcherapi.Ready](ctx, c, call{method: http.MethodGet, path: "/readyz"})
 	return err
 }
 
-// Metrics gives the metrics in the Prometheus text format.
+// Metrics returns the metrics in the Prometheus text format.
 func (c *Client) Metrics(ctx context.Context) ([]byte, error) { return c.text(ctx, "/metrics") }
 
-// OpenAPI gives the launcher's OpenAPI document as JSON.
+// OpenAPI returns the launcher's OpenAPI document as JSON.
 func (c *Client) OpenAPI(ctx context.Context) ([]byte, error) { return c.text(ctx, "/openapi.json") }

@@ -14,15 +14,13 @@ import (
 
 const ndjson = "application/x-ndjson"
 
-// silences is how many heartbeats may be missed before a connection is taken
-// for dead.
+// silences is how many heartbeats may be missing before the client closes a connection.
 const silences = 3
 
 var errSilent = errors.New("the launcher has fallen silent")
 
-// stream asks for a watch stream, and has each event of it told until the connection ends
-// or falls silent, or until tell returns an error. begun is called once the launcher has
-// answered.
+// stream opens a watch stream, and calls tell with each event until the connection ends or
+// falls silent, or until tell returns an error. It calls begun once the launcher has answered.
 func (c *Client) stream(ctx context.Context, path string, query url.Values, begun func(), tell func(launcherapi.RawEvent) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -47,7 +45,7 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, begu
 	return broken(ctx, fmt.Errorf("cannot read the watch stream: %w", events.end()))
 }
 
-// broken is why a stream has no next event: where the launcher has fallen silent, that.
+// broken returns why a stream has ended: errSilent if the launcher fell silent, else err.
 func broken(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("cannot read the watch stream: %w", cause)
@@ -55,13 +53,13 @@ func broken(ctx context.Context, err error) error {
 	return err
 }
 
-// ask asks for a watch stream.
+// ask requests a watch stream.
 func (c *Client) ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 	query.Set("heartbeat", c.heartbeat.String())
 	return c.send(ctx, call{method: http.MethodGet, path: path, query: query, lasts: true, header: map[string]string{"Accept": ndjson}})
 }
 
-// tellLine has the event of a line told.
+// tellLine calls tell with the event of a line.
 func tellLine(line []byte, tell func(launcherapi.RawEvent) error) error {
 	var event launcherapi.RawEvent
 	if err := json.Unmarshal(line, &event); err != nil {

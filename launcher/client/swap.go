@@ -11,17 +11,16 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Swap makes one instance the awake one on a set of GPUs, and returns when the swap
-// is over. progress, which may be nil, is called with each phase as it begins and
-// ends. An *[UndoneError] has the result of a swap that failed; after any other
-// [launcher.Error] nothing was touched. When ctx ends first, the swap goes on.
+// Swap makes one instance the awake one on a set of GPUs, and returns when the swap is over. It
+// calls progress, which may be nil, when a phase begins and when it ends. If the swap failed,
+// the error is an *[UndoneError] with the result. After any other [launcher.Error], the swap has
+// changed nothing. If ctx ends first, the swap continues.
 func (c *Client) Swap(ctx context.Context, req launcherapi.SwapRequest, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
 	return c.SwapOnce(ctx, "", req, progress)
 }
 
-// SwapOnce is Swap with an idempotency key of the caller's: the same call again,
-// after the first one broke off for example, joins the swap of the first or gets
-// its answer.
+// SwapOnce is Swap with an idempotency key. If the caller repeats a call, for example because
+// the connection broke, the second call joins the first swap or gets its answer.
 func (c *Client) SwapOnce(ctx context.Context, key string, req launcherapi.SwapRequest, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
 	what := call{method: http.MethodPost, path: "/v2/vllm/swap", body: req, header: map[string]string{"Accept": "application/json"}}
 	if key != "" {
@@ -53,9 +52,8 @@ func (c *Client) SwapOnce(ctx context.Context, key string, req launcherapi.SwapR
 	return launcherapi.SwapResult{}, fmt.Errorf("cannot follow the swap, which goes on: %w", phases.end())
 }
 
-// CallOff ends the wait of the swap that came with an idempotency key: the swap is
-// refused. A swap that has begun goes on: the error then has code conflict, as for
-// a swap that is over.
+// CallOff cancels the swap with an idempotency key, if it still waits for its turn: its outcome
+// is refused. If the swap has begun or is over, the error has the code conflict.
 func (c *Client) CallOff(ctx context.Context, key string) error {
 	_, err := do[launcherapi.CalledOff](ctx, c, call{method: http.MethodDelete, path: "/v2/vllm/swap", header: map[string]string{"Idempotency-Key": key}})
 	return err

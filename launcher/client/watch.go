@@ -13,22 +13,19 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Watch gives the events of the launcher's instances, until the loop over it ends
-// or ctx does. A connection that breaks, or falls silent, is made again, and no
-// event is lost or told twice.
+// Watch yields the events of the launcher's instances, until the caller's loop or ctx ends. If
+// the connection breaks or falls silent, Watch connects again. No event is lost or repeated.
 //
-// With since the events begin after that revision, such as that of a list. When the
-// launcher no longer has the events that follow, at the beginning or later, the
-// error has code gone ([IsGone]): list, and watch anew.
+// With since, the events begin after that revision, for example that of a list. If the launcher
+// no longer has the events after a revision, the error has the code gone ([IsGone]): list the
+// instances, and watch from the revision of that list.
 //
-// Without since the events begin with a CREATED for each instance. Whenever the
-// launcher no longer has the events that follow, Watch lists the instances and
-// gives the difference from those it gave last, as CREATED, UPDATED or STOPPED (by
-// whether the state is an ended one) and DELETED (with the last view of the
-// instance). States in between are then left out.
+// Without since, the events begin with a CREATED for each instance. If the launcher no longer
+// has the events after a revision, Watch lists the instances and yields the differences: CREATED,
+// UPDATED, STOPPED if the instance has ended, and DELETED with the last known object. It then
+// skips states in between.
 //
-// An error ends the loop: that of a launcher which refuses, or of one that cannot
-// be reached, see [Options].
+// An error ends the loop: the launcher refuses, or cannot be reached (see [Options]).
 func (c *Client) Watch(ctx context.Context, since *uint64) iter.Seq2[launcherapi.WatchEvent, error] {
 	return func(yield func(launcherapi.WatchEvent, error) bool) {
 		w := watch{c: c, yield: yield, known: map[string]launcherapi.Instance{}, listing: since == nil, stale: since == nil}
@@ -39,20 +36,20 @@ func (c *Client) Watch(ctx context.Context, since *uint64) iter.Seq2[launcherapi
 	}
 }
 
-// watch is one loop over Watch.
+// watch is the state of one call of Watch.
 type watch struct {
 	c        *Client
 	yield    func(launcherapi.WatchEvent, error) bool
-	listing  bool // list when the launcher no longer has the events that follow
-	stale    bool // a list is due
+	listing  bool // list the instances if the launcher no longer has the next events
+	stale    bool // the instances have to be listed
 	known    map[string]launcherapi.Instance
 	revision uint64
-	weights  weights // of the instances that events were given of
+	weights  weights // of the instances in the events so far
 }
 
 var errLeft = errors.New("the loop has ended")
 
-// end gives the loop the error that ends it, if it has not ended by itself.
+// end yields the error that ends the loop, unless the caller has ended it.
 func (w *watch) end(err error) {
 	if err != nil && !errors.Is(err, errLeft) {
 		w.yield(launcherapi.WatchEvent{}, err)
@@ -67,8 +64,8 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// retry waits until it is time for another attempt after one that ended with err. It
-// returns an error when there is to be none.
+// retry waits before the next attempt, after one that ended with err. It returns an error if no
+// other attempt should follow.
 func (w *watch) retry(ctx context.Context, retry *retries, err error) error {
 	switch {
 	case errors.Is(err, errLeft):
@@ -90,7 +87,7 @@ func (w *watch) retry(ctx context.Context, retry *retries, err error) error {
 	return nil
 }
 
-// once lists, when a list is due, and gives events until the connection ends.
+// once lists the instances if necessary, and yields events until the connection ends.
 func (w *watch) once(ctx context.Context, retry *retries) error {
 	if w.stale {
 		if err := w.list(ctx); err != nil {
@@ -106,7 +103,7 @@ func (w *watch) once(ctx context.Context, retry *retries) error {
 	})
 }
 
-// tell passes an event of the stream on.
+// tell handles an event of the stream.
 func (w *watch) tell(event launcherapi.RawEvent) error {
 	switch event.Type {
 	case launcherapi.EventCreated, launcherapi.EventUpdated, launcherapi.EventStopped, launcherapi.EventDeleted:
@@ -133,7 +130,7 @@ func (w *watch) tell(event launcherapi.RawEvent) error {
 	}
 }
 
-// weigh bounds what events were given of, since clients of Watch keep all instances.
+// weigh limits the cost of all instances, because callers of Watch keep them.
 func (w *watch) weigh(kind launcherapi.EventType, id string, cost int) error {
 	if kind == launcherapi.EventDeleted {
 		w.weights.drop(id)
@@ -145,14 +142,14 @@ func (w *watch) weigh(kind launcherapi.EventType, id string, cost int) error {
 	return nil
 }
 
-// pass gives an event to the loop and remembers the instance.
+// pass yields an event, and remembers the instance.
 func (w *watch) pass(kind launcherapi.EventType, object launcherapi.Instance, revision uint64) error {
 	w.revision = revision
 	if kind == launcherapi.EventDeleted {
 		delete(w.known, object.InstanceID)
 	} else if w.listing {
 		w.known[object.InstanceID] = object
-	} else { // no list is compared with it
+	} else { // no list will be compared with it
 		w.known[object.InstanceID] = launcherapi.Instance{}
 	}
 	if !w.yield(launcherapi.WatchEvent{Type: kind, Object: object}, nil) {
@@ -161,7 +158,7 @@ func (w *watch) pass(kind launcherapi.EventType, object launcherapi.Instance, re
 	return nil
 }
 
-// list lists the instances and gives the difference from those it knows as events.
+// list lists the instances, and yields the differences as events.
 func (w *watch) list(ctx context.Context) error {
 	list, err := w.c.List(ctx)
 	if err != nil {

@@ -6,28 +6,28 @@ import (
 	"strings"
 )
 
-// What an engine needs of a model. An engine that asks for a model by its name means
-// all of it; so a selection of its files serves a name where nothing is left out that
-// an engine may read. What that is, is told by the names of files.
+// This file decides which files of a model an engine needs. A name means all of them. So a
+// selection can serve a name only if it leaves out no file that an engine may read. The names
+// of the files decide that.
 
-// weights are the formats of weights by the ends of their names, and whether engines
-// read them. One that a model has whole is enough.
+// weights lists the formats of weights by the ends of file names, and whether engines read them.
+// One complete format is enough.
 var weights = map[string]bool{
 	".safetensors": true, ".bin": true, ".pt": true, ".pth": true, ".gguf": true,
 	".onnx": false, ".onnx_data": false, ".h5": false, ".msgpack": false, ".tflite": false, ".ot": false, ".npz": false, ".mlmodel": false,
 }
 
-// Of what no engine reads: documents by the ends of their names, and by how they begin;
-// and folders of a model that have it once more, for other programs.
+// Files that no engine reads: documents, by the ends and the beginnings of their names; and
+// folders with the same model for other programs.
 var (
 	documents = []string{".md", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp"}
 	papers    = []string{"license", "notice", "readme", ".git"}
 	copies    = []string{"original", "onnx", "openvino", "coreml", "metal"}
 )
 
-// Lacks gives those of the files that a selection leaves out that an engine may need,
-// in their order. Weights are needed unless another format is there whole; documents
-// and the folders of other programs are not; everything else is.
+// Lacks returns the left-out files that an engine may need, in their order. Weights are needed
+// unless another format is complete. Documents and folders of other programs are not needed.
+// Everything else is.
 func Lacks(has, leftOut []string) (lacks []string) {
 	kept, lost := map[string]bool{}, map[string]bool{} // formats: of what is there, of what is not
 	for _, name := range has {
@@ -56,12 +56,12 @@ func Lacks(has, leftOut []string) (lacks []string) {
 	return lacks
 }
 
-// format is the end of a file's name, which for an index of weights is theirs.
+// format returns the end of a file's name; for an index of weights, that of the weights.
 func format(name string) string {
 	return path.Ext(strings.TrimSuffix(name, ".index.json"))
 }
 
-// elsewhere says that a file is in a folder for other programs.
+// elsewhere reports whether a file is in a folder for other programs.
 func elsewhere(name string) bool {
 	folder, _, below := strings.Cut(name, "/")
 	return below && slices.Contains(copies, folder)

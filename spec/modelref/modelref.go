@@ -1,6 +1,5 @@
-// Package modelref says which version of a model a name means. A launcher, which
-// serves that version from its store, and the controller, which places requesters
-// where the version is, have one opinion of it here.
+// Package modelref decides which version of a model a name means. The launcher uses it to serve
+// the version from its store, and the controller to place requesters where the version is.
 package modelref
 
 import (
@@ -12,19 +11,19 @@ import (
 // HubScheme begins the addresses of models of the Hugging Face hub.
 const HubScheme = "hf://"
 
-// MainBranch is the revision that is meant where none is named, as for the hub.
+// MainBranch is the default revision, as for the hub.
 const MainBranch = "main"
 
-// Name is what somebody calls a model.
+// Name is the name of a model in a request.
 type Name struct {
-	// Model is an address, the name of a model of the hub, or the id of a version in a
-	// store; the first two with or without @revision, which wins over Revision.
+	// Model is an address, the name of a model of the hub, or the id of a version in a store.
+	// An address or a name may end with @revision, which takes precedence over Revision.
 	Model    string
-	Revision string // branch, tag or commit; empty: none is named
+	Revision string // branch, tag or commit; empty: the name has none
 }
 
-// FromArgs is the name among the arguments of `vllm serve`: the first argument, unless
-// that is a flag, or the value of --model, and the value of --revision.
+// FromArgs returns the name in the arguments of `vllm serve`: the first argument, unless it is a
+// flag, or the value of --model; and the value of --revision.
 func FromArgs(args []string) (n Name) {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		n.Model = args[0]
@@ -41,17 +40,17 @@ func FromArgs(args []string) (n Name) {
 	return n
 }
 
-// Version is a version of a model by all that names may call it.
+// Version has the properties of a version by which a name may refer to it.
 type Version struct {
-	ID       string   // in a store; empty: none
+	ID       string   // id in a store; empty: none
 	URI      string   // address of the model, without revision
-	Revision string   // what it is at its source: a commit, a digest, an ETag; empty: not known yet
-	Refs     []string // branches and tags by which it was asked for; none: its source has one version at a time
-	Lacks    bool     // it is a selection of the files that leaves out what an engine may need
+	Revision string   // revision of the source: a commit, a digest, an ETag; empty: not known yet
+	Refs     []string // branches and tags by which it was requested; none: the source has one version at a time
+	Lacks    bool     // it is a selection that leaves out files that an engine may need
 }
 
-// Address is a name as the manifests of models have it: folders of buckets and of
-// this machine without a slash at the end, artifacts with a tag or a digest.
+// Address returns a name in the form of manifests: folders without a slash at the end, and
+// artifacts with a tag or a digest.
 func Address(name string) string {
 	if rest, ok := strings.CutPrefix(name, "oci://"); ok && !strings.ContainsAny(rest[strings.LastIndex(rest, "/")+1:], ":@") {
 		return name + ":latest"
@@ -62,13 +61,13 @@ func Address(name string) string {
 	return name
 }
 
-// InBucket says that a name is the address of a folder or an object of a bucket.
+// InBucket reports whether a name is the address of a folder or an object of a bucket.
 func InBucket(name string) bool {
 	return strings.HasPrefix(name, "s3://") || strings.HasPrefix(name, "gs://") || strings.HasPrefix(name, "azblob://")
 }
 
-// Of says whether a name calls the model at an address, in whichever version, and the
-// revision that the name asks for; empty: none.
+// Of reports whether a name refers to the model at an address, in any version. It returns the
+// revision of the name; empty: none.
 func (n Name) Of(uri string) (revision string, ours bool) {
 	uri, model := Address(uri), Address(n.Model)
 	for _, name := range []string{uri, strings.TrimPrefix(uri, HubScheme)} {
@@ -85,7 +84,8 @@ func (n Name) Of(uri string) (revision string, ours bool) {
 	return n.Revision, false
 }
 
-// Addresses are those, as [Address] has them, of the models that the name calls; see [Name.Of].
+// Addresses returns the addresses that the name may refer to, in the form of [Address]; see
+// [Name.Of].
 func (n Name) Addresses() (all []string) {
 	model := Address(n.Model)
 	for at := len(model); at > 0; at = strings.LastIndex(model[:at], "@") {
@@ -94,8 +94,8 @@ func (n Name) Addresses() (all []string) {
 	return all
 }
 
-// Means says whether a name means a version. One that lacks files is meant by its id
-// alone: who names a model gets all of it that an engine needs.
+// Means reports whether a name means a version. Only the id means a version that lacks files,
+// because an engine that names a model needs all of them.
 func (n Name) Means(v Version) bool {
 	if n.Model == "" {
 		return false
@@ -107,7 +107,8 @@ func (n Name) Means(v Version) bool {
 	return ours && !v.Lacks && v.Is(revision)
 }
 
-// Is says whether a revision, or its absence, means the version.
+// Is reports whether a revision means the version. An empty revision means the main branch, or
+// the only version.
 func (v Version) Is(revision string) bool {
 	if revision == "" {
 		return len(v.Refs) == 0 || slices.Contains(v.Refs, MainBranch)
@@ -115,8 +116,8 @@ func (v Version) Is(revision string) bool {
 	return revision == v.Revision || slices.Contains(v.Refs, revision)
 }
 
-// Above gives the folders of a bucket that a folder is in, the nearest first, each
-// with the path from there to the folder. A name of another kind is in none.
+// Above returns the parent folders of a folder of a bucket, the nearest first, each with the
+// path from there to the folder. Other names have no parents.
 func (n Name) Above() (all []Folder) {
 	model := Address(n.Model)
 	if !InBucket(model) {
@@ -133,14 +134,14 @@ func (n Name) Above() (all []Folder) {
 	return all
 }
 
-// In says whether a name means a version, or a folder that may be in one: whether a
-// version of a bucket has that folder is for those to find out who have the version.
+// In reports whether a name means a version, or a folder that may be in that version. Whether
+// the version has the folder, only its files say.
 func (n Name) In(v Version) bool {
 	return n.Means(v) || slices.ContainsFunc(n.Above(), func(f Folder) bool { return f.Name.Means(v) })
 }
 
-// Folder is a folder within what a name calls.
+// Folder is a folder in a model.
 type Folder struct {
 	Name Name
-	Path string // with slashes, as manifests have it
+	Path string // with slashes, as in manifests
 }

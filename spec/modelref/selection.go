@@ -9,23 +9,22 @@ import (
 	"unicode/utf8"
 )
 
-// Selection says which files of a model are meant, by patterns as those of
-// `hf download --include --exclude`: a file is meant that any of Include matches, or
-// where there are none every file, and that none of Exclude matches. Two selections of
-// one revision are two versions.
+// Selection selects files of a model by patterns, as `hf download --include --exclude` does. It
+// takes the files that a pattern of Include matches, or all files if Include is empty, except
+// those that a pattern of Exclude matches. Two selections of one revision are two versions.
 type Selection struct {
 	Include []string `json:"include,omitempty"`
 	Exclude []string `json:"exclude,omitempty"`
 }
 
-// Bounds of a selection.
+// Limits of a selection.
 const (
 	maxPatterns = 64
 	maxPattern  = 256
 )
 
-// Clean gives the selection as versions are known by it: sorted, each pattern once,
-// with slashes, and of a folder, which has a slash at its end, all that is in it.
+// Clean returns the canonical form of the selection: sorted, without duplicates, and with
+// slashes. A pattern that ends with a slash becomes one for all files of that folder.
 func (s Selection) Clean() Selection {
 	clean := func(patterns []string) (all []string) {
 		for _, p := range patterns {
@@ -40,7 +39,7 @@ func (s Selection) Clean() Selection {
 	return Selection{Include: clean(s.Include), Exclude: clean(s.Exclude)}
 }
 
-// Check refuses patterns that no name of a file could match, and too many.
+// Check refuses patterns that cannot match the name of a file, and too many patterns.
 func (s Selection) Check() error {
 	for _, p := range slices.Concat(s.Include, s.Exclude) {
 		switch {
@@ -60,15 +59,15 @@ func (s Selection) Check() error {
 	return nil
 }
 
-// All says that every file is meant.
+// All reports whether the selection takes all files.
 func (s Selection) All() bool { return len(s.Include) == 0 && len(s.Exclude) == 0 }
 
-// SameSelection says that two selections are the same, as they are written.
+// SameSelection reports whether two selections have the same patterns in the same order.
 func (s Selection) SameSelection(other Selection) bool {
 	return slices.Equal(s.Include, other.Include) && slices.Equal(s.Exclude, other.Exclude)
 }
 
-// String is the selection as the flags of a pull; of all files it is empty.
+// String returns the selection as flags of a pull. It is empty if the selection takes all files.
 func (s Selection) String() string {
 	var words []string
 	for _, p := range s.Include {
@@ -80,16 +79,16 @@ func (s Selection) String() string {
 	return strings.Join(words, " ")
 }
 
-// Takes says that a file is meant, of a selection that is clean.
+// Takes reports whether a clean selection takes a file.
 func (s Selection) Takes(name string) bool {
 	matches := func(pattern string) bool { return Match(pattern, name) }
 	return (len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches)) && !slices.ContainsFunc(s.Exclude, matches)
 }
 
-// Match says whether a pattern matches a name as Python's fnmatch.fnmatchcase has it,
-// which the hub's client uses (https://docs.python.org/3/library/fnmatch.html): * is
-// any text, slashes too; ? is one character; [abc], [a-z] and [!a-z] are one of a set.
-// There is nothing else: no {a,b}, no ** that would be more than *, no backslash.
+// Match reports whether a pattern matches a name, by the rules of Python's fnmatch.fnmatchcase,
+// which the hub's client uses (https://docs.python.org/3/library/fnmatch.html): * matches any
+// text, including slashes; ? matches one character; [abc], [a-z] and [!a-z] match one of a set.
+// Nothing else is special: no {a,b}, no **, no backslash.
 func Match(pattern, name string) bool {
 	p, n := []rune(pattern), []rune(name)
 	at, star, from := 0, -1, 0 // of the last *: what follows it, and where in the name that was tried
@@ -117,8 +116,8 @@ func Match(pattern, name string) bool {
 	return at == len(p)
 }
 
-// one matches a character with the beginning of a pattern that is no *, and gives how
-// much of the pattern that is; 0: it does not match.
+// one matches a character with the beginning of a pattern that does not begin with *. It returns
+// the length of that part of the pattern; 0: it does not match.
 func one(p []rune, c rune) (width int) {
 	if len(p) == 0 || p[0] == '*' {
 		return 0
@@ -137,11 +136,11 @@ func one(p []rune, c rune) (width int) {
 	return 0
 }
 
-// set is one of [abc], [a-z] or [!a-z]: what is between the brackets.
+// set is the content of the brackets in [abc], [a-z] or [!a-z].
 type set []rune
 
-// setOf reads a set from the beginning of a pattern; width 0: the bracket is one that is
-// not closed, and means itself. A bracket that is the first of a set is in it.
+// setOf reads a set at the beginning of a pattern. If the bracket is not closed, width is 0 and
+// the bracket means itself. A closing bracket at the first place of a set belongs to the set.
 func setOf(p []rune) (s set, width int) {
 	first := 1
 	if len(p) > 1 && p[1] == '!' {

@@ -1,7 +1,6 @@
-// Package mtls has the programs of hotseat take orders from those alone who show
-// a certificate: TLS with certificates on both sides. It says how a program
-// serves, and by which names the controller and launchers of Kubernetes know one
-// another. Certificates are X.509 in PEM.
+// Package mtls secures the programs of hotseat by mutual TLS, so that they accept calls only from
+// clients with a certificate. It configures servers, and has the names in the certificates of
+// the controller and of launchers. Certificates are X.509 in PEM.
 package mtls
 
 import (
@@ -19,44 +18,46 @@ import (
 	"time"
 )
 
-// Where programs in Pods have the files that the controller gives them. The names
-// of the files are those of Secrets of the type kubernetes.io/tls, and of the
-// ConfigMap kube-root-ca.crt.
+// The folder in Pods with the files from the controller, and their names, which are those of
+// Secrets of the type kubernetes.io/tls and of the ConfigMap kube-root-ca.crt.
 const (
 	Dir      = "/etc/hotseat"
 	CertFile = "tls.crt"
 	KeyFile  = "tls.key"
-	CAFile   = "ca.crt" // those that may sign a client's certificate, any number
+	CAFile   = "ca.crt" // authorities that may sign certificates of clients
 )
 
-// ConfigMap is the name of the ConfigMap with CAFile that the controller keeps in
-// each namespace that has a LauncherConfig or a requester. A requester whose container
-// inference-server mounts it at Dir takes orders from the controller alone.
+// ConfigMap is the name of the ConfigMap with CAFile, which the controller creates in each
+// namespace that it watches. A requester whose container inference-server mounts it at Dir
+// accepts calls only from the controller.
 const ConfigMap = "hotseat-ca"
 
 // LauncherName is the name in the certificate of the launchers of a
-// LauncherConfig, and of the programs beside them.
+// LauncherConfig.
 func LauncherName(namespace, config string) string {
 	return config + "." + namespace + ".launchers.hotseat.dev"
 }
 
-// Server says how a program serves.
+// AgentName is the name in the certificate of the agents of the controller in that
+// namespace.
+func AgentName(namespace string) string { return namespace + ".agents.hotseat.dev" }
+
+// Server configures the TLS of a server.
 type Server struct {
-	// CertFile and KeyFile are its certificate. Both empty: one that the program
-	// makes for itself, and that nobody has signed.
+	// CertFile and KeyFile have the server's certificate and key. Both empty: the program
+	// creates a self-signed certificate.
 	CertFile, KeyFile string
-	// ClientCAFile has the certificates of those that may sign a client's. Empty:
-	// clients are not asked for one.
+	// ClientCAFile has the authorities that may sign certificates of clients. Empty: the
+	// server does not ask clients for a certificate.
 	ClientCAFile string
 }
 
-// Config is that of a server of HTTP/1.1. The files are read again for each
-// connection, so that what is renewed on disk counts at once; while one cannot
-// be read, nobody gets through. The error names a file that cannot be used now.
+// Config returns the TLS configuration of a server of HTTP/1.1. The server reads the files again
+// for each connection, so that renewed files take effect at once. While a file cannot be read,
+// all connections fail. The error names a file that cannot be used now.
 //
-// A client's certificate that is not signed as it should be, or has ended, ends
-// the connection. A client without one gets through to the handler, which asks
-// [Shown]: probes of Kubernetes have none.
+// A connection with an invalid or expired client certificate fails. A client without a
+// certificate reaches the handler, which checks [Shown], because probes of Kubernetes have none.
 func (s Server) Config() (*tls.Config, error) {
 	var own *tls.Certificate
 	if s.CertFile == "" {
@@ -73,7 +74,7 @@ func (s Server) Config() (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Tickets would let somebody in whose certificate counts no more.
+		// With session tickets, a client whose certificate is no longer valid could connect.
 		c := &tls.Config{
 			MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, SessionTicketsDisabled: true,
 			Certificates: []tls.Certificate{*certificate},
@@ -114,17 +115,17 @@ func ReadPool(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Shown says that a request came from somebody who has shown a certificate that
-// the server's ClientCAFile vouches for.
+// Shown reports whether the client of a request has a certificate that an authority of the
+// server's ClientCAFile has signed.
 func Shown(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
 
-// ErrNotShown is why somebody who has shown none is refused.
-var ErrNotShown = errors.New("orders are taken from those alone who show a client certificate that the file of --client-ca vouches for")
+// ErrNotShown is the error for a client without a certificate.
+var ErrNotShown = errors.New("a client certificate is required, signed by an authority in the file of --client-ca")
 
 // ownLife is longer than any process.
 const ownLife = 100 * 365 * 24 * time.Hour
 
-// makeOwn makes a certificate that nobody has signed.
+// makeOwn makes a self-signed certificate.
 func makeOwn() (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

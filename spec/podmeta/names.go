@@ -72,13 +72,14 @@ const claimsDir = "/var/lib/hotseat/claims/"
 // Labels.
 const (
 	LabelLauncherConfig = PrefixOwn + "launcher-config"  // on a launcher Pod: name of its LauncherConfig
-	LabelComponent      = "app.kubernetes.io/component"  // on a launcher Pod: ComponentLauncher
+	LabelComponent      = "app.kubernetes.io/component"  // on a launcher Pod: ComponentLauncher; on an agent Pod: ComponentAgent
 	LabelModelNodeGroup = PrefixOwn + "model-node-group" // on a launcher Pod: ModelCacheNodeGroup whose folder it has; absent: it has no model store
 	LabelModelCache     = PrefixOwn + "model-cache"      // on a Job and its Pods: the ModelCache that they fetch for
 	LabelModelCacheUID  = PrefixOwn + "model-cache-uid"  // likewise, and on the claim that was made for it: its UID
 	LabelManagedBy      = "app.kubernetes.io/managed-by" // on whatever the controller makes: ManagedBy
 
 	ComponentLauncher = "launcher"
+	ComponentAgent    = "agent"
 	ManagedBy         = "hotseat"
 )
 
@@ -117,9 +118,15 @@ const ReadinessGate corev1.PodConditionType = PrefixOwn + "inference-server"
 // template of a LauncherConfig.
 const ServingContainer = "inference-server"
 
-// PodResourcesContainer is the name of the container of a launcher Pod that tells
-// which devices the kubelet has given to whom; see package podresourcesapi.
-const PodResourcesContainer = "pod-resources"
+// AgentSet is the name of the DaemonSet of the agents, in the controller's namespace. The agent
+// of a node tells which devices the kubelet has given to whom; see package podresourcesapi.
+// AgentContainer is the name of its container, and AgentSecret that of the Secret with the
+// agents' certificate.
+const (
+	AgentSet       = "hotseat-agent"
+	AgentContainer = "agent"
+	AgentSecret    = "hotseat-agent-tls"
+)
 
 // DefaultAdminPort is where the requester program listens for the controller.
 const DefaultAdminPort int32 = 8081

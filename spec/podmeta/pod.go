@@ -63,6 +63,10 @@ func ServerEnded(launcher *corev1.Pod) bool {
 	return false
 }
 
+// IsAgent reports whether a Pod has the label of an agent. It is one if it is in the controller's
+// namespace.
+func IsAgent(pod *corev1.Pod) bool { return pod.Labels[LabelComponent] == ComponentAgent }
+
 // ContainerRuns reports whether a container of a Pod runs, and the Pod has an address.
 func ContainerRuns(pod *corev1.Pod, container string) bool {
 	for _, s := range pod.Status.ContainerStatuses {

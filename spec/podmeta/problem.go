@@ -12,6 +12,9 @@ const (
 	// LauncherCannotGive is input that is right for a Pod of its own, and that
 	// an instance in a launcher Pod cannot have.
 	LauncherCannotGive Kind = "launcher cannot give"
+	// Missing is the name of an object that does not exist, and that somebody may create at
+	// any moment.
+	Missing Kind = "missing"
 )
 
 // Problem is one thing that is wrong with what somebody wrote.

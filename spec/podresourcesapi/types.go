@@ -1,32 +1,31 @@
-// Package podresourcesapi is what the controller asks the program podresources,
-// which stands beside the launcher in a launcher Pod: which devices the kubelet
-// of the node has given to whom.
+// Package podresourcesapi is what the controller asks the agent of a node, which runs the
+// program podresources: which devices the kubelet of the node has given to whom.
 //
-//	GET /v1/pods?namespace=NS    Authorization: Bearer <token of the launcher>
+//	GET /v1/pods
 //
-// answers 200 with [Pods], or a [Problem]: 400 (no namespace), 401 (another
-// token), 502 (the kubelet does not say), 503 (the token cannot be read).
+// answers 200 with [Pods], or a [Problem]: 401 (another token), 403 (no client
+// certificate), 502 (the kubelet does not answer), 503 (the token cannot be read).
 package podresourcesapi
 
 // Where and how to ask.
 const (
-	Path           = "/v1/pods"
-	ParamNamespace = "namespace" // the Pods of that one are told
-	DefaultPort    = 8002
+	Path        = "/v1/pods"
+	DefaultPort = 8002
 	// MaxAnswer is how many bytes an answer may have: some thousand containers.
 	MaxAnswer = 1 << 20
 
 	ProblemContentType = "application/problem+json"
 )
 
-// Pods are those of a namespace on the node that have devices, in the order in
-// which the kubelet tells them.
+// Pods are those on the node that have devices, in the order in which the kubelet
+// tells them.
 type Pods struct {
 	Pods []Pod `json:"pods"`
 }
 
 // Pod is one of them. The kubelet tells no UID.
 type Pod struct {
+	Namespace  string      `json:"namespace"`
 	Name       string      `json:"name"`
 	Containers []Container `json:"containers"` // those that have devices
 }

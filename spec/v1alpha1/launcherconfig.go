@@ -127,7 +127,7 @@ type AllocationCheckMode string
 
 // The modes of the allocation check.
 const (
-	// AllocationCheckKubelet runs a container beside each launcher that asks the kubelet.
+	// AllocationCheckKubelet compares the report with the answer of the node's agent.
 	AllocationCheckKubelet AllocationCheckMode = "Kubelet"
 	// AllocationCheckNone trusts the requester's report.
 	AllocationCheckNone AllocationCheckMode = "None"
@@ -136,21 +136,24 @@ const (
 // AllocationCheck says whether the controller compares the GPUs that a requester reports
 // with those that the kubelet allocated to it.
 type AllocationCheck struct {
-	// Kubelet: a container pod-resources beside each launcher asks the kubelet, by its
-	// PodResources API. That needs a hostPath volume and user 0. None: the controller
-	// trusts the requester's report. Use None if the namespace does not admit such Pods,
-	// or if the ids of the device plugin are not UUIDs.
+	// Kubelet: the agent of each node, which the chart runs, asks the kubelet by its
+	// PodResources API. None: the controller trusts the requester's report. Use None if
+	// the cluster does not admit the agents, which need a hostPath volume and user 0, or
+	// if the ids of the device plugin are not UUIDs.
 	// +optional
 	// +kubebuilder:default=Kubelet
 	Mode AllocationCheckMode `json:"mode,omitempty"`
 
-	// The kubelet's folder on the nodes.
+	// Not used: the chart's value agent.kubeletDir is the kubelet's folder on the nodes.
 	// +optional
-	// +kubebuilder:default="/var/lib/kubelet"
 	// +kubebuilder:validation:Pattern=`^/[^:]*$`
 	// +kubebuilder:validation:MaxLength=1024
 	KubeletDir string `json:"kubeletDir,omitempty"`
 }
+
+// EarlierKubeletDir is the value that spec.allocationCheck.kubeletDir had by default when it was
+// used: nobody has chosen it.
+const EarlierKubeletDir = "/var/lib/kubelet"
 
 // PopulationMode says when launchers are created.
 //

@@ -138,6 +138,10 @@ type external struct {
 	takes        string // the build, on two cores
 	program      string // its package
 	flags        func(ctx context.Context, source string) (string, error)
+
+	// Where the program is of another release than the folder's go.mod says:
+	release string
+	module  func(ctx context.Context, source, folder string) error // writes its module into a folder
 }
 
 var (
@@ -168,7 +172,7 @@ func (e external) build(ctx context.Context, progress io.Writer) (string, error)
 		return "", err
 	}
 	here = filepath.Join(here, e.folder)
-	key, err := keyOf(here)
+	key, err := keyOf(here, e.release)
 	if err != nil {
 		return "", err
 	}
@@ -193,21 +197,28 @@ func (e external) build(ctx context.Context, progress io.Writer) (string, error)
 		return program, nil
 	}
 	fmt.Fprintf(progress, "building %s into %s: %s on two cores, once\n", e.name, dir, e.takes)
-	return program, e.compile(ctx, here, program, progress)
+	module := here
+	if e.module != nil {
+		module = filepath.Join(dir, "source")
+		if err := e.module(ctx, here, module); err != nil {
+			return "", err
+		}
+	}
+	return program, e.compile(ctx, filepath.Join(here, "../../building.sh"), module, program, progress)
 }
 
-// compile builds the program by building.sh, which tells progress how far the build
-// is: in one line that changes where progress is a terminal.
-func (e external) compile(ctx context.Context, source, program string, progress io.Writer) error {
-	flags, err := e.flags(ctx, source)
+// compile builds the program of a module by building.sh, which tells progress how far the
+// build is: in one line that changes where progress is a terminal.
+func (e external) compile(ctx context.Context, building, module, program string, progress io.Writer) error {
+	flags, err := e.flags(ctx, module)
 	if err != nil {
 		return err
 	}
 	fresh := program + ".new"
 	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, "bash", filepath.Join(source, "../../building.sh"), e.name,
+	cmd := exec.CommandContext(ctx, "bash", building, e.name,
 		"go", "build", "-trimpath", "-ldflags", "-s -w"+flags, "-o", fresh, e.program)
-	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends the compiler
 	cmd.Stderr = progress
 	if _, ok := progress.(*os.File); !ok { // nobody may read what is said there
@@ -226,13 +237,13 @@ func (e external) compile(ctx context.Context, source, program string, progress 
 }
 
 // kubeFlags are linker flags that let the components tell their version.
-func kubeFlags(ctx context.Context, source string) (string, error) {
-	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
-	list.Dir = source
+func kubeFlags(ctx context.Context, module string) (string, error) {
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", kubeModule)
+	list.Dir = module
 	out, err := list.Output()
 	numbers := strings.Split(strings.TrimSpace(string(out)), ".") // v1, 37, 1
 	if err != nil || len(numbers) < 3 {
-		return "", fmt.Errorf("cannot tell which Kubernetes %s requires: %w", source, errors.Join(err, fmt.Errorf("go list says %q", out)))
+		return "", fmt.Errorf("cannot tell which Kubernetes %s requires: %w", module, errors.Join(err, fmt.Errorf("go list says %q", out)))
 	}
 	flags := ""
 	for _, set := range []string{"gitVersion=" + strings.Join(numbers, "."), "gitMajor=" + numbers[0][1:], "gitMinor=" + numbers[1], "gitTreeState=clean"} {
@@ -242,10 +253,13 @@ func kubeFlags(ctx context.Context, source string) (string, error) {
 }
 
 // keyOf is a name for what is built: the source, its requirements, the
-// compiler.
-func keyOf(source string) (string, error) {
+// compiler, and the release where it is another.
+func keyOf(source, release string) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, runtime.Version(), runtime.GOARCH)
+	if release != "" {
+		fmt.Fprintln(hash, "release", release)
+	}
 	files, err := filepath.Glob(filepath.Join(source, "*"))
 	if err != nil || len(files) == 0 {
 		return "", fmt.Errorf("there is no source in %s: %w", source, errors.Join(err, os.ErrNotExist))

@@ -168,6 +168,10 @@ func (c *Cluster) up(ctx context.Context, o Options) (err error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
+	kubernetes, err := kubernetesOf(os.Getenv(EnvRelease))
+	if err != nil {
+		return err
+	}
 	if c.Kube, err = kubernetes.build(ctx, o.Progress); err != nil {
 		return err
 	}

@@ -62,3 +62,16 @@ func TestStateFolderOfAnEarlierReleaseKeepsItsEngines(t *testing.T) {
 	assert.Equal(t, b.PID, n.Get("b").PID)
 	assert.FileExists(t, filepath.Join(n.State, "models/Qwen/config.json"))
 }
+
+// A shell makes the file of `launcher serve --state-dir D >D/launcher.log` before the launcher
+// starts.
+func TestStateFolderMayHaveTheLogOfItsLauncher(t *testing.T) {
+	t.Parallel()
+	for name, n := range map[string]*Node{"serve": NewStoppedNode(t), "init": underInit(t)} {
+		require.NoError(t, os.Mkdir(n.State, 0o700))
+		n.output = filepath.Join(n.State, "launcher.log")
+		n.Start()
+		assert.FileExists(t, filepath.Join(n.State, folderMark), name)
+		n.Awake("a", On(0))
+	}
+}

@@ -17,6 +17,19 @@ app.kubernetes.io/name: hotseat
 app.kubernetes.io/component: controller
 {{- end }}
 
+{{- define "hotseat.agentSelector" -}}
+app.kubernetes.io/name: hotseat
+app.kubernetes.io/component: agent
+{{- end }}
+
+{{- define "hotseat.agentLabels" -}}
+{{ include "hotseat.agentSelector" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
 {{/* The PriorityClass of launchers whose template names none; empty: none. */}}
 {{- define "hotseat.launcherPriority" -}}
 {{- if .Values.launcherPriority.className }}

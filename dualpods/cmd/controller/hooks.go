@@ -22,20 +22,20 @@ import (
 
 func crdsCommand() *cobra.Command {
 	var remove bool
-	c := hook("crds", "Bring the CustomResourceDefinitions up to this version", func(ctx context.Context, api client.Client) error {
+	c := hook("crds", "Apply the CustomResourceDefinitions of this version", func(ctx context.Context, api client.Client) error {
 		if remove {
 			return installation.DeleteCRDs(ctx, api)
 		}
 		return installation.ApplyCRDs(ctx, api)
 	})
-	c.Flags().BoolVar(&remove, "delete", false, "delete them instead, and every object of these kinds with them")
+	c.Flags().BoolVar(&remove, "delete", false, "delete them instead, with every object of these kinds")
 	return c
 }
 
 func letGoCommand() *cobra.Command {
 	var opts installation.LetGoOptions
 	var deployment, engines string
-	c := hook("let-go", "Stop the controller, and take its finalizers off all Pods", func(ctx context.Context, api client.Client) error {
+	c := hook("let-go", "Stop the controller, and remove its finalizers from all Pods", func(ctx context.Context, api client.Client) error {
 		var err error
 		if opts.Deployment, err = keyOf(deployment); err != nil {
 			return err
@@ -45,15 +45,15 @@ func letGoCommand() *cobra.Command {
 	})
 	f := c.Flags()
 	f.StringVar(&deployment, "deployment", "", "the controller's Deployment, as namespace/name")
-	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace that the controller looks at; empty for all")
-	f.StringVar(&engines, "engines", string(installation.Leave), "what becomes of launchers and engines: leave or stop")
+	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace that the controller watches; empty: all")
+	f.StringVar(&engines, "engines", string(installation.Leave), "what to do with launchers and engines: leave or stop")
 	return c
 }
 
 func checkCommand() *cobra.Command {
 	var opts installation.CheckOptions
 	var deployment string
-	c := hook("check", "Say whether the installation works: controller, definitions, launchers", func(ctx context.Context, api client.Client) error {
+	c := hook("check", "Check the installation: the controller, the CustomResourceDefinitions and the launchers", func(ctx context.Context, api client.Client) error {
 		var err error
 		if opts.Deployment, err = keyOf(deployment); err != nil {
 			return err
@@ -63,7 +63,7 @@ func checkCommand() *cobra.Command {
 	})
 	f := c.Flags()
 	f.StringVar(&deployment, "deployment", "", "the controller's Deployment, as namespace/name")
-	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace that the controller looks at; empty for all")
+	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace that the controller watches; empty: all")
 	return c
 }
 
@@ -91,7 +91,7 @@ func hook(use, short string, run func(context.Context, client.Client) error) *co
 			return run(ctx, api)
 		},
 	}
-	c.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long it may take")
+	c.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "time limit of the command")
 	return c
 }
 
@@ -102,17 +102,17 @@ func apiServer() (client.Client, error) {
 	}
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("cannot know the kinds of Kubernetes: %w", err)
+		return nil, fmt.Errorf("cannot register the types of Kubernetes: %w", err)
 	}
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("cannot know the kinds of definitions: %w", err)
+		return nil, fmt.Errorf("cannot register the types of CustomResourceDefinitions: %w", err)
 	}
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("cannot know the kinds of hotseat: %w", err)
+		return nil, fmt.Errorf("cannot register the types of hotseat: %w", err)
 	}
 	api, err := client.New(where, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, fmt.Errorf("cannot speak to the API server: %w", err)
+		return nil, fmt.Errorf("cannot create a client for the API server: %w", err)
 	}
 	return api, nil
 }

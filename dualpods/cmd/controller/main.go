@@ -41,7 +41,7 @@ func command() *cobra.Command {
 	var level slog.Level
 	c := &cobra.Command{
 		Use:   "controller",
-		Short: "Bind server-requesting Pods to inference servers in the launchers of their nodes",
+		Short: "Run the controller: bind requester Pods to inference servers in the launchers of their nodes",
 		Args:  cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			opts.Log = logTo(level)
@@ -62,24 +62,24 @@ func command() *cobra.Command {
 	}
 	c.AddCommand(crdsCommand(), letGoCommand(), checkCommand(), clientCertificateCommand())
 	f := c.Flags()
-	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace to look at; empty for all")
-	f.BoolVar(&opts.LeaderElection, "leader-elect", false, "let one of several replicas work at a time")
-	f.StringVar(&opts.LeaseNamespace, "lease-namespace", "", "where the Lease of leader election is; empty for the controller's own")
-	f.StringVar(&opts.Identity, "leader-identity", "", "what tells this replica from others, such as its Pod's UID: the same when its container is started again; empty for a random one")
-	f.StringVar(&opts.CANamespace, "ca-namespace", "", "where the Secret hotseat-ca of the certificate authority is; empty for where the Lease is, or else the controller's own")
-	f.BoolVar(&opts.WriteAhead, "write-ahead", false, "bind a requester, and wake its model, by what the kubelet says of its GPUs before its own program runs; only where launchers have a container that asks the kubelet")
-	f.BoolVar(&opts.RequireTLS, "require-requester-tls", false, "refuse requesters that anybody could give orders to: those that do not mount the ConfigMap hotseat-ca")
-	f.StringVar(&opts.ModelCache, "model-cache", "auto", "from where engines have their models where neither the requester nor its namespace has the annotation hotseat.dev/model-cache: auto, require or off")
-	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "where to answer /metrics, such as :8080; 0 for nowhere")
-	f.StringVar(&opts.PprofAddress, "pprof-address", "0", "where to answer /debug/pprof, such as 127.0.0.1:6060; 0 for nowhere")
-	f.StringVar(&opts.ProbesAddress, "probes-address", "0", "where to answer /healthz and /readyz; 0 for nowhere")
-	f.IntVar(&opts.AdmissionPort, "admission-port", 0, "where the API server asks whether a ClusterModelCache may be deleted, such as 9443; 0 for nowhere")
-	f.StringVar(&opts.PodIP, "pod-ip", "", "address of this Pod, which the API server is told with --admission-port")
+	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace to watch; empty: all")
+	f.BoolVar(&opts.LeaderElection, "leader-elect", false, "elect a leader, so that one of several replicas works at a time")
+	f.StringVar(&opts.LeaseNamespace, "lease-namespace", "", "namespace of the Lease of leader election; empty: the controller's own")
+	f.StringVar(&opts.Identity, "leader-identity", "", "unique name of this replica, such as its Pod's UID, which a restart of the container does not change; empty: a random name")
+	f.StringVar(&opts.CANamespace, "ca-namespace", "", "namespace of the Secret hotseat-ca, which has the certificate authority; empty: that of --lease-namespace, or else the controller's own")
+	f.BoolVar(&opts.WriteAhead, "write-ahead", true, "bind a requester, and wake its model, by what the kubelet says of its GPUs before its own program runs; not where its LauncherConfig has allocationCheck.mode None")
+	f.BoolVar(&opts.RequireTLS, "require-requester-tls", false, "refuse requesters that do not mount the ConfigMap hotseat-ca: they take orders from any client")
+	f.StringVar(&opts.ModelCache, "model-cache", "auto", "default of the annotation hotseat.dev/model-cache of requesters and namespaces: auto, require or off")
+	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "address that serves /metrics, such as :8080; 0: none")
+	f.StringVar(&opts.PprofAddress, "pprof-address", "0", "address that serves /debug/pprof, such as 127.0.0.1:6060; 0: none")
+	f.StringVar(&opts.ProbesAddress, "probes-address", "0", "address that serves /healthz and /readyz, such as :8081; 0: none")
+	f.IntVar(&opts.AdmissionPort, "admission-port", 0, "port of the admission webhook that decides whether a ClusterModelCache may be deleted, such as 9443; 0: no webhook")
+	f.StringVar(&opts.PodIP, "pod-ip", "", "address of this Pod, at which the API server calls the webhook of --admission-port")
 	f.IntVar(&opts.LauncherPort, "launcher-port", 8001, "port of the launchers' control API")
-	f.StringVar(&opts.LauncherImage, "launcher-image", "hotseat.local/launcher:dev", "image whose /launcher is copied into the launchers that LauncherConfigs ask for")
-	f.StringVar(&opts.LauncherPriorityClass, "launcher-priority-class", "", "PriorityClass of launchers whose LauncherConfig names none; empty for none")
-	f.DurationVar(&opts.Drain, "drain-timeout", 10*time.Second, "how long connections of a requester's clients may take to end before they are cut, at least: those of a deleted requester have the rest of its grace")
-	f.IntVar(&opts.Nodes, "nodes-at-once", 64, "how many nodes are looked at side by side")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "what is logged: debug, info, warn or error")
+	f.StringVar(&opts.LauncherImage, "launcher-image", "hotseat.local/launcher:dev", "image with /launcher, which the controller has copied into the launcher Pods of LauncherConfigs")
+	f.StringVar(&opts.LauncherPriorityClass, "launcher-priority-class", "", "PriorityClass of launchers whose LauncherConfig names none; empty: none")
+	f.DurationVar(&opts.Drain, "drain-timeout", 10*time.Second, "how long client connections of an unbound requester may take to end before they are cut; those of a deleted requester have the rest of its grace period if that is longer")
+	f.IntVar(&opts.Nodes, "nodes-at-once", 64, "how many nodes to reconcile in parallel")
+	f.TextVar(&level, "log-level", slog.LevelInfo, "lowest level to log: debug, info, warn or error")
 	return c
 }

@@ -1,6 +1,6 @@
-// Podresources is the program that stands beside the launcher in a launcher Pod
-// and tells the controller which devices the kubelet has given to which Pods of
-// the node. It asks nobody but the kubelet.
+// Podresources is the program of the agent that the chart runs on each node. It tells
+// the controller which devices the kubelet has given to which Pods of the node. It asks
+// nobody but the kubelet.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 }
 
 const intro = `podresources tells the controller which devices the kubelet has given to which Pods.
-The controller puts it beside the launcher in the Pods of a LauncherConfig.
+The chart of hotseat runs it on each node.
 
 Usage: podresources [flags]
 

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/patience"
 )
@@ -258,8 +258,8 @@ func TestAFormOfACompactPodIsTheSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			first := compact(t, requester(1))
 			pod := requester(2)
-			want, problems := nominal.FromPatch(pod, patch)
-			got, gotProblems := nominal.FromPatch(compact(t, pod), patch)
+			want, problems := form.FromPatch(pod, patch)
+			got, gotProblems := form.FromPatch(compact(t, pod), patch)
 			assert.Equal(t, want, got)
 			assert.Equal(t, problems, gotProblems)
 			assert.NotEmpty(t, want.Args)

@@ -37,8 +37,8 @@ func (w *world) server(node string, requester *corev1.Pod) *launcher {
 	if placed, ok := podmeta.ReadPlacement(requester); ok {
 		need.Placed = placed.Launcher
 	}
-	l, _, _ := dualpods.ChooseLauncher(&need, here, func(l *launcher) dualpods.Candidate {
-		return dualpods.CandidateOf(w.api.objects[pods][l.name].(*corev1.Pod), 0)
+	l, _, _ := dualpods.ChooseLauncher(&need, here, func(l *launcher) dualpods.Provider {
+		return dualpods.ProviderOf(w.api.objects[pods][l.name].(*corev1.Pod), 0)
 	})
 	return l
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	program "hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -154,7 +154,7 @@ func (w *world) bind(name, node, gpu string) {
 		}
 		return
 	}
-	form, id := w.instanceOf(l, pod, config, gpu)
+	wanted, id := w.instanceOf(l, pod, config, gpu)
 	w.checkBound(pod, l, id, gpu)
 	for _, other := range sorted(l.instances) { // one is awake on a GPU
 		if i := l.instances[other]; i.GPUUUIDs[0] == gpu && i.State == string(program.Awake) {
@@ -167,7 +167,7 @@ func (w *world) bind(name, node, gpu string) {
 	w.lease(l, id, w.modelOf(pod))
 	w.cares[string(pod.UID)] = true
 	record := podmeta.Binding{
-		Instance: id, RequesterUID: pod.UID, Namespace: "ns", Name: name, GPUs: []string{gpu}, ServingPort: 8000, SpecHash: form.Hash(), Attempt: 1, Since: time.Now(),
+		Instance: id, RequesterUID: pod.UID, Namespace: "ns", Name: name, GPUs: []string{gpu}, ServingPort: 8000, SpecHash: wanted.Hash(), Attempt: 1, Since: time.Now(),
 	}
 	key, value, err := record.Encode()
 	if err != nil {
@@ -179,10 +179,10 @@ func (w *world) bind(name, node, gpu string) {
 }
 
 // instanceOf is the instance of a launcher that a requester gets with a GPU.
-func (w *world) instanceOf(l *launcher, requester *corev1.Pod, config *v1alpha1.InferenceServerConfig, gpu string) (form nominal.Form, id string) {
-	form, _ = nominal.FromConfig(requester, config)
-	form, _ = form.On(&w.api.objects[pods][l.name].(*corev1.Pod).Spec)
-	return form, nominal.InstanceID(form, []string{gpu})
+func (w *world) instanceOf(l *launcher, requester *corev1.Pod, config *v1alpha1.InferenceServerConfig, gpu string) (wanted form.Form, id string) {
+	wanted, _ = form.FromConfig(requester, config)
+	wanted, _ = wanted.On(&w.api.objects[pods][l.name].(*corev1.Pod).Spec)
+	return wanted, form.InstanceID(wanted, []string{gpu})
 }
 
 func setAnnotation(p *corev1.Pod, key, value string) {

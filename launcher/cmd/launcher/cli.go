@@ -98,8 +98,8 @@ func (c *cli) rootCommand() *cobra.Command {
 		Short: "Models take turns on a GPU",
 		Long: strings.TrimSpace(`
 Models take turns on a GPU. "launcher serve" runs engines (vllm serve) on this
-machine and swaps them. The commands to run models and to look call it over its API;
-they take the connection flags. pull, models and rm work on a folder and call nothing.
+machine and swaps them. Most other commands are clients of its API, and take the
+connection flags. pull, models and rm need no launcher: they work on a folder of models.
 
 Exit codes: 0 done; 1 not done, with the reason on standard error; 2 the command
 line, the configuration, the state folder or the address is wrong.`),
@@ -127,7 +127,7 @@ line, the configuration, the state folder or the address is wrong.`),
 		commands []*cobra.Command
 	}{
 		{"Run models:", []*cobra.Command{c.runCommand(), c.chatCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(), c.stopCommand(), c.waitCommand()}},
-		{"Look:", []*cobra.Command{c.psCommand(), c.getCommand(), c.logsCommand(), c.gpusCommand(), c.preloadersCommand()}},
+		{"Show what runs:", []*cobra.Command{c.psCommand(), c.getCommand(), c.logsCommand(), c.gpusCommand(), c.preloadersCommand()}},
 		{"Models on disk:", []*cobra.Command{c.pullCommand(), c.modelsCommand(), c.rmCommand(), c.compiledCommand()}},
 		{"The daemon:", []*cobra.Command{c.serveCommand(), c.doctorCommand(), c.initCommand()}},
 	} {

@@ -341,9 +341,9 @@ func TestCertificates(t *testing.T) {
 	}
 	d := served()
 	d.do(certificate(ca)...)
-	refused(d, "who show a client certificate", certificate(other)...) // it is not even shown: the launcher has not named its authority
-	refused(d, "who show a client certificate", "ps", "--server-ca", cas)
-	refused(d, "who show a client certificate", "ps", "--server-ca", cas, "--token-file", token)
+	refused(d, "a client certificate is required", certificate(other)...) // it is not even shown: the launcher has not named its authority
+	refused(d, "a client certificate is required", "ps", "--server-ca", cas)
+	refused(d, "a client certificate is required", "ps", "--server-ca", cas, "--token-file", token)
 	refused(d, "certificate signed by unknown authority", "ps")
 	t.Run("named in the environment", func(t *testing.T) {
 		named := certificate(ca)

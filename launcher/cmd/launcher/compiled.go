@@ -19,13 +19,13 @@ import (
 func (c *cli) compiledCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compiled",
-		Short: "Show the code that engines have compiled; copy it to another node",
+		Short: "Show the compiled code of engines, or copy it to another node",
 		Long: `Show the code that engines have compiled, which the launcher keeps for the next
-start; copy it to another node.
+start, or copy it to another node.
 
-A launcher imports only what engines of its own kind have compiled: the same versions,
-in the same place, for the same GPUs. Its engines run that code: import nothing from
-a node that you would not let start engines.`,
+A launcher imports only code that engines of its own kind have compiled: the same
+versions, in the same place, for the same GPUs. Its engines run that code, so import it
+only from nodes that you trust.`,
 		Example: `  launcher compiled
   launcher compiled export --server A | launcher compiled import --server B`,
 		Args:              exactly(),
@@ -103,7 +103,7 @@ func (c *cli) importCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "import [flags]",
 		Example: `  launcher compiled import -f cache.tar`,
-		Short:   "Give the launcher the compile cache that stands on standard input",
+		Short:   "Import a compile cache from standard input",
 		Args:    exactly(),
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "`FILE` to read in place of standard input")
@@ -133,7 +133,7 @@ func (c *cli) removeCompiledCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rm [flags] KEY",
 		Example: `  launcher compiled rm 3f9c2a41`,
-		Short:   "Remove a compile cache; the launcher's own engines then compile anew",
+		Short:   "Remove a compile cache; the launcher's own engines then compile again",
 		Args:    exactly("KEY"),
 	}
 	c.formatFlag(cmd)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,4 +32,17 @@ func TestRunWithTakenIDSaysWhatHelps(t *testing.T) {
 	r := d.call("run", "--gpu", "none", "--id", "a", "m")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.err, "launcher swap a wakes it, and launcher stop a ends it")
+}
+
+func TestStopOfAllSaysAtOnceWhichInstanceIsGone(t *testing.T) {
+	d := startDaemon(t, "--stop-grace", "1h")
+	d.do("run", "--gpu", "none", "--id", "quick", "--wait", "m")
+	d.do("run", "--gpu", "none", "--id", "stubborn", "--wait", "m", "--sim-ignore-term")
+	stopping := spawnClient(t, d, "stop", "--all")
+	stopping.log.awaitText(t, "quick is stopped, and gone")
+	pid := d.get("stubborn").PID
+	require.NotZero(t, pid)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.Equal(t, exitOK, stopping.await())
+	require.Contains(t, stopping.log.text(), "stubborn is stopped, and gone")
 }

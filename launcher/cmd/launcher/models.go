@@ -182,14 +182,14 @@ func (c *cli) keepCommand() *cobra.Command {
 	var off bool
 	cmd := &cobra.Command{
 		Use:   "keep [flags] MODEL",
-		Short: "Keep a model on disk, by its id or its address, when another one needs room",
+		Short: "Protect a model from eviction, by its id or its address",
 		Example: `  launcher models keep hf://Qwen/Qwen3-0.6B
   launcher models keep --off hf://Qwen/Qwen3-0.6B`,
 		Args: exactly("MODEL"),
 	}
 	folder.add(cmd)
 	folder.addWait(cmd)
-	cmd.Flags().BoolVar(&off, "off", false, "take that back: the model may be removed when nobody uses it")
+	cmd.Flags().BoolVar(&off, "off", false, "end that: the model may be evicted again")
 	c.formatFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.changeModel(cmd, &folder, args[0], "interrupted; nothing was changed", func(store *modelstore.Store, key string) error {

@@ -47,7 +47,7 @@ func (f *formFlag) Set(text string) error {
 func (c *cli) formatFlag(cmd *cobra.Command, more ...string) {
 	c.format = formatTable
 	forms := append(append([]string{formatTable}, more...), formatJSON)
-	cmd.Flags().VarP(&formFlag{&c.format, forms}, "output", "o", "form of the answer: for people, or as the API has it")
+	cmd.Flags().VarP(&formFlag{&c.format, forms}, "output", "o", "output format: for people, or JSON as in the API")
 	complete(cmd, "output", forms...)
 }
 

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// policy has the API server note every write to Pods: when, by whom, and what a
+// policy has the API server note every write to Pods, and which got a node: when, by whom, and what a
 // kubelet said of its containers.
 const policy = `apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -25,7 +25,7 @@ rules:
   resources: [{group: "", resources: [pods/status]}]
 - level: Metadata
   verbs: [create, update, patch, delete]
-  resources: [{group: "", resources: [pods, pods/status]}]
+  resources: [{group: "", resources: [pods, pods/status, pods/binding]}]
 - level: Metadata
   verbs: [update, patch]
   resources: [{group: hotseat.dev, resources: [clustermodelcaches/status]}]
@@ -85,6 +85,9 @@ func (w *write) says(what corev1.PodConditionType) bool {
 	}
 	return false
 }
+
+// schedules says that the write gives a Pod its node.
+func (w *write) schedules() bool { return w.Verb == "create" && w.Object.Subresource == "binding" }
 
 func (w *write) saysRunning() bool {
 	if w.Request == nil {

@@ -27,6 +27,7 @@ import (
 const (
 	addedP50   = 10 * time.Millisecond
 	addedP99   = 25 * time.Millisecond
+	askedP50   = 25 * time.Millisecond
 	readyP95   = 150 * time.Millisecond
 	endToEndBy = 150 * time.Millisecond
 )
@@ -51,14 +52,13 @@ func (b *bench) kubelet() (rows []figures.Row, err error) {
 	if err := s.warmUp(b.ctx); err != nil {
 		return nil, err
 	}
-	last := ""
-	turns := b.n(30)
-	for turn := range turns {
+	last, names := "", map[string][]string{}
+	for range b.n(30) {
 		for _, way := range ways {
-			last = fmt.Sprintf("%s-%d", way, turn)
-			if err := s.oneStart(b.ctx, way, last); err != nil {
+			if last, err = s.oneStart(b.ctx, way); err != nil {
 				return nil, err
 			}
+			names[way] = append(names[way], last)
 		}
 	}
 	writes, err := readAudit(b.ctx, s.AuditLog(), last, func(w *write) bool { return w.says(corev1.PodReady) })
@@ -68,8 +68,8 @@ func (b *bench) kubelet() (rows []figures.Row, err error) {
 	all := map[string]*starts{}
 	for _, way := range ways {
 		all[way] = &starts{}
-		for turn := range turns {
-			if err := all[way].add(writes, launcher.moments(), fmt.Sprintf("%s-%d", way, turn), way == "plain"); err != nil {
+		for _, name := range names[way] {
+			if err := all[way].add(writes, launcher.moments(), name, way == "plain"); err != nil {
 				return nil, err
 			}
 		}
@@ -132,14 +132,17 @@ func (s *site) warmUp(ctx context.Context) error {
 	return nil
 }
 
-func (s *site) oneStart(ctx context.Context, way, name string) error {
-	if err := s.api.Create(ctx, requesterPod(way, name)); err != nil {
-		return fmt.Errorf("cannot make Pod %s: %w", name, err)
+// oneStart starts a Pod that the API server names, as those of a Deployment, and ends it.
+func (s *site) oneStart(ctx context.Context, way string) (name string, err error) {
+	pod := requesterPod(way, "")
+	pod.GenerateName = way + "-"
+	if err := s.api.Create(ctx, pod); err != nil {
+		return "", fmt.Errorf("cannot make a Pod %s: %w", way, err)
 	}
-	if err := s.await(ctx, name, ready); err != nil {
-		return err
+	if err := s.await(ctx, pod.Name, ready); err != nil {
+		return "", err
 	}
-	return s.remove(ctx, name)
+	return pod.Name, s.remove(ctx, pod.Name)
 }
 
 // serverPatch asks for the model that all requesters ask for that come up.

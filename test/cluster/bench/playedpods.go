@@ -23,10 +23,11 @@ func launcherName(n int) string { return "launcher-" + nodeName(n) }
 const launcherSecret = "launcher-token"
 
 // owner makes the LauncherConfig that owns the launchers, and their Secret. The template
-// has a command, so that the controller never replaces them.
+// has a command, so that the controller never replaces them. Played nodes have no kubelet to ask.
 func (p *played) owner() (metav1.OwnerReference, error) {
 	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "simulated"}}
 	config.Spec.PodTemplate.Raw = []byte(`{"spec":{"containers":[{"name":"inference-server","image":"hotseat.local/launcher:dev","command":["played"]}]}}`)
+	config.Spec.AllocationCheck.Mode = v1alpha1.AllocationCheckNone
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: launcherSecret, Labels: map[string]string{podmeta.LabelLauncherConfig: config.Name}},
 		StringData: map[string]string{"token": "played"},

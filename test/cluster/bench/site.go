@@ -60,9 +60,13 @@ func (b *bench) newSite(part string, nodes, gpus int) (s *site, err error) {
 	return s, s.apply(b.ctx, "deploy/chart/crds")
 }
 
-// install installs the chart. Nobody waits for its controller.
-func (s *site) install(ctx context.Context) error {
-	_, err := s.Helm(ctx, "install", "hotseat", "deploy/chart", "--namespace", system, "--create-namespace", "--set", "controller.replicas=1")
+// install installs the chart, with further values. Nobody waits for its controller.
+func (s *site) install(ctx context.Context, values ...string) error {
+	args := []string{"install", "hotseat", "deploy/chart", "--namespace", system, "--create-namespace", "--set", "controller.replicas=1"}
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	_, err := s.Helm(ctx, args...)
 	return err
 }
 

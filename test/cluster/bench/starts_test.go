@@ -36,6 +36,7 @@ func TestTheTimesOfAStartAreReadFromTheAuditLog(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "audit.log")
 	require.NoError(t, os.WriteFile(log, []byte(
 		line("create", "", "admin", "{}", 0, 3, 201)+
+			line("create", "binding", "system:kube-scheduler", "{}", 6, 9, 201)+
 			line("patch", "status", kubelet, `{"conditions":[{"type":"Ready","status":"False"}]}`, 10, 12, 200)+
 			line("patch", "status", kubelet, runs, 99, 100, 409)+ // refused: nobody has seen it
 			line("patch", "status", kubelet, runs, 500, 502, 200)+
@@ -55,8 +56,16 @@ func TestTheTimesOfAStartAreReadFromTheAuditLog(t *testing.T) {
 	require.NoError(t, s.add(writes, moments, "p", false))
 	ms := func(n int) figures.Times { return figures.Times{time.Duration(n) * time.Millisecond} }
 	assert.Equal(t, ms(572), s.toReady)
-	assert.Equal(t, ms(5+4), s.added)
+	assert.Equal(t, ms(507-9), s.asked)
 	assert.Equal(t, ms(25), s.relayed)
+	ahead := []launcherapi.Instance{
+		{State: "waking", StateSince: zero.Add(20 * time.Millisecond)},
+		{State: "awake", StateSince: zero.Add(60 * time.Millisecond)},
+	}
+	var s2 starts
+	require.NoError(t, s2.add(writes, ahead, "p", false))
+	assert.Equal(t, ms(11), s2.asked)
+	assert.Equal(t, ms(70), s2.relayed, "from when its program ran")
 
 	assert.ErrorContains(t, s.add(writes, moments[:1], "p", false), "no hot start of Pod p")
 	assert.ErrorContains(t, s.add(writes, moments, "another", false), "does not tell all of Pod another")

@@ -3,6 +3,9 @@
 package e2e
 
 import (
+	"encoding/json"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/podresourcesapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 )
@@ -49,6 +54,70 @@ func (s *site) claim(v server, gpus string) {
 	})
 }
 
+// agent is the Pod of a node's agent.
+func (s *site) agent(node int) corev1.Pod {
+	s.t.Helper()
+	var of corev1.Pod
+	s.eventually("node "+cluster.NodeName(node)+" has an agent", func() bool {
+		var pods corev1.PodList
+		ours := client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentAgent}
+		if s.api.List(s.t.Context(), &pods, client.InNamespace(system), ours) != nil {
+			return false
+		}
+		at := slices.IndexFunc(pods.Items, func(pod corev1.Pod) bool {
+			return pod.Spec.NodeName == cluster.NodeName(node) && pod.DeletionTimestamp == nil && podmeta.Ready(&pod)
+		})
+		if at >= 0 {
+			of = pods.Items[at]
+		}
+		return at >= 0
+	})
+	return of
+}
+
+func TestOneAgentANodeAnswersForAllNamespaces(t *testing.T) {
+	s := newPool(t, nil)
+	other := newBareSite(t)
+	other.addPool(nil)
+	var agents corev1.PodList
+	require.NoError(t, s.api.List(t.Context(), &agents, client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentAgent}))
+	var on []string
+	for _, agent := range agents.Items {
+		assert.Equal(t, system, agent.Namespace)
+		on = append(on, agent.Spec.NodeName)
+	}
+	assert.ElementsMatch(t, []string{cluster.NodeName(1), cluster.NodeName(2)}, on, "one for each node, whatever launchers it has")
+	agent := s.agent(1)
+
+	given := map[string][]string{}
+	for _, site := range []*site{s, other} {
+		site.allReady()
+		site.deploy(server{app: "mine", node: 1}, 1)
+		pod := site.served("mine", 1)[0]
+		launcher := site.poolPods()[cluster.NodeName(1)]
+		assert.Len(t, launcher.Spec.Containers, 1, "nothing beside the launcher asks")
+		records := site.records(launcher.Name)
+		require.Len(t, records, 1)
+		given[site.ns+"/"+pod.Name] = records[0].GPUs
+	}
+	var told podresourcesapi.Pods
+	secured := &http.Client{Transport: &http.Transport{DialContext: s.cluster.Dial, DisableKeepAlives: true, TLSClientConfig: asController(t, mtls.AgentName(system))}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+agent.Status.PodIP+":8002"+podresourcesapi.Path, nil)
+	require.NoError(t, err)
+	resp, err := secured.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&told))
+	says := map[string][]string{}
+	for _, pod := range told.Pods {
+		for _, c := range pod.Containers {
+			says[pod.Namespace+"/"+pod.Name] = c.Devices[string(podmeta.ResourceGPU)]
+		}
+	}
+	assert.Equal(t, given, says)
+	assert.Equal(t, agent.UID, s.agent(1).UID)
+}
+
 func TestARequesterThatNamesGPUsOfOthersGetsThemNeverAndIsToldWhatTheKubeletGaveIt(t *testing.T) {
 	s := newPool(t, nil)
 	s.allReady()
@@ -68,9 +137,9 @@ func TestARequesterThatNamesGPUsOfOthersGetsThemNeverAndIsToldWhatTheKubeletGave
 
 	liar := server{app: "liar", node: 1, claims: "GPU-of-nobody"}
 	s.deploy(liar, 1)
-	s.waitsFor("liar", "says that it has GPU GPU-of-nobody, and the kubelet gave its container "+other)
+	s.waitsFor("liar", "reports GPU GPU-of-nobody, but the kubelet gave its container "+other)
 	s.claim(liar, mine)
-	s.waitsFor("liar", "says that it has GPU "+mine+", and the kubelet gave its container "+other)
+	s.waitsFor("liar", "reports GPU "+mine+", but the kubelet gave its container "+other)
 
 	assert.Equal(t, records, s.records(launcher), "nobody else is bound, and the honest one as before")
 	assert.Equal(t, honest.UID, s.served("honest", 1)[0].UID)
@@ -99,7 +168,7 @@ func TestAGPUThatTwoRequestersClaimGoesToNeitherUntilOneIsGone(t *testing.T) {
 	}
 	s.waitsFor("one", s.ns+"/two has one of its GPUs too")
 	s.waitsFor("two", s.ns+"/one has one of its GPUs too")
-	s.addLauncher(1) // by hand, and without anybody who asks the kubelet
+	s.addLauncher(1) // by hand, of a LauncherConfig for which nobody asks the kubelet
 	s.stays("neither is bound", func() bool {
 		return len(s.records("launcher-node-1")) == 0
 	})

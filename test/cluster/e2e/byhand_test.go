@@ -60,6 +60,6 @@ func TestAnAdministratorCallsALauncherByHand(t *testing.T) {
 	}
 	assert.Contains(t, curl("--cert", file), s.cluster.UUIDs(1)[0])
 	refused := curl()
-	assert.Contains(t, refused, "orders are taken from those alone who show a client certificate")
+	assert.Contains(t, refused, "a client certificate is required")
 	assert.NotContains(t, refused, s.cluster.UUIDs(1)[0])
 }

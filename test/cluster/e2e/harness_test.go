@@ -66,10 +66,7 @@ func (l *lane) install(ctx context.Context, values ...string) error {
 
 func (l *lane) installChart(ctx context.Context, chart string, values ...string) error {
 	args := []string{"upgrade", "--install", "hotseat", chart, "--namespace", system, "--create-namespace", "--wait", "--timeout", patience.Wait().String()}
-	values = append([]string{"controller.replicas=1"}, values...)
-	if os.Getenv("WRITE_AHEAD") != "" {
-		values = append(values, "controller.extraArgs={--write-ahead}")
-	}
+	values = append([]string{"controller.replicas=1", fmt.Sprintf("controller.writeAhead=%t", os.Getenv("WRITE_AHEAD") != "0")}, values...)
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}

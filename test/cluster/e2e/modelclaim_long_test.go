@@ -222,7 +222,7 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 		class := "none-" + s.ns
 		spec.ClaimTemplate = &v1alpha1.ModelClaimTemplate{StorageClassName: &class, Storage: resource.MustParse("16Mi")}
 	})
-	assert.Contains(t, s.says("classless", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending), "there is no StorageClass")
+	assert.Contains(t, s.says("classless", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending), "there is neither the StorageClass")
 	s.keep("refused", func(spec *v1alpha1.ModelCacheSpec) {
 		spec.ClaimTemplate, spec.Fetch.Env["no=name"] = s.template("16Mi"), "x"
 	})
@@ -243,7 +243,7 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	})
 	s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccountMissing)
 	require.NoError(t, s.api.Create(t.Context(), account))
-	assert.Contains(t, s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccessDenied), "lists (none, which is not there) has HF_TOKEN")
+	assert.Contains(t, s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccessDenied), "lists (none, which does not exist) has HF_TOKEN")
 	account.Secrets = []corev1.ObjectReference{{Name: secret.Name}}
 	require.NoError(t, s.api.Update(t.Context(), account))
 	said := s.says("small", v1alpha1.ConditionCapacityExceeded, "CapacityExceeded")

@@ -164,6 +164,7 @@ func (s *site) byHand(pod *corev1.Pod) {
 	name := pod.Labels[podmeta.LabelLauncherConfig]
 	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name}}
 	config.Spec.PodTemplate.Raw = []byte(`{"spec":{"containers":[{"name":"inference-server","image":"hotseat.local/launcher:dev","command":["by-hand"]}]}}`)
+	config.Spec.AllocationCheck.Mode = v1alpha1.AllocationCheckNone // tests have requesters name GPUs that they were not given
 	if err := s.api.Create(s.t.Context(), config); !apierrors.IsAlreadyExists(err) {
 		require.NoError(s.t, err)
 	}

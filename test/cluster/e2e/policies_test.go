@@ -64,7 +64,7 @@ func TestTheChartsNetworkPoliciesLetThroughWhoIsMeantAndNobodyElse(t *testing.T)
 		"the controller": from(t, controller.Name), "the requester": from(t, requester.Name),
 		"a Pod beside it": s.stranger(s.ns), "a Pod of another namespace": monitoring.stranger(monitoring.ns),
 	}
-	control, resources := launcher.Status.PodIP+":8001", launcher.Status.PodIP+":8002"
+	control, agent := launcher.Status.PodIP+":8001", s.agent(1).Status.PodIP+":8002"
 	model := fmt.Sprintf("%s:%d", launcher.Status.PodIP, instance.Port)
 	metrics, orders := controller.Status.PodIP+":8080", requester.Status.PodIP+":8081"
 	everybody := []string{"the controller", "the requester", "a Pod beside it", "a Pod of another namespace"}
@@ -76,7 +76,7 @@ func TestTheChartsNetworkPoliciesLetThroughWhoIsMeantAndNobodyElse(t *testing.T)
 			}
 		}
 	}
-	check(map[string][]string{control: everybody, resources: everybody, model: everybody, metrics: everybody})
+	check(map[string][]string{control: everybody, agent: everybody, model: everybody, metrics: everybody})
 
 	t.Cleanup(func() { assert.NoError(t, s.install(context.Background())) })
 	require.NoError(t, s.install(t.Context(), "networkPolicy.enabled=true", "networkPolicy.namespaces={"+s.ns+"}",
@@ -86,7 +86,7 @@ func TestTheChartsNetworkPoliciesLetThroughWhoIsMeantAndNobodyElse(t *testing.T)
 	})
 	check(map[string][]string{
 		control:                           {"the controller", "a Pod of another namespace"}, // which scrapes its metrics; orders take a certificate
-		resources:                         {"the controller"},
+		agent:                             {"the controller"},
 		model:                             {"the requester", "a Pod beside it"},             // that of its namespace
 		metrics:                           {"a Pod of another namespace", "the controller"}, // whose own they are
 		orders:                            everybody,                                        // certificates keep these

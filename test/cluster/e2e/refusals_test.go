@@ -49,7 +49,7 @@ func TestARequesterThatRefusesToBindIsToldWhyAndServedOnceItAsksForAnotherPort(t
 func TestARequesterThatComesBeforeItsLauncherConfigIsToldSoAndServedOnceThatIsMade(t *testing.T) {
 	s := newBareSite(t)
 	pod := s.start(server{app: "early", node: 1})
-	s.told("early", "there is no LauncherConfig simulated in namespace "+s.ns+": make it, or name another one")
+	s.told("early", "there is no LauncherConfig simulated in namespace "+s.ns+": create it, or name another one")
 	assert.True(t, slices.Contains(s.reasons(pod), "Warning LauncherMissing"))
 	assert.Empty(t, s.pod("early").Finalizers)
 	s.addPool(nil)

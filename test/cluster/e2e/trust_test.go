@@ -31,6 +31,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/authoritytest"
 	"hotseat.dev/hotseat/spec/mtls"
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 	"hotseat.dev/hotseat/spec/requesterapi"
 	"hotseat.dev/hotseat/test/cluster"
@@ -167,14 +168,21 @@ func (s *site) refused(dial func(context.Context, string, string) (net.Conn, err
 }
 
 // otherCertificates are those that somebody may have who is not the controller:
-// a launcher's, which Pods of its namespace can mount.
+// a launcher's, which Pods of its namespace can mount, and an agent's, which root of a
+// node can read.
 func (s *site) otherCertificates() map[string]tls.Certificate {
 	s.t.Helper()
-	var secret corev1.Secret
-	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-tls"}, &secret))
-	launchers, err := tls.X509KeyPair(secret.Data[mtls.CertFile], secret.Data[mtls.KeyFile])
-	require.NoError(s.t, err)
-	return map[string]tls.Certificate{"a launcher's": launchers}
+	all := map[string]tls.Certificate{}
+	for whose, key := range map[string]client.ObjectKey{
+		"a launcher's": {Namespace: s.ns, Name: "simulated-launcher-tls"}, "an agent's": {Namespace: system, Name: podmeta.AgentSecret},
+	} {
+		var secret corev1.Secret
+		require.NoError(s.t, s.api.Get(s.t.Context(), key, &secret))
+		pair, err := tls.X509KeyPair(secret.Data[mtls.CertFile], secret.Data[mtls.KeyFile])
+		require.NoError(s.t, err)
+		all[whose] = pair
+	}
+	return all
 }
 
 // openToTheControllerAlone says that a launcher at that address is.
@@ -199,7 +207,7 @@ func TestNobodyButTheControllerGivesOrdersToLaunchersAndRequesters(t *testing.T)
 	s.allReady()
 	s.apply("examples/dual-pods/requesters.yaml")
 	requester := s.served("model-a", 1)[0]
-	launcher := s.poolPods()[cluster.NodeName(1)]
+	launcher, agent := s.poolPods()[cluster.NodeName(1)], s.agent(1)
 	gpu := s.records(launcher.Name)[0].GPUs[0]
 	before := s.instances(s.launcher(launcher.Name))["org/model-a"]
 
@@ -212,7 +220,7 @@ func TestNobodyButTheControllerGivesOrdersToLaunchersAndRequesters(t *testing.T)
 			{http.MethodPost, launcher.Status.PodIP + ":8001/v2/vllm/swap", fmt.Sprintf(`{"gpu_uuids":[%q]}`, gpu)},
 			{http.MethodPost, launcher.Status.PodIP + ":8001/v2/vllm/instances/" + before.InstanceID + "/sleep", "{}"},
 			{http.MethodDelete, launcher.Status.PodIP + ":8001/v2/vllm/instances", ""},
-			{http.MethodGet, launcher.Status.PodIP + ":8002" + podresourcesapi.Path + "?namespace=" + s.ns, ""},
+			{http.MethodGet, agent.Status.PodIP + ":8002" + podresourcesapi.Path, ""},
 			{http.MethodPost, spi + requesterapi.PathBecomeUnready, ""},
 			{http.MethodPost, spi + requesterapi.PathBecomeReady, ""},
 			{http.MethodPut, spi + requesterapi.PathProxyConfig, string(proxy)},
@@ -244,13 +252,14 @@ func TestAnotherAuthorityDisturbsNobodyAndBindingGoesOn(t *testing.T) {
 		trusted = now.Data[corev1.TLSCertKey]
 		return !bytes.HasPrefix(trusted, firstPEM(before.Data[corev1.TLSCertKey])) && bytes.Contains(trusted, before.Data[corev1.TLSCertKey])
 	})
-	s.eventually("launchers and requesters of the namespace are told", func() bool {
-		var secret corev1.Secret
+	s.eventually("launchers and requesters of the namespace are told, and agents", func() bool {
+		var launchers, agents corev1.Secret
 		var published corev1.ConfigMap
 		err := errors.Join(
-			s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-tls"}, &secret),
+			s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-tls"}, &launchers),
+			s.api.Get(t.Context(), client.ObjectKey{Namespace: system, Name: podmeta.AgentSecret}, &agents),
 			s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: mtls.ConfigMap}, &published))
-		return err == nil && bytes.Equal(secret.Data[mtls.CAFile], trusted) && published.Data[mtls.CAFile] == string(trusted)
+		return err == nil && bytes.Equal(launchers.Data[mtls.CAFile], trusted) && bytes.Equal(agents.Data[mtls.CAFile], trusted) && published.Data[mtls.CAFile] == string(trusted)
 	})
 	s.eventually("the API server is told whom to trust", func() bool {
 		var hook admissionv1.ValidatingWebhookConfiguration

@@ -3,7 +3,7 @@
 package e2e
 
 import (
-	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -15,18 +15,22 @@ import (
 // TestAHotStartIsBoundBeforeItsProgramRuns starts one twice: the controller knows the launcher
 // when it is started again.
 func TestAHotStartIsBoundBeforeItsProgramRuns(t *testing.T) {
-	s := newPool(t, nil)
-	require.NoError(t, s.install(t.Context(), "controller.extraArgs={--write-ahead}"))
-	t.Cleanup(func() { assert.NoError(t, s.install(context.Background())) })
-	s.allReady()
-	s.deploy(server{app: "ahead", node: 1}, 1)
-	s.served("ahead", 1)
-	s.scale("ahead", 0)
-	s.gone("ahead")
-	s.scale("ahead", 1)
-	s.served("ahead", 1)
-	s.answers("ahead")
-	records := s.records(s.poolPods()[cluster.NodeName(1)].Name)
-	require.Len(t, records, 1)
-	assert.True(t, records[0].Ahead, "its program ran before it was bound")
+	laneOf(t)
+	for _, ahead := range []bool{false, true} {
+		t.Run(fmt.Sprintf("controller.writeAhead=%t", ahead), func(t *testing.T) {
+			s := newPool(t, nil)
+			s.installed(fmt.Sprintf("controller.writeAhead=%t", ahead))
+			s.allReady()
+			s.deploy(server{app: "ahead", node: 1}, 1)
+			s.served("ahead", 1)
+			s.scale("ahead", 0)
+			s.gone("ahead")
+			s.scale("ahead", 1)
+			s.served("ahead", 1)
+			s.answers("ahead")
+			records := s.records(s.poolPods()[cluster.NodeName(1)].Name)
+			require.Len(t, records, 1)
+			assert.Equal(t, ahead, records[0].Ahead)
+		})
+	}
 }

@@ -152,10 +152,23 @@ func (p *gpuPlugin) Allocate(_ context.Context, req *plugin.AllocateRequest) (*p
 	answer := &plugin.AllocateResponse{}
 	for _, container := range req.ContainerRequests {
 		answer.ContainerResponses = append(answer.ContainerResponses, &plugin.ContainerAllocateResponse{
-			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(container.DevicesIds, ",")},
+			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(deviceIDs(container), ",")},
 		})
 	}
 	return answer, nil
+}
+
+// deviceIDs returns the ids of the devices that a container is to get. Their field has
+// another name before Kubernetes 1.34.
+func deviceIDs(container any) []string {
+	switch container := container.(type) {
+	case interface{ GetDevicesIds() []string }:
+		return container.GetDevicesIds()
+	case interface{ GetDevicesIDs() []string }:
+		return container.GetDevicesIDs()
+	default:
+		panic(fmt.Sprintf("this release of Kubernetes has no ids of devices in a %T", container))
+	}
 }
 
 func (p *gpuPlugin) PreStartContainer(context.Context, *plugin.PreStartContainerRequest) (*plugin.PreStartContainerResponse, error) {

@@ -36,9 +36,21 @@ var components = map[string]func() *cobra.Command{
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 	"kube-proxy":              proxy.NewProxyCommand,
-	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
+	"kubelet":                 newKubeletCommand,
 	"kubectl":                 cmd.NewDefaultKubectlCommand,
 	"gpu-plugin":              newGPUPluginCommand,
+}
+
+// newKubeletCommand makes the kubelet's command, which takes a context since Kubernetes 1.34.
+func newKubeletCommand() *cobra.Command {
+	switch command := any(kubelet.NewKubeletCommand).(type) {
+	case func(context.Context) *cobra.Command:
+		return command(context.Background())
+	case func() *cobra.Command:
+		return command()
+	default:
+		panic(fmt.Sprintf("this release of Kubernetes makes the kubelet's command by a %T", command))
+	}
 }
 
 func main() {

@@ -103,7 +103,12 @@ func shared(path string, how int) (*os.File, error) {
 // locked hands the living holders of the GPU to change, under its lock, and
 // keeps what change returns, also when that fails.
 func (r *Recorder) locked(change func([]Holder) ([]Holder, error)) (err error) {
-	f, err := shared(filepath.Join(r.opts.Dir, r.opts.GPU, ".awake"), os.O_RDWR)
+	folder := filepath.Join(r.opts.Dir, r.opts.GPU) // a cleaner of temporary files may remove it while it is empty
+	err = os.MkdirAll(folder, 0o755)
+	if err != nil {
+		return fmt.Errorf("cannot make the folder of GPU %s: %w", r.opts.GPU, err)
+	}
+	f, err := shared(filepath.Join(folder, ".awake"), os.O_RDWR)
 	if err != nil {
 		return fmt.Errorf("cannot open the lock of GPU %s: %w", r.opts.GPU, err)
 	}

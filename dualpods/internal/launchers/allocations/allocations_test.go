@@ -18,13 +18,15 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func pod(name, container string, ids ...string) podresourcesapi.Pod {
-	return podresourcesapi.Pod{Name: name, Containers: []podresourcesapi.Container{{
+	return podresourcesapi.Pod{Namespace: "ns", Name: name, Containers: []podresourcesapi.Container{{
 		Name: container, Devices: map[string][]string{"nvidia.com/gpu": ids, "rdma/hca": {"mlx5_0"}},
 	}}}
 }
 
 func TestTheGPUsOfARequesterAreThoseOfItsServingContainer(t *testing.T) {
 	const serving = "inference-server"
+	elsewhere := pod("req", serving, "GPU-b")
+	elsewhere.Namespace = "other"
 	for name, c := range map[string]struct {
 		pods []podresourcesapi.Pod
 		want []string
@@ -36,11 +38,12 @@ func TestTheGPUsOfARequesterAreThoseOfItsServingContainer(t *testing.T) {
 		"MIG devices, old and new":   {[]podresourcesapi.Pod{pod("req", serving, "MIG-GPU-a/1/0", "MIG-5a1c")}, []string{"MIG-5a1c", "MIG-GPU-a/1/0"}, ""},
 		"those of another container": {[]podresourcesapi.Pod{pod("req", "sidecar", "GPU-a")}, nil, ""},
 		"those of another Pod":       {[]podresourcesapi.Pod{pod("other", serving, "GPU-a")}, nil, ""},
+		"one of another namespace":   {[]podresourcesapi.Pod{elsewhere, pod("req", serving, "GPU-a")}, []string{"GPU-a"}, ""},
 		"ids that are no UUIDs":      {[]podresourcesapi.Pod{pod("req", serving, "nvidia0")}, nil, "spec.allocationCheck.mode"},
 		"two Pods of the name":       {[]podresourcesapi.Pod{pod("req", serving, "GPU-a"), pod("req", serving, "GPU-b")}, nil, "two Pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := allocations.GPUs(c.pods, "req")
+			got, err := allocations.GPUs(c.pods, "ns", "req")
 			if c.says != "" {
 				require.ErrorContains(t, err, c.says)
 				return
@@ -70,7 +73,7 @@ func TestAnAnswerThatIsNoneIsAnErrorThatSaysSo(t *testing.T) {
 			t.Cleanup(server.Close)
 			client := allocations.New(nil)
 			t.Cleanup(client.Close)
-			_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://"), Access: nodeview.Access{Token: "token"}}, "ns")
+			_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://"), Access: nodeview.Access{Token: "token"}})
 			require.ErrorContains(t, err, c.says)
 			require.ErrorContains(t, err, strings.TrimPrefix(server.URL, "http://"))
 		})
@@ -86,6 +89,6 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	t.Cleanup(server.Close)
 	client := allocations.New(nil)
 	t.Cleanup(client.Close)
-	_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://"), Access: nodeview.Access{Token: "token"}}, "ns")
+	_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://"), Access: nodeview.Access{Token: "token"}})
 	require.ErrorContains(t, err, "307 Temporary Redirect")
 }

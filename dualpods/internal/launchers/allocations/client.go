@@ -1,5 +1,5 @@
-// Package allocations is the client of the program podresources: it speaks
-// package podresourcesapi, and reads the ids of devices.
+// Package allocations is the client of the agents of nodes: it speaks package
+// podresourcesapi, and reads the ids of devices.
 package allocations
 
 import (
@@ -18,15 +18,15 @@ import (
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
 
-// Client asks the programs. Its methods may be called from several goroutines
+// Client asks the agents. Its methods may be called from several goroutines
 // at once.
 type Client struct{ http *http.Client }
 
 // nameOf is the key of a context's value: the name in the certificate of the
-// program that is asked.
+// agent that is asked.
 type nameOf struct{}
 
-// New makes a client. secure is how a program of that name is called; nil: all
+// New makes a client. secure is how an agent of that name is called; nil: all
 // are called by plain HTTP.
 func New(secure func(ctx context.Context, name string) (*tls.Config, error)) *Client {
 	dialer := &net.Dialer{Timeout: 2 * time.Second}
@@ -50,19 +50,19 @@ func New(secure func(ctx context.Context, name string) (*tls.Config, error)) *Cl
 // Close gives idle connections back.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Pods are those of a namespace that have devices of the node, as its kubelet
-// tells the program at target.
-func (c *Client) Pods(ctx context.Context, target nodeview.Target, namespace string) (pods []podresourcesapi.Pod, err error) {
+// Pods are those that have devices of the node, as its kubelet tells the agent at
+// target.
+func (c *Client) Pods(ctx context.Context, target nodeview.Target) (pods []podresourcesapi.Pod, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("cannot ask podresources at %s: %w", target.Address, err)
+			err = fmt.Errorf("cannot ask the agent at %s: %w", target.Address, err)
 		}
 	}()
 	scheme := "http"
 	if target.Name != "" {
 		scheme, ctx = "https", context.WithValue(ctx, nameOf{}, target.Name)
 	}
-	u := url.URL{Scheme: scheme, Host: target.Address, Path: podresourcesapi.Path, RawQuery: url.Values{podresourcesapi.ParamNamespace: {namespace}}.Encode()}
+	u := url.URL{Scheme: scheme, Host: target.Address, Path: podresourcesapi.Path}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err

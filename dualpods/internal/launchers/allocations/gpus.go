@@ -9,9 +9,9 @@ import (
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
 
-// GPUs are the UUIDs of those that the kubelet has given to the container of a
-// requester, sorted, each once; empty where the Pod is not among pods or has
-// none there. An error says that they cannot be told.
+// GPUs are the UUIDs of those that the kubelet has given to the container of the
+// requester with that name, sorted, each once; empty where the Pod is not among pods
+// or has none there. An error says that they cannot be told.
 //
 // NVIDIA's device plugin takes the UUID that NVML has for a GPU or a MIG device
 // as the id of its device, and UUID::n for the n-th replica of one that is shared
@@ -19,10 +19,10 @@ import (
 // internal/rm/devices.go: BuildDevice, AnnotatedID). UUIDs of NVML begin with
 // GPU- or MIG- (nvmlDeviceGetUUID). Other plugins have other ids: those of GKE,
 // for instance, are names such as nvidia0.
-func GPUs(pods []podresourcesapi.Pod, pod string) (uuids []string, err error) {
+func GPUs(pods []podresourcesapi.Pod, namespace, name string) (uuids []string, err error) {
 	seen := false
 	for _, p := range pods {
-		if p.Name != pod {
+		if p.Namespace != namespace || p.Name != name {
 			continue
 		}
 		if seen {

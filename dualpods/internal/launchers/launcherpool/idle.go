@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -133,24 +132,34 @@ func (p *Pool) hasWaiter(ctx context.Context, waited *corev1.Pod) (bool, error) 
 	if err != nil {
 		return false, fmt.Errorf("cannot list the Pods of node %s: %w", node, err)
 	}
-	launchers, err := dualpods.NewLaunchers(p.opts.API).Among(ctx, pods.Items)
-	if err != nil {
-		return false, err
-	}
-	var served []string // UIDs of requesters
-	for _, pod := range launchers {
-		served = append(served, podmeta.BoundTo(pod)...)
-	}
+	launchers := dualpods.NewLaunchers(p.opts.API)
+	served := map[dualpods.Identity]bool{}
+	var requesters []*corev1.Pod // that do not leave
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !podmeta.IsRequester(pod) || !pod.DeletionTimestamp.IsZero() || podmeta.Ending(pod) || podmeta.Finished(pod) || slices.Contains(served, string(pod.UID)) {
+		kind, _, err := launchers.KindOf(ctx, pod)
+		switch {
+		case err != nil:
+			return false, err
+		case kind.IsLauncher():
+			bindings, _ := podmeta.ReadBindings(pod)
+			for n := range bindings {
+				served[dualpods.IdentityIn(&bindings[n])] = true
+			}
+		case kind.IsRequester() && !dualpods.RequesterOf(pod).Leaves(false):
+			requesters = append(requesters, pod)
+		}
+	}
+	provider := dualpods.ProviderOf(waited, 0)
+	for _, pod := range requesters {
+		if served[dualpods.IdentityOf(pod)] {
 			continue
 		}
 		need, err := p.opts.Need(ctx, pod)
 		if err != nil {
 			return false, err
 		}
-		if need != nil && need.MayUse(dualpods.CandidateOf(waited, 0)) {
+		if need != nil && provider.CanServe(need) {
 			return true, nil
 		}
 	}
@@ -179,8 +188,9 @@ func idleFor(pod *corev1.Pod, view nodeview.View, noWaiterSince time.Time, timeo
 	if !pod.DeletionTimestamp.IsZero() || isBound(pod) {
 		return 0, false
 	}
+	provider := dualpods.ProviderOf(pod, 0)
 	for id, i := range view.Instances {
-		if moves(id, i) && !podmeta.ServerEnded(pod) { // else the instance ended with the container
+		if moves(id, i) && !provider.Ended { // else the instance ended with the container
 			return 0, false
 		}
 	}

@@ -196,6 +196,9 @@ func TestUnreadyLauncherIsRemovedUnlessARequesterWaits(t *testing.T) {
 		"the kubelet ends the requester": {[]client.Object{asking("llama", func(pod *corev1.Pod) {
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "PodFailed"}}
 		})}, false},
+		"another launcher has the annotations of a requester": {[]client.Object{asking("llama", func(pod *corev1.Pod) {
+			pod.Labels, pod.Finalizers = Labels("other"), []string{podmeta.FinalizerProvider}
+		})}, false},
 		"the requester's input is invalid": {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources.Limits = nil })}, false},
 		"another launcher serves the requester": {[]client.Object{asking("llama"), launcherPod("other-launcher", "", func(pod *corev1.Pod) {
 			pod.Namespace, pod.Labels, pod.Spec.NodeName = "ns", Labels("other"), "node-0"

@@ -79,7 +79,7 @@ func (p *Pool) modelGroup(ctx context.Context, config *v1alpha1.LauncherConfig) 
 	if apierrors.IsNotFound(err) {
 		return nil, []podmeta.Problem{{
 			Kind: podmeta.Invalid, Field: "spec.modelCache.nodeGroup",
-			Message: fmt.Sprintf("there is no ModelCacheNodeGroup %s: make it, or name another one", config.Spec.ModelCache.NodeGroup),
+			Message: fmt.Sprintf("there is no ModelCacheNodeGroup %s: create it, or name another one", config.Spec.ModelCache.NodeGroup),
 		}}, nil
 	}
 	if err != nil {
@@ -105,7 +105,7 @@ func (p *Pool) missingClaims(ctx context.Context, config *v1alpha1.LauncherConfi
 		if apierrors.IsNotFound(err) {
 			problems = append(problems, podmeta.Problem{
 				Kind: podmeta.Invalid, Field: fmt.Sprintf("spec.modelCache.claims[%d]", n),
-				Message: fmt.Sprintf("there is no PersistentVolumeClaim %s in namespace %s: make it, or a ModelCache that has it made, or name another one", claim, config.Namespace),
+				Message: fmt.Sprintf("there is no PersistentVolumeClaim %s in namespace %s: create it, create a ModelCache that creates it, or name another one", claim, config.Namespace),
 			})
 		} else if err != nil {
 			return nil, fmt.Errorf("cannot read PersistentVolumeClaim %s: %w", claim, err)

@@ -111,7 +111,7 @@ func (p *Pool) Create(ctx context.Context, need dualpods.LauncherNeed) error {
 	case metav1.IsControlledBy(&there, config):
 		return nil // the cache does not show it yet
 	case !there.DeletionTimestamp.IsZero() || slices.Contains(there.Finalizers, podmeta.FinalizerProvider):
-		return fmt.Errorf("the earlier launcher %s still has requesters, or is going: a new one is made once it is gone", pod.Name)
+		return fmt.Errorf("the earlier launcher %s still has requesters, or is being deleted: a new one is created once it is gone", pod.Name)
 	default:
 		return fmt.Errorf("another Pod is named %s and is no launcher of LauncherConfig %s: delete it", pod.Name, config.Name)
 	}
@@ -125,7 +125,7 @@ func (p *Pool) config(ctx context.Context, need dualpods.LauncherNeed, node *cor
 	if need.Config != "" {
 		err := p.opts.API.Get(ctx, client.ObjectKey{Namespace: need.Namespace, Name: need.Config}, &config)
 		if apierrors.IsNotFound(err) {
-			return nil, corev1.PodTemplateSpec{}, fmt.Errorf("there is no LauncherConfig %s in namespace %s: make it, or name another one", need.Config, need.Namespace)
+			return nil, corev1.PodTemplateSpec{}, fmt.Errorf("there is no LauncherConfig %s in namespace %s: create it, or name another one", need.Config, need.Namespace)
 		}
 		if err != nil {
 			return nil, corev1.PodTemplateSpec{}, fmt.Errorf("cannot read LauncherConfig %s: %w", need.Config, err)
@@ -161,7 +161,7 @@ func (p *Pool) config(ctx context.Context, need dualpods.LauncherNeed, node *cor
 	case unusable != nil:
 		return nil, corev1.PodTemplateSpec{}, unusable
 	}
-	return nil, corev1.PodTemplateSpec{}, fmt.Errorf("no LauncherConfig of namespace %s has the image %q%s: make one, or name one in the annotation %s",
+	return nil, corev1.PodTemplateSpec{}, fmt.Errorf("no LauncherConfig of namespace %s has the image %q%s: create one, or name one in the annotation %s",
 		need.Namespace, need.Image, andMounts(need.Mounts), podmeta.AnnotationLauncherConfig)
 }
 

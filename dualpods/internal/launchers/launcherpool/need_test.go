@@ -44,7 +44,7 @@ func TestNeedWithoutANameGetsALauncherConfigThatFits(t *testing.T) {
 		"the first one lacks a mount":          {mounts, []client.Object{another(t, "zz", withData)}, "zz", ""},
 		"the first one selects other nodes":    {image, []client.Object{another(t, "a", "population: {nodeSelector: {gpu: h100}}\n"+plain)}, "vllm", ""},
 		"the first one cannot be used":         {image, []client.Object{another(t, "a", "modelCache: {nodeGroup: none}\n"+plain)}, "vllm", ""},
-		"none mounts what it needs":            {mounts, nil, "", `no LauncherConfig of namespace ns has the image "vllm/vllm-openai:v0.11.0" and mounts the volumes at /data: make one`},
+		"none mounts what it needs":            {mounts, nil, "", `no LauncherConfig of namespace ns has the image "vllm/vllm-openai:v0.11.0" and mounts the volumes at /data: create one`},
 		"the only one that fits is not usable": {mounts, []client.Object{another(t, "a", "modelCache: {nodeGroup: none}\n"+withData)}, "", "LauncherConfig a cannot be used"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestLauncherThatLacksAMountIsWaitedForOnlyIfItIsReplaced(t *testing.T) {
 
 func TestPodThatHasTheNameOfALauncherIsToBeDeletedUnlessItEndsByItself(t *testing.T) {
 	earlier := ownedBy(&v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Name: "vllm", UID: "earlier"}})
-	const ends = "the earlier launcher vllm-node-0 still has requesters, or is going: a new one is made once it is gone"
+	const ends = "the earlier launcher vllm-node-0 still has requesters, or is being deleted: a new one is created once it is gone"
 	for name, c := range map[string]struct {
 		change func(*corev1.Pod)
 		says   string

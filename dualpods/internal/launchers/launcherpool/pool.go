@@ -32,10 +32,11 @@ const IndexConfig = "launcherConfig"
 
 // IndexedConfig returns a Pod's values in the index IndexConfig.
 func IndexedConfig(pod *corev1.Pod) []string {
-	if !dualpods.MayBeLauncher(pod) {
+	name := dualpods.ConfigName(pod)
+	if name == "" {
 		return nil
 	}
-	return []string{pod.Labels[podmeta.LabelLauncherConfig]}
+	return []string{name}
 }
 
 // Views returns what the launchers report, by the UID of their Pods.
@@ -213,11 +214,11 @@ func (p *Pool) launchers(ctx context.Context, config *v1alpha1.LauncherConfig) (
 	var pods []*corev1.Pod
 	made := dualpods.NewLaunchers(p.opts.API)
 	for i := range list.Items {
-		of, _, err := made.Of(ctx, &list.Items[i])
+		kind, of, err := made.KindOf(ctx, &list.Items[i])
 		if err != nil {
 			return nil, err
 		}
-		if of != nil && of.UID == config.UID {
+		if kind == dualpods.KindLauncher && of.UID == config.UID {
 			pods = append(pods, &list.Items[i])
 		}
 	}

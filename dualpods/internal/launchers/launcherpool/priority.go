@@ -61,7 +61,7 @@ func (is priority) problems() []podmeta.Problem {
 	}
 	return []podmeta.Problem{{
 		Kind: podmeta.Invalid, Field: fieldTemplate + ".spec.priorityClassName",
-		Message: fmt.Sprintf("there is no PriorityClass %s: make it, or name another one", is.class),
+		Message: fmt.Sprintf("there is no PriorityClass %s: create it, or name another one", is.class),
 	}}
 }
 
@@ -106,7 +106,7 @@ func protectedCondition(f *observation) metav1.Condition {
 	case len(f.problems) > 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonMalformedTemplate, "the condition Accepted says what to correct"
 	case p.class == "":
-		c.Reason, c.Message = v1alpha1.ReasonNoPriority, first+"name a PriorityClass in spec.podTemplate.spec.priorityClassName, or let the chart make one (launcherPriority.create)"
+		c.Reason, c.Message = v1alpha1.ReasonNoPriority, first+"name a PriorityClass in spec.podTemplate.spec.priorityClassName, or let the chart create one (launcherPriority.create)"
 	case p.value <= 0:
 		c.Reason, c.Message = v1alpha1.ReasonNoPriority, fmt.Sprintf("%sthe priority of PriorityClass %s is %d: name one with a priority above 0 in spec.podTemplate.spec.priorityClassName", first, p.class, p.value)
 	default:

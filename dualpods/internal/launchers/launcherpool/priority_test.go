@@ -53,7 +53,7 @@ func TestConditionSaysWhetherLaunchersAreEvictedFirst(t *testing.T) {
 		says    string
 	}{
 		"the chart's class":           {plain, "ours", []client.Object{class("ours", 1000000)}, "ours", metav1.ConditionTrue, v1alpha1.ReasonPrioritized, "PriorityClass ours has priority 1000000"},
-		"the chart's class is gone":   {plain, "ours", nil, "", metav1.ConditionFalse, v1alpha1.ReasonNoPriority, "with all that sleeps in them, as soon as ordinary Pods: name a PriorityClass in spec.podTemplate.spec.priorityClassName, or let the chart make one (launcherPriority.create)"},
+		"the chart's class is gone":   {plain, "ours", nil, "", metav1.ConditionFalse, v1alpha1.ReasonNoPriority, "with all that sleeps in them, as soon as ordinary Pods: name a PriorityClass in spec.podTemplate.spec.priorityClassName, or let the chart create one (launcherPriority.create)"},
 		"the chart has none":          {plain, "", nil, "", metav1.ConditionFalse, v1alpha1.ReasonNoPriority, "as soon as ordinary Pods"},
 		"the template names another":  {named, "ours", []client.Object{class("ours", 1000000), class("theirs", 7)}, "theirs", metav1.ConditionTrue, v1alpha1.ReasonPrioritized, "PriorityClass theirs has priority 7"},
 		"one that is missing":         {named, "ours", []client.Object{class("ours", 1000000)}, "theirs", metav1.ConditionUnknown, v1alpha1.ReasonMalformedTemplate, "the condition Accepted says what to correct"},
@@ -90,7 +90,7 @@ func TestMissingPriorityClassIsAProblemUntilItIsThere(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, problems, 1)
 	assert.Equal(t, "spec.podTemplate.spec.priorityClassName", problems[0].Field)
-	assert.Equal(t, "there is no PriorityClass theirs: make it, or name another one", problems[0].Message)
+	assert.Equal(t, "there is no PriorityClass theirs: create it, or name another one", problems[0].Message)
 	require.NoError(t, pool.opts.API.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, Value: 7}))
 	_, _, problems, err = pool.template(t.Context(), config)
 	require.NoError(t, err)

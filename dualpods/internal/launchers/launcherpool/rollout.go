@@ -187,10 +187,10 @@ func budgetOf(config *v1alpha1.LauncherConfig, nodes int) int {
 // standings returns the launchers of a LauncherConfig as a rollout sees them.
 func (p *Pool) standings(ctx context.Context, f *observation) (all []standing) {
 	for _, pod := range f.launchers {
-		view := p.opts.Views.Pick(string(pod.UID), lives)
+		view, provider := p.opts.Views.Pick(string(pod.UID), lives), dualpods.ProviderOf(pod, 0)
 		s := standing{
 			pod: pod, node: NodeOf(pod), outdated: f.outdated(pod), bound: isBound(pod),
-			leaving: !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) || p.replaced.has(pod),
+			leaving: provider.Stage == dualpods.Leaving || p.replaced.has(pod),
 		}
 		if s.node != "" {
 			node, err := p.node(ctx, s.node)
@@ -198,7 +198,7 @@ func (p *Pool) standings(ctx context.Context, f *observation) (all []standing) {
 			s.barred = !s.closed && !f.admits(node)
 			s.pressured = !s.closed && underPressure(node)
 		}
-		s.ready = podmeta.Ready(pod) && !s.leaving
+		s.ready = provider.Ready && !s.leaving
 		s.holds, s.heard = held(pod, view)
 		s.asked = !s.heard && time.Since(p.replaced.listeningSince(view.Lost)) < dualpods.LauncherPatience
 		all = append(all, s)
@@ -213,7 +213,7 @@ func lives(_ string, i launcherapi.Instance) bool { return !launcher.State(i.Sta
 // its program runs and has not answered this controller yet. A launcher that has fallen
 // silent holds what it held when it answered last.
 func held(pod *corev1.Pod, view nodeview.View) (instances int, heard bool) {
-	if podmeta.Finished(pod) || podmeta.ServerEnded(pod) || !podmeta.ContainerRuns(pod, podmeta.ServingContainer) && view.Instances == nil {
+	if p := dualpods.ProviderOf(pod, 0); p.Ended || !podmeta.ContainerRuns(pod, podmeta.ServingContainer) && view.Instances == nil {
 		return 0, true
 	}
 	for id, i := range view.Instances {

@@ -93,14 +93,12 @@ func (p *Pool) countLaunchers(f *observation, s *v1alpha1.LauncherConfigStatus) 
 		if f.outdated(pod) {
 			s.Outdated++
 		}
-		if !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) {
-			continue
-		}
-		if !f.counts(pod) {
+		provider := dualpods.ProviderOf(pod, 0)
+		if provider.Stage == dualpods.Leaving || !f.counts(pod) {
 			continue
 		}
 		s.Launchers++
-		if podmeta.Ready(pod) {
+		if provider.Ready {
 			s.Ready++
 		}
 	}
@@ -175,6 +173,10 @@ func allocationsCheckedCondition(config *v1alpha1.LauncherConfig) metav1.Conditi
 	if config.Spec.AllocationCheck.Mode == v1alpha1.AllocationCheckNone {
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonRequesterOnly
 		c.Message = "spec.allocationCheck.mode is None: the controller trusts what each requester reports about its GPUs"
+		return c
+	}
+	if dir := config.Spec.AllocationCheck.KubeletDir; dir != "" && dir != v1alpha1.EarlierKubeletDir {
+		c.Message = "spec.allocationCheck.kubeletDir is not used: the agents of nodes read the folder of the chart's value agent.kubeletDir; remove the field"
 	}
 	return c
 }

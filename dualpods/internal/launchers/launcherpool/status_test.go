@@ -159,3 +159,22 @@ func many(n int) (ids []string) {
 	}
 	return ids
 }
+
+func TestStatusSaysWhoseWordCountsForGPUs(t *testing.T) {
+	for spec, want := range map[string]struct {
+		status metav1.ConditionStatus
+		says   string
+	}{
+		"": {metav1.ConditionTrue, ""},
+		"allocationCheck: {kubeletDir: /var/lib/kubelet}\n": {metav1.ConditionTrue, ""}, // by an earlier default
+		"allocationCheck: {kubeletDir: /var/lib/k0s}\n":     {metav1.ConditionTrue, "spec.allocationCheck.kubeletDir is not used: the agents of nodes read the folder of the chart's value agent.kubeletDir"},
+		"allocationCheck: {mode: None}\n":                   {metav1.ConditionFalse, "spec.allocationCheck.mode is None"},
+	} {
+		c := allocationsCheckedCondition(configOf(t, spec+plain))
+		assert.Equal(t, want.status, c.Status, spec)
+		if want.says == "" {
+			assert.Empty(t, c.Message, spec)
+		}
+		assert.Contains(t, c.Message, want.says, spec)
+	}
+}

@@ -32,13 +32,13 @@ const (
 	fieldContainer = fieldTemplate + ".spec.containers[" + podmeta.ServingContainer + "]"
 	devicesEnv     = "NVIDIA_VISIBLE_DEVICES" // read by NVIDIA's container runtime
 
-	programVolume, trustVolume, stateVolume, sharedVolume, kubeletVolume = "hotseat-program", "hotseat-tls", "hotseat-state", "hotseat-shm", "hotseat-pod-resources"
-	claimVolume                                                          = "hotseat-claim" // a number follows
+	programVolume, trustVolume, stateVolume, sharedVolume = "hotseat-program", "hotseat-tls", "hotseat-state", "hotseat-shm"
+	claimVolume                                           = "hotseat-claim" // a number follows
 )
 
 // Image is the container image with the launcher's programs.
 type Image struct {
-	Name string // has the files /launcher, /podresources and /modelfetch
+	Name string // has the files /launcher, /copier and /modelfetch
 	Port int32  // the launcher's control port
 }
 
@@ -61,7 +61,6 @@ func Template(config *v1alpha1.LauncherConfig, image Image, secret string, group
 	w.selectNodes()
 	w.addModels()
 	w.protect(priorityClass)
-	w.addPodResources() // last: it moves the containers
 	made := corev1.PodTemplateSpec{Spec: theirs.Spec}
 	made.Labels, made.Annotations = maps.Clone(theirs.Labels), maps.Clone(theirs.Annotations)
 	if made.Labels == nil {
@@ -146,12 +145,12 @@ func (w *templateBuilder) refuseContainerFields() {
 // refusePodFields reports what it must not have outside the main container.
 func (w *templateBuilder) refusePodFields() {
 	for _, v := range w.pod.Volumes {
-		if slices.Contains([]string{programVolume, trustVolume, stateVolume, sharedVolume, kubeletVolume, podmeta.VolumeModels}, v.Name) || strings.HasPrefix(v.Name, claimVolume+"-") {
+		if slices.Contains([]string{programVolume, trustVolume, stateVolume, sharedVolume, podmeta.VolumeModels}, v.Name) || strings.HasPrefix(v.Name, claimVolume+"-") {
 			w.problem(fieldTemplate+".spec.volumes["+v.Name+"]", "has a name that is reserved for the controller: choose another")
 		}
 	}
 	for _, c := range slices.Concat(w.pod.InitContainers, w.pod.Containers) {
-		if c.Name == copier || c.Name == podmeta.PodResourcesContainer {
+		if c.Name == copier {
 			w.problem(fieldTemplate+".spec.containers["+c.Name+"]", "has a name that is reserved for the controller: choose another")
 		}
 	}
@@ -195,7 +194,7 @@ func (w *templateBuilder) runLauncher() {
 	}
 }
 
-// trustFlags are the TLS flags of the launcher and of the program podresources.
+// trustFlags are the TLS flags of the launcher.
 var trustFlags = []string{
 	"--tls-cert=" + trustDir + "/" + mtls.CertFile, "--tls-key=" + trustDir + "/" + mtls.KeyFile, clientCAFlag,
 }

@@ -144,7 +144,6 @@ func TestForbiddenFieldsOfATemplateAreNamed(t *testing.T) {
 		"it mounts over the program":                {in("volumeMounts: [{name: x, mountPath: /hotseat/}]"), "spec.podTemplate.spec.containers[inference-server].volumeMounts[/hotseat/]", "another path"},
 		"a volume has a reserved name":              {pod("volumes: [{name: hotseat-tls}]"), "spec.podTemplate.spec.volumes[hotseat-tls]", "choose another"},
 		"a container has a reserved name":           {pod("initContainers: [{name: copy-launcher}]"), "spec.podTemplate.spec.containers[copy-launcher]", "choose another"},
-		"a container is named pod-resources":        {pod("initContainers: [{name: pod-resources}]"), "spec.podTemplate.spec.containers[pod-resources]", "choose another"},
 		"it is not restarted":                       {pod("restartPolicy: Never"), "spec.podTemplate.spec.restartPolicy", "remove it"},
 		"it names a node":                           {pod("nodeName: node-1"), "spec.podTemplate.spec.nodeName", "nodeSelector"},
 		"it contradicts its population":             {"population: {nodeSelector: {zone: b}}" + pod("nodeSelector: {zone: a}"), "spec.population.nodeSelector[zone]", "no node has both"},
@@ -183,29 +182,23 @@ func TestEachChangeOfAPodChangesTheHash(t *testing.T) {
 		"a budget": hash(func(c *v1alpha1.LauncherConfig) {
 			c.Spec.Budgets.MinResidency = &metav1.Duration{Duration: time.Second}
 		}, image),
-		"the allocation check": hash(func(c *v1alpha1.LauncherConfig) { c.Spec.AllocationCheck.Mode = v1alpha1.AllocationCheckNone }, image),
-		"the key":              hash(func(c *v1alpha1.LauncherConfig) { c.Annotations = map[string]string{AnnotationTokenRotation: "2"} }, image),
-		"the node selector":    hash(func(c *v1alpha1.LauncherConfig) { c.Spec.Population.NodeSelector = map[string]string{"gpu": "a100"} }, image),
+		"the key":           hash(func(c *v1alpha1.LauncherConfig) { c.Annotations = map[string]string{AnnotationTokenRotation: "2"} }, image),
+		"the node selector": hash(func(c *v1alpha1.LauncherConfig) { c.Spec.Population.NodeSelector = map[string]string{"gpu": "a100"} }, image),
 	} {
 		assert.NotEqual(t, before, other, what)
 	}
 }
 
-func TestPodWithoutAllocationCheckMountsNothingOfTheHost(t *testing.T) {
-	made, problems := Template(configOf(t, "allocationCheck: {mode: None}\n"+plain), image, "token", nil, "")
+func TestAllocationCheckChangesNoLauncher(t *testing.T) {
+	before, problems := Template(configOf(t, plain), image, "token", nil, "")
 	require.Empty(t, problems)
-	assert.Len(t, made.Spec.Containers, 1)
-	for _, v := range made.Spec.Volumes {
+	after, problems := Template(configOf(t, "allocationCheck: {mode: None, kubeletDir: /var/lib/k0s/kubelet}\n"+plain), image, "token", nil, "")
+	require.Empty(t, problems)
+	assert.Equal(t, before, after)
+	assert.Len(t, after.Spec.Containers, 1)
+	for _, v := range after.Spec.Volumes {
 		assert.Nil(t, v.HostPath, v.Name)
 	}
-}
-
-func TestKubeletDirOfTheLauncherConfigIsMounted(t *testing.T) {
-	made, problems := Template(configOf(t, "allocationCheck: {kubeletDir: /var/lib/k0s/kubelet/}\n"+plain), image, "token", nil, "")
-	require.Empty(t, problems)
-	last := made.Spec.Volumes[len(made.Spec.Volumes)-1]
-	require.NotNil(t, last.HostPath)
-	assert.Equal(t, "/var/lib/k0s/kubelet/pod-resources", last.HostPath.Path)
 }
 
 func TestNodeOfReadsTheNodeFromTheAffinity(t *testing.T) {

@@ -176,7 +176,7 @@ func (p *Pool) Access(launcher *corev1.Pod) nodeview.Access {
 		return nodeview.Access{Refused: "it mounts no Secret at " + trustDir}
 	}
 	if main := podmeta.Container(&launcher.Spec, podmeta.ServingContainer); slices.Contains(main.Args, clientCAFlag) {
-		return nodeview.Access{Name: mtls.LauncherName(launcher.Namespace, launcher.Labels[podmeta.LabelLauncherConfig])}
+		return nodeview.Access{Name: mtls.LauncherName(launcher.Namespace, dualpods.ConfigName(launcher))}
 	}
 	var secret corev1.Secret
 	if err := p.opts.API.Get(context.Background(), client.ObjectKey{Namespace: launcher.Namespace, Name: name}, &secret); err != nil {

@@ -35,8 +35,8 @@ func newLister(socket string) (*lister, error) {
 
 func (l *lister) close() error { return l.conn.Close() }
 
-// list gives the Pods of a namespace that have devices.
-func (l *lister) list(ctx context.Context, namespace string) (podresourcesapi.Pods, error) {
+// list gives the Pods that have devices.
+func (l *lister) list(ctx context.Context) (podresourcesapi.Pods, error) {
 	answer := podresourcesapi.Pods{Pods: []podresourcesapi.Pod{}}
 	select {
 	case l.turn <- struct{}{}:
@@ -49,10 +49,7 @@ func (l *lister) list(ctx context.Context, namespace string) (podresourcesapi.Po
 		return answer, err
 	}
 	for _, p := range all.GetPodResources() {
-		if p.GetNamespace() != namespace {
-			continue
-		}
-		pod := podresourcesapi.Pod{Name: p.GetName()}
+		pod := podresourcesapi.Pod{Namespace: p.GetNamespace(), Name: p.GetName()}
 		for _, c := range p.GetContainers() {
 			if devices := devicesOf(c); len(devices) > 0 {
 				pod.Containers = append(pod.Containers, podresourcesapi.Container{Name: c.GetName(), Devices: devices})

@@ -127,14 +127,9 @@ func (s *Server) pods(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, status, err)
 		return
 	}
-	namespace := r.URL.Query().Get(podresourcesapi.ParamNamespace)
-	if namespace == "" {
-		s.refuse(w, http.StatusBadRequest, errors.New("the parameter "+podresourcesapi.ParamNamespace+" is missing: give the namespace of the Pods"))
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), askLimit)
 	defer cancel()
-	pods, err := s.kubelet.list(ctx, namespace)
+	pods, err := s.kubelet.list(ctx)
 	if err != nil {
 		s.refuse(w, http.StatusBadGateway, fmt.Errorf("cannot ask the kubelet at %s which devices Pods have: %w", s.opts.Socket, err))
 		return
@@ -202,7 +197,7 @@ func (s *Server) allow(r *http.Request) (status int, err error) {
 	// Of the hashes, since those take the same time whatever the two have in common.
 	x, y := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(strings.TrimSpace(given)))
 	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(x[:], y[:]) != 1 {
-		return http.StatusUnauthorized, errors.New("send Authorization: Bearer <token>, with the token of the launcher in this Pod")
+		return http.StatusUnauthorized, errors.New("send Authorization: Bearer <token>, with the token in the file of --token-file")
 	}
 	return 0, nil
 }

@@ -95,9 +95,9 @@ func newNode(t *testing.T, changes ...func(*podresources.Options)) *node {
 }
 
 // get asks the program by hand.
-func (n *node) get(query, authorization string) (status int, body []byte) {
+func (n *node) get(authorization string) (status int, body []byte) {
 	n.t.Helper()
-	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "http://"+n.address+podresourcesapi.Path+query, nil)
+	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "http://"+n.address+podresourcesapi.Path, nil)
 	require.NoError(n.t, err)
 	req.Header.Set("Authorization", authorization)
 	req.Close = true
@@ -119,7 +119,7 @@ func gpus(ids ...string) *kubelet.ContainerDevices {
 	return &kubelet.ContainerDevices{ResourceName: "nvidia.com/gpu", DeviceIds: ids}
 }
 
-func TestTheDevicesOfANamespaceArePassedOnAsTheKubeletTellsThem(t *testing.T) {
+func TestDevicesOfAllPodsArePassedOnAsTheKubeletTellsThem(t *testing.T) {
 	n := newNode(t)
 	n.pods = []*kubelet.PodResources{
 		pod("ours", "one", gpus("GPU-a")), pod("theirs", "one", gpus("GPU-x")),
@@ -130,17 +130,15 @@ func TestTheDevicesOfANamespaceArePassedOnAsTheKubeletTellsThem(t *testing.T) {
 	t.Cleanup(n.startKubelet())
 	c := allocations.New(nil)
 	t.Cleanup(c.Close)
-	pods, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: token}}, "ours")
+	pods, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: token}})
 	require.NoError(t, err)
 	assert.Equal(t, []podresourcesapi.Pod{
-		{Name: "one", Containers: []podresourcesapi.Container{{Name: "inference-server", Devices: map[string][]string{"nvidia.com/gpu": {"GPU-a"}}}}},
-		{Name: "two", Containers: []podresourcesapi.Container{{Name: "inference-server", Devices: map[string][]string{
+		{Namespace: "ours", Name: "one", Containers: []podresourcesapi.Container{{Name: "inference-server", Devices: map[string][]string{"nvidia.com/gpu": {"GPU-a"}}}}},
+		{Namespace: "theirs", Name: "one", Containers: []podresourcesapi.Container{{Name: "inference-server", Devices: map[string][]string{"nvidia.com/gpu": {"GPU-x"}}}}},
+		{Namespace: "ours", Name: "two", Containers: []podresourcesapi.Container{{Name: "inference-server", Devices: map[string][]string{
 			"nvidia.com/gpu": {"GPU-b", "GPU-c::1"}, "rdma/hca": {"mlx5_0"},
 		}}}},
 	}, pods)
-	pods, err = c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: token}}, "empty")
-	require.NoError(t, err)
-	assert.Empty(t, pods)
 }
 
 func TestWhoDoesNotKnowTheTokenIsToldNothing(t *testing.T) {
@@ -148,27 +146,20 @@ func TestWhoDoesNotKnowTheTokenIsToldNothing(t *testing.T) {
 	n.pods = []*kubelet.PodResources{pod("ns", "secret", gpus("GPU-a"))}
 	t.Cleanup(n.startKubelet())
 	for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer sesam", "Bearer sesamee", "Basic sesame", token} {
-		status, body := n.get("?namespace=ns", authorization)
+		status, body := n.get(authorization)
 		assert.Equal(t, http.StatusUnauthorized, status, authorization)
 		assert.NotContains(t, string(body), "GPU-a")
 	}
-	status, body := n.get("?namespace=ns", "Bearer "+token)
+	status, body := n.get("Bearer " + token)
 	assert.Equal(t, http.StatusOK, status)
 	assert.Contains(t, string(body), "GPU-a")
 
 	require.NoError(t, os.WriteFile(n.token, []byte("another"), 0o600))
-	status, _ = n.get("?namespace=ns", "Bearer "+token)
+	status, _ = n.get("Bearer " + token)
 	assert.Equal(t, http.StatusUnauthorized, status)
 	require.NoError(t, os.WriteFile(n.token, nil, 0o600))
-	status, _ = n.get("?namespace=ns", "Bearer ")
+	status, _ = n.get("Bearer ")
 	assert.Equal(t, http.StatusServiceUnavailable, status)
-}
-
-func TestAQuestionWithoutNamespaceIsRefusedWithItsName(t *testing.T) {
-	n := newNode(t)
-	status, body := n.get("", "Bearer "+token)
-	assert.Equal(t, http.StatusBadRequest, status)
-	assert.Contains(t, string(body), "namespace")
 }
 
 func TestAKubeletThatIsAwayIsToldAndAskedAgainOnceItIsBack(t *testing.T) {
@@ -177,7 +168,7 @@ func TestAKubeletThatIsAwayIsToldAndAskedAgainOnceItIsBack(t *testing.T) {
 	c := allocations.New(nil)
 	t.Cleanup(c.Close)
 	ask := func() error {
-		_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: token}}, "ns")
+		_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: token}})
 		return err
 	}
 	require.ErrorContains(t, ask(), n.socket)
@@ -193,7 +184,7 @@ func TestAKubeletThatHangsIsGivenUp(t *testing.T) {
 	n := newNode(t)
 	n.hangs.Store(true)
 	t.Cleanup(n.startKubelet())
-	status, body := n.get("?namespace=ns", "Bearer "+token)
+	status, body := n.get("Bearer " + token)
 	assert.Equal(t, http.StatusBadGateway, status)
 	var problem podresourcesapi.Problem
 	require.NoError(t, json.Unmarshal(body, &problem))
@@ -206,7 +197,7 @@ func TestAnAnswerThatIsTooLargeIsAnErrorAndNoPiece(t *testing.T) {
 		n.pods = append(n.pods, pod("ns", fmt.Sprintf("pod-%d", i), gpus(strings.Repeat("x", podresourcesapi.MaxAnswer/20))))
 	}
 	t.Cleanup(n.startKubelet())
-	status, body := n.get("?namespace=ns", "Bearer "+token)
+	status, body := n.get("Bearer " + token)
 	assert.Equal(t, http.StatusInternalServerError, status)
 	assert.Contains(t, string(body), fmt.Sprint(podresourcesapi.MaxAnswer))
 }
@@ -225,13 +216,13 @@ func TestWhatTheControllerIsToldInAnErrorNamesTheReason(t *testing.T) {
 	n := newNode(t)
 	c := allocations.New(nil)
 	t.Cleanup(c.Close)
-	_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: "another"}}, "ns")
+	_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: "another"}})
 	require.ErrorContains(t, err, "401")
-	require.ErrorContains(t, err, "the token of the launcher")
+	require.ErrorContains(t, err, "the token in the file of --token-file")
 }
 
 func TestWhoShowsACertificateIsToldByTLSAndNobodyElse(t *testing.T) {
-	const name = "vllm.ns.launchers.hotseat.dev"
+	const name = "ns.agents.hotseat.dev"
 	dir, ca, other := t.TempDir(), mtlstest.New(t, "ca"), mtlstest.New(t, "other")
 	cert, key := mtlstest.Write(t, dir, ca.Server(t, name))
 	mtlstest.WriteCAs(t, filepath.Join(dir, "ca.crt"), ca)
@@ -245,13 +236,13 @@ func TestWhoShowsACertificateIsToldByTLSAndNobodyElse(t *testing.T) {
 			return &tls.Config{RootCAs: ca.Pool(), ServerName: name, Certificates: certificates}, nil
 		})
 		defer c.Close()
-		_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Name: name, Token: token}}, "ns")
+		_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Name: name, Token: token}})
 		return err
 	}
 	require.NoError(t, ask(name, ca.Client(t, time.Hour)))
-	require.ErrorContains(t, ask(name), "403 orders are taken from those alone who show a client certificate")
+	require.ErrorContains(t, ask(name), "403 a client certificate is required")
 	require.ErrorContains(t, ask(name, other.Client(t, time.Hour)), "403")
-	require.ErrorContains(t, ask("other.ns.launchers.hotseat.dev", ca.Client(t, time.Hour)), "certificate is valid for "+name)
+	require.ErrorContains(t, ask("other.agents.hotseat.dev", ca.Client(t, time.Hour)), "certificate is valid for "+name)
 	require.Error(t, ask("", ca.Client(t, time.Hour)), "plain HTTP")
 	_, err := podresources.New(t.Context(), podresources.Options{Listen: "127.0.0.1:0", Socket: n.socket, Logger: slog.New(slog.DiscardHandler)})
 	require.ErrorContains(t, err, "give --tls-cert, --tls-key and --client-ca, or --token-file")

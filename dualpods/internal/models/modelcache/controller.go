@@ -33,7 +33,7 @@ const IndexStore = "modelStore"
 
 // IndexedStore returns a Pod's values in the index IndexStore.
 func IndexedStore(pod *corev1.Pod) []string {
-	if pod.Labels[podmeta.LabelModelNodeGroup] != "" && dualpods.MayBeLauncher(pod) {
+	if pod.Labels[podmeta.LabelModelNodeGroup] != "" && dualpods.LooksLike(pod) == dualpods.KindLauncher {
 		return []string{hasStore}
 	}
 	return nil
@@ -195,14 +195,14 @@ func (c *Controller) addLaunchers(ctx context.Context, w *World, pods []corev1.P
 	launchers := dualpods.NewLaunchers(c.opts.API)
 	for i := range pods {
 		pod := &pods[i]
-		if pod.Spec.NodeName == "" || podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero() || pathOf(pod) == "" {
+		if pod.Spec.NodeName == "" || dualpods.ProviderOf(pod, 0).Stage == dualpods.Leaving || pathOf(pod) == "" {
 			continue
 		}
-		config, is, err := launchers.Of(ctx, pod)
+		kind, config, err := launchers.KindOf(ctx, pod)
 		if err != nil {
 			return err
 		}
-		if !is {
+		if !kind.IsLauncher() {
 			continue
 		}
 		view := c.opts.Launchers.Pick(string(pod.UID), nil)

@@ -231,16 +231,16 @@ func TestChangedServiceAccountIsUsedAtOnce(t *testing.T) {
 	s.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
 	is := s.pass()
 	assert.Equal(t, v1alpha1.ReasonSecretMissing, is.Reason)
-	assert.Equal(t, "ServiceAccount hotseat-system/reader lists no Secret with HF_TOKEN: list one that has it among its secrets", is.Message)
+	assert.Equal(t, "ServiceAccount hotseat-system/reader lists no Secret with HF_TOKEN: list a Secret that has it among the secrets of the account", is.Message)
 	assert.Contains(t, s.announced(), "Warning SecretMissing")
 
 	s.account.Secrets = []corev1.ObjectReference{{Name: "hub"}}
-	assert.Contains(t, s.pass().Message, "hub, which is not there")
+	assert.Contains(t, s.pass().Message, "hub, which does not exist")
 	assert.Empty(t, s.calls())
 	s.token("HF_TOKEN", "wrong-token")
 	is = s.pass()
 	assert.Equal(t, v1alpha1.ReasonAccessDenied, is.Reason)
-	assert.Contains(t, is.Message, "they are those of Secret hotseat-system/hub of ServiceAccount hotseat-system/reader")
+	assert.Contains(t, is.Message, "the credentials are those of Secret hotseat-system/hub of ServiceAccount hotseat-system/reader")
 	s.token("HF_TOKEN", "right-token")
 	assert.Equal(t, v1alpha1.ReasonSecretRead, s.pass().Reason)
 	require.Len(t, s.calls(), 2)

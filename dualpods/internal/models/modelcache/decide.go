@@ -169,7 +169,7 @@ func (d *decision) wantedStores(c *v1alpha1.ClusterModelCache, report *Report) m
 	}
 	d.keepWhileReplaced(c, where)
 	if len(missing) > 0 {
-		report.Problem = fmt.Sprintf("spec.nodeGroups: there is no ModelCacheNodeGroup %s: make it, or name another one; nothing is removed until then", strings.Join(missing, ", "))
+		report.Problem = fmt.Sprintf("spec.nodeGroups: there is no ModelCacheNodeGroup %s: create it, or name another one; nothing is removed until then", strings.Join(missing, ", "))
 	}
 	return where
 }

@@ -202,7 +202,7 @@ var rows = map[string][]row{
 			w.gated("HF_TOKEN", "t")
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: "AccessDenied"})
 			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second), RequestHash: "that of others"}
-		}, state: v1alpha1.ModelNodeFailed, why: "no; they are those of Secret hotseat-system/hub"},
+		}, state: v1alpha1.ModelNodeFailed, why: "no; the credentials are those of Secret hotseat-system/hub"},
 		{make: func(w *World) { // the fetch failed after the answer
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "it has the digest sha256:b", Cause: "IntegrityMismatch"})
 			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second)}
@@ -212,7 +212,7 @@ var rows = map[string][]row{
 		}, state: v1alpha1.ModelNodeFailed, why: "it does not answer"},
 	},
 	"no credentials": {
-		{make: func(w *World) { w.gated() }, state: v1alpha1.ModelNodeWaiting, why: "there is no Secret hotseat-system/hub, which spec.credentials.secretRef names: make it"},
+		{make: func(w *World) { w.gated() }, state: v1alpha1.ModelNodeWaiting, why: "there is no Secret hotseat-system/hub, which spec.credentials.secretRef names: create it"},
 		{make: func(w *World) {
 			w.gated("HF_TOKEN", "t", "HF_TOKN", "t")
 		}, state: v1alpha1.ModelNodeWaiting, why: `the keys of Secret hotseat-system/hub cannot be used: "HF_TOKN" is not known: hf:// takes HF_TOKEN`},
@@ -234,10 +234,10 @@ var rows = map[string][]row{
 		{make: func(w *World) {
 			w.gated("HF_TOKEN", "t")
 			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the source refuses access", Cause: "AccessDenied", RequestHash: requestHash(fetchapi.Credentials{"HF_TOKEN": "t"}, &v1alpha1.ClusterModelCache{})}
-		}, state: v1alpha1.ModelNodeFailed, why: "the source refuses access; they are those of Secret hotseat-system/hub"},
+		}, state: v1alpha1.ModelNodeFailed, why: "the source refuses access; the credentials are those of Secret hotseat-system/hub"},
 		{make: func(w *World) {
 			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the source refuses access", Cause: "AccessDenied"}
-		}, state: v1alpha1.ModelNodeFailed, why: "spec.credentials.secretRef names a Secret that has one"},
+		}, state: v1alpha1.ModelNodeFailed, why: "name a Secret with credentials in spec.credentials.secretRef"},
 		{make: func(w *World) {
 			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "no room"}
 		}, state: v1alpha1.ModelNodeFailed, why: "no room"},

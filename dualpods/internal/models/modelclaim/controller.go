@@ -84,7 +84,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	w, err := c.observe(ctx, &cache)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("cannot look at ModelCache %s: %w", request, err)
+		return reconcile.Result{}, fmt.Errorf("cannot observe ModelCache %s: %w", request, err)
 	}
 	plan := Decide(w)
 	err = c.do(ctx, w, plan)
@@ -114,7 +114,7 @@ func (p *Plan) refused(err error) {
 	p.Told.Cause, p.Told.Failed = v1alpha1.ReasonClaimRefused, err.Error()
 	if p.Do == MakeJob || p.Do == DeleteJob {
 		p.Told.Cause = v1alpha1.ReasonJobRefused
-		p.Told.Failed += "; the Job is made from spec.fetch, spec.source and spec.credentials"
+		p.Told.Failed += "; spec.fetch, spec.source and spec.credentials decide what the Job is"
 	}
 	if p.Do == MakeJob || p.Do == MakeClaim {
 		p.Told.notMade(p.Told.Cause, p.Told.Failed)
@@ -209,7 +209,7 @@ func (c *Controller) announce(before, now *v1alpha1.ModelCache) {
 type takenError struct{ object string }
 
 func (e *takenError) Error() string {
-	return e.object + " exists and was not made for this ModelCache: delete it, or give the ModelCache another name"
+	return e.object + " exists and was not created for this ModelCache: delete it, or give the ModelCache another name"
 }
 
 // create creates an object. It also succeeds when this process has created the object before

@@ -154,7 +154,7 @@ func TestAModelIsFetchedOntoAClaimThatIsMadeAndBothGoWithTheModelCache(t *testin
 	p.passes(3)
 	blocked := p.condition(v1alpha1.ConditionDeletionBlocked)
 	assert.Equal(t, metav1.ConditionTrue, blocked.Status)
-	assert.Contains(t, blocked.Message, "Pod l, inference server i1 of l: end them")
+	assert.Contains(t, blocked.Message, "Pod l, inference server i1 of l: delete them")
 	require.Len(t, p.said(), 1)
 	require.True(t, p.there(&corev1.PersistentVolumeClaim{}, "m"))
 	launcher.Status.Phase = corev1.PodSucceeded
@@ -281,7 +281,7 @@ func TestTheJobRunsAsTheServiceAccountAndIsShownTheSecretThatThisLists(t *testin
 	accepted := func() string { return p.condition(v1alpha1.ConditionCredentialsAccepted).Reason }
 	p.passes(3)
 	assert.Equal(t, v1alpha1.ReasonAccountMissing, accepted())
-	assert.Contains(t, p.said(), "Warning ServiceAccountMissing there is no ServiceAccount ns/reader, which spec.credentials.serviceAccountName names: make it, or name another one of that namespace")
+	assert.Contains(t, p.said(), "Warning ServiceAccountMissing there is no ServiceAccount ns/reader, which spec.credentials.serviceAccountName names: create it, or name another one of that namespace")
 	assert.False(t, p.there(&batchv1.Job{}, "m-fetch"))
 
 	p.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
@@ -294,7 +294,7 @@ func TestTheJobRunsAsTheServiceAccountAndIsShownTheSecretThatThisLists(t *testin
 	p.worker("w", `{"error":{"reason":"AccessDenied","detail":"the source refuses"}}`, batchv1.JobFailed)
 	assert.Equal(t, firstPause, p.passes(1).RequeueAfter)
 	assert.Equal(t, v1alpha1.ReasonAccessDenied, accepted())
-	assert.Contains(t, p.condition(v1alpha1.ConditionCredentialsAccepted).Message, "lists no Secret with HF_TOKEN: the Job shows what it is given as that account; where the source is to be shown a Secret, list one that has it")
+	assert.Contains(t, p.condition(v1alpha1.ConditionCredentialsAccepted).Message, "lists no Secret with HF_TOKEN: the Job uses the identity of that account; to use a Secret, list one with the credentials")
 
 	p.account.ResourceVersion = "2" // as after a change of a cloud provider's annotation
 	p.passes(2)
@@ -352,7 +352,7 @@ func TestWhatTheAPIServerDoesNotLetBeMadeIsNotUnderWay(t *testing.T) {
 			for _, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded} {
 				is := p.condition(kind)
 				assert.Equal(t, c.reason, is.Reason)
-				assert.Equal(t, 1, strings.Count(is.Message, "cannot make"), is.Message)
+				assert.Equal(t, 1, strings.Count(is.Message, "cannot create"), is.Message)
 			}
 			assert.Equal(t, metav1.ConditionFalse, p.condition(v1alpha1.ConditionProgressing).Status)
 			assert.Equal(t, v1alpha1.ReasonNotAsked, p.condition(v1alpha1.ConditionResolved).Reason)
@@ -371,7 +371,7 @@ func TestAJobOfSomebodyElsesIsLeftAlone(t *testing.T) {
 	assert.Equal(t, takenPause, p.passes(3).RequeueAfter)
 	available := p.condition(v1alpha1.ConditionAvailable)
 	assert.Equal(t, v1alpha1.ReasonNameTaken, available.Reason)
-	assert.Contains(t, available.Message, "Job m-fetch exists and was not made for this ModelCache")
+	assert.Contains(t, available.Message, "Job m-fetch exists and was not created for this ModelCache")
 	assert.Equal(t, metav1.ConditionFalse, p.condition(v1alpha1.ConditionProgressing).Status)
 }
 

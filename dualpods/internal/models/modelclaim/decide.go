@@ -23,11 +23,11 @@ type Action string
 const (
 	AddFinalizer    Action = "add the finalizer"
 	RemoveFinalizer Action = "remove the finalizer"
-	MakeClaim       Action = "make the claim"
+	MakeClaim       Action = "create the claim"
 	ChangeClaim     Action = "change the claim"
-	ReleaseClaim    Action = "let the claim go"
+	ReleaseClaim    Action = "release the claim"
 	DeleteClaim     Action = "delete the claim"
-	MakeJob         Action = "make the Job"
+	MakeJob         Action = "create the Job"
 	DeleteJob       Action = "delete the Job"
 )
 
@@ -111,29 +111,29 @@ type rule struct {
 
 // keeping lists the rows for a ModelCache that is not being deleted.
 var keeping = []rule{
-	{"new", func(w *World, p *Plan) bool {
+	{"no finalizer", func(w *World, p *Plan) bool {
 		if controllerutil.ContainsFinalizer(w.Cache, podmeta.FinalizerModelCache) {
 			return false
 		}
 		p.Do = AddFinalizer
 		return p.wait(v1alpha1.ReasonPreparing, "the controller has not examined it yet")
 	}},
-	{"no claim", func(w *World, p *Plan) bool {
+	{"claim missing", func(w *World, p *Plan) bool {
 		return w.Claim == nil && w.Cache.Spec.Claim != nil &&
-			p.wait(v1alpha1.ReasonClaimMissing, fmt.Sprintf("there is no PersistentVolumeClaim %s, which spec.claim names: make it, or make another ModelCache that names another one", w.claimName()))
+			p.wait(v1alpha1.ReasonClaimMissing, fmt.Sprintf("there is no PersistentVolumeClaim %s, which spec.claim names: create it, or create another ModelCache that names another one", w.claimName()))
 	}},
-	{"claim to be made", func(w *World, p *Plan) bool {
+	{"create claim", func(w *World, p *Plan) bool {
 		if w.Claim != nil {
 			return false
 		}
 		p.Do, p.Claim = MakeClaim, w.newClaim()
 		return p.wait(v1alpha1.ReasonPreparing, "its claim is being created")
 	}},
-	{"somebody else's claim", func(w *World, p *Plan) bool {
+	{"name taken", func(w *World, p *Plan) bool {
 		return w.Cache.Spec.Claim == nil && !w.made() &&
-			p.wait(v1alpha1.ReasonNameTaken, fmt.Sprintf("PersistentVolumeClaim %s exists and was not made for this ModelCache: name it by spec.claim, or give the ModelCache another name", w.claimName()))
+			p.wait(v1alpha1.ReasonNameTaken, fmt.Sprintf("PersistentVolumeClaim %s exists and was not created for this ModelCache: name it by spec.claim, or give the ModelCache another name", w.claimName()))
 	}},
-	{"claim that goes", func(w *World, p *Plan) bool {
+	{"claim being deleted", func(w *World, p *Plan) bool {
 		if w.Claim.DeletionTimestamp.IsZero() {
 			return false
 		}
@@ -146,7 +146,7 @@ var keeping = []rule{
 		}
 		return p.wait(v1alpha1.ReasonClaimMissing, why)
 	}},
-	{"claim to be changed", func(w *World, p *Plan) bool {
+	{"change claim", func(w *World, p *Plan) bool {
 		claim := w.changedClaim()
 		if claim == nil || w.Refused != "" {
 			return false
@@ -168,7 +168,7 @@ var keeping = []rule{
 		p.Told.Whole, p.Told.Tries = true, 0
 		return true
 	}},
-	{"Job that goes", func(w *World, p *Plan) bool {
+	{"Job being deleted", func(w *World, p *Plan) bool {
 		return w.Job != nil && !w.Job.DeletionTimestamp.IsZero() && p.wait(v1alpha1.ReasonDownloading, "an earlier Job is ending")
 	}},
 	{"no credentials", func(w *World, p *Plan) bool {
@@ -180,16 +180,16 @@ var keeping = []rule{
 		}
 		return p.wait(p.Told.Credentials.Reason, p.Told.Credentials.Problem)
 	}},
-	{"no source", func(w *World, p *Plan) bool {
+	{"source missing", func(w *World, p *Plan) bool {
 		return w.NoSource && w.Job == nil &&
-			p.wait(fetchapi.ReasonNotFound, fmt.Sprintf("there is no PersistentVolumeClaim %s, of which spec.source.uri is a folder, in namespace %s: make it", SourceClaim(w.Cache), w.Cache.Namespace))
+			p.wait(fetchapi.ReasonNotFound, fmt.Sprintf("there is no PersistentVolumeClaim %s in namespace %s, which spec.source.uri names: create it", SourceClaim(w.Cache), w.Cache.Namespace))
 	}},
-	{"to be fetched", func(w *World, p *Plan) bool {
+	{"create Job", func(w *World, p *Plan) bool {
 		if w.Job != nil {
 			return false
 		}
 		p.Do, p.Job = MakeJob, w.newJob(p.Told.Credentials, p.Told.Tries+1)
-		p.Told.Fetches = "a Job is made that fetches it"
+		p.Told.Fetches = "the controller is creating a Job that fetches it"
 		return p.wait(v1alpha1.ReasonDownloading, p.Told.Fetches)
 	}},
 	{"outdated", func(w *World, p *Plan) bool {
@@ -204,7 +204,7 @@ var keeping = []rule{
 		return p.wait(v1alpha1.ReasonDownloading, "its Job is being recreated because its input has changed")
 	}},
 	{"failed", failedRow},
-	{"lost", func(w *World, p *Plan) bool {
+	{"result lost", func(w *World, p *Plan) bool {
 		done, _, since, _ := finished(w.Job)
 		if !done { // a complete Job gets here only without an outcome
 			return false
@@ -233,7 +233,7 @@ var keeping = []rule{
 			if left := hearLimit - w.Now.Sub(w.Job.CreationTimestamp.Time); left > 0 {
 				p.Again = left
 			} else if reason == v1alpha1.ReasonDownloading {
-				reason, why = v1alpha1.ReasonNotReady, fmt.Sprintf("Job %s has no Pod: kubectl describe job/%s says why, as that a quota of the namespace or a policy refuses it", w.Job.Name, w.Job.Name)
+				reason, why = v1alpha1.ReasonNotReady, fmt.Sprintf("Job %s has no Pod: kubectl describe job/%s says why, for example that a quota or a policy refuses it", w.Job.Name, w.Job.Name)
 			}
 		}
 		return p.wait(reason, why)

@@ -97,30 +97,30 @@ func TestEachRowOfTheTable(t *testing.T) {
 		says   string // text in the message of some condition
 		check  func(t *testing.T, w *World, p *Plan, s *v1alpha1.ModelCacheStatus)
 	}{
-		"it is new": {so: func(w *World) { w.Cache.Finalizers, w.Claim = nil, nil }, row: "new", do: AddFinalizer, reason: v1alpha1.ReasonPreparing},
-		"the claim that it names is missing": {so: func(w *World) { w.named(); w.Claim = nil }, row: "no claim", reason: v1alpha1.ReasonClaimMissing,
+		"it is new": {so: func(w *World) { w.Cache.Finalizers, w.Claim = nil, nil }, row: "no finalizer", do: AddFinalizer, reason: v1alpha1.ReasonPreparing},
+		"the claim that it names is missing": {so: func(w *World) { w.named(); w.Claim = nil }, row: "claim missing", reason: v1alpha1.ReasonClaimMissing,
 			says: "there is no PersistentVolumeClaim theirs, which spec.claim names"},
-		"its claim is to be made": {so: func(w *World) { w.Claim = nil }, row: "claim to be made", do: MakeClaim, reason: v1alpha1.ReasonPreparing,
+		"its claim is to be made": {so: func(w *World) { w.Claim = nil }, row: "create claim", do: MakeClaim, reason: v1alpha1.ReasonPreparing,
 			check: func(t *testing.T, _ *World, p *Plan, _ *v1alpha1.ModelCacheStatus) {
 				assert.Len(t, p.Claim.OwnerReferences, 1, "it goes with the ModelCache")
 			}},
-		"its claim is to be made, and to stay": {so: func(w *World) { w.Claim, w.Cache.Spec.ReclaimPolicy = nil, v1alpha1.ReclaimRetain }, row: "claim to be made", do: MakeClaim, reason: v1alpha1.ReasonPreparing,
+		"its claim is to be made, and to stay": {so: func(w *World) { w.Claim, w.Cache.Spec.ReclaimPolicy = nil, v1alpha1.ReclaimRetain }, row: "create claim", do: MakeClaim, reason: v1alpha1.ReasonPreparing,
 			check: func(t *testing.T, _ *World, p *Plan, _ *v1alpha1.ModelCacheStatus) {
 				assert.Empty(t, p.Claim.OwnerReferences)
 				assert.Equal(t, "u", p.Claim.Labels[podmeta.LabelModelCacheUID])
 			}},
-		"a claim of its name is somebody else's": {so: func(w *World) { w.Claim.Labels = nil }, row: "somebody else's claim", reason: v1alpha1.ReasonNameTaken, says: "was not made for this ModelCache"},
-		"its claim is being deleted":             {so: func(w *World) { w.Claim.DeletionTimestamp = &metav1.Time{Time: now} }, row: "claim that goes", reason: v1alpha1.ReasonClaimMissing},
+		"a claim of its name is somebody else's": {so: func(w *World) { w.Claim.Labels = nil }, row: "name taken", reason: v1alpha1.ReasonNameTaken, says: "was not created for this ModelCache"},
+		"its claim is being deleted":             {so: func(w *World) { w.Claim.DeletionTimestamp = &metav1.Time{Time: now} }, row: "claim being deleted", reason: v1alpha1.ReasonClaimMissing},
 		"its claim is being deleted, and its Job's Pod keeps it": {so: func(w *World) {
 			w.runs(1)
 			w.ends(batchv1.JobComplete, 0, `{"id":"id","revision":"r","bytes":1}`)
 			w.Claim.DeletionTimestamp = &metav1.Time{Time: now}
-		}, row: "claim that goes", do: DeleteJob, reason: v1alpha1.ReasonClaimMissing},
+		}, row: "claim being deleted", do: DeleteJob, reason: v1alpha1.ReasonClaimMissing},
 		"its claim is being deleted, and others keep it": {so: func(w *World) {
 			w.Claim.DeletionTimestamp, w.Users, w.Done = &metav1.Time{Time: now}, []*corev1.Pod{user("a", "n1")}, []string{"Pod b"}
 			w.Instances = []string{"inference server i of a"}
-		}, row: "claim that goes", reason: v1alpha1.ReasonClaimMissing, says: "stays until no Pod mounts it: delete Pod a, Pod b"},
-		"its claim is to grow": {so: func(w *World) { w.has(); w.Cache.Spec.ClaimTemplate.Storage = resource.MustParse("20Gi") }, row: "claim to be changed", do: ChangeClaim, reason: v1alpha1.ReasonWhole,
+		}, row: "claim being deleted", reason: v1alpha1.ReasonClaimMissing, says: "stays until no Pod mounts it: delete Pod a, Pod b"},
+		"its claim is to grow": {so: func(w *World) { w.has(); w.Cache.Spec.ClaimTemplate.Storage = resource.MustParse("20Gi") }, row: "change claim", do: ChangeClaim, reason: v1alpha1.ReasonWhole,
 			check: func(t *testing.T, w *World, p *Plan, _ *v1alpha1.ModelCacheStatus) {
 				assert.Equal(t, "20Gi", p.Claim.Spec.Resources.Requests.Storage().String())
 				assert.Equal(t, "10Gi", w.Claim.Spec.Resources.Requests.Storage().String())
@@ -129,7 +129,7 @@ func TestEachRowOfTheTable(t *testing.T) {
 			w.has()
 			w.Cache.Spec.ClaimTemplate.Storage, w.Refused = resource.MustParse("20Gi"), "the class lets none grow"
 		}, row: "whole", reason: v1alpha1.ReasonWhole, says: "the class lets none grow"},
-		"its claim is to stay by now": {so: func(w *World) { w.Cache.Spec.ReclaimPolicy = v1alpha1.ReclaimRetain }, row: "claim to be changed", do: ChangeClaim, reason: v1alpha1.ReasonPreparing,
+		"its claim is to stay by now": {so: func(w *World) { w.Cache.Spec.ReclaimPolicy = v1alpha1.ReclaimRetain }, row: "change claim", do: ChangeClaim, reason: v1alpha1.ReasonPreparing,
 			check: func(t *testing.T, _ *World, p *Plan, _ *v1alpha1.ModelCacheStatus) {
 				assert.Empty(t, p.Claim.OwnerReferences)
 			}},
@@ -146,13 +146,13 @@ func TestEachRowOfTheTable(t *testing.T) {
 			}},
 		"it is there":                       {so: (*World).has, row: "whole", reason: v1alpha1.ReasonWhole},
 		"it is there, and its Job still":    {so: func(w *World) { w.has(); w.runs(1) }, row: "whole", do: DeleteJob, reason: v1alpha1.ReasonWhole},
-		"another claim of that name had it": {so: func(w *World) { w.has(); w.Claim.UID = "new" }, row: "to be fetched", do: MakeJob, reason: v1alpha1.ReasonDownloading},
-		"an earlier Job is ending":          {so: func(w *World) { w.runs(1); w.Job.DeletionTimestamp = &metav1.Time{Time: now} }, row: "Job that goes", reason: v1alpha1.ReasonDownloading},
+		"another claim of that name had it": {so: func(w *World) { w.has(); w.Claim.UID = "new" }, row: "create Job", do: MakeJob, reason: v1alpha1.ReasonDownloading},
+		"an earlier Job is ending":          {so: func(w *World) { w.runs(1); w.Job.DeletionTimestamp = &metav1.Time{Time: now} }, row: "Job being deleted", reason: v1alpha1.ReasonDownloading},
 		"its Secret is missing":             {so: func(w *World) { w.gated(); w.Found.Secrets[0].Version = "" }, row: "no credentials", reason: v1alpha1.ReasonSecretMissing, says: "there is no Secret ns/s"},
 		"its Secret cannot be used": {so: func(w *World) { w.gated(); w.runs(1); w.Found.Secrets[0].Data = fetchapi.Credentials{"TOKEN": "t"} }, row: "no credentials", do: DeleteJob, reason: v1alpha1.ReasonSecretInvalid,
 			says: `"TOKEN" is not known`},
-		"the claim that it is copied from is missing": {so: func(w *World) { w.Cache.Spec.Source.URI, w.NoSource = "pvc://from/x", true }, row: "no source", reason: fetchapi.ReasonNotFound, says: "there is no PersistentVolumeClaim from"},
-		"it is to be fetched": {so: func(w *World) { w.gated(); w.Cache.Status.FailedTries = 2 }, row: "to be fetched", do: MakeJob, reason: v1alpha1.ReasonDownloading,
+		"the claim that it is copied from is missing": {so: func(w *World) { w.Cache.Spec.Source.URI, w.NoSource = "pvc://from/x", true }, row: "source missing", reason: fetchapi.ReasonNotFound, says: "there is no PersistentVolumeClaim from"},
+		"it is to be fetched": {so: func(w *World) { w.gated(); w.Cache.Status.FailedTries = 2 }, row: "create Job", do: MakeJob, reason: v1alpha1.ReasonDownloading,
 			check: func(t *testing.T, _ *World, p *Plan, _ *v1alpha1.ModelCacheStatus) {
 				assert.EqualValues(t, 3, triesOf(p.Job))
 				main := p.Job.Spec.Template.Spec.Containers[0]
@@ -161,7 +161,7 @@ func TestEachRowOfTheTable(t *testing.T) {
 				assert.Nil(t, p.Job.Spec.Template.Spec.Affinity)
 				assert.False(t, *p.Job.Spec.Template.Spec.AutomountServiceAccountToken)
 			}},
-		"others have the claim on a node": {so: func(w *World) { w.Users = []*corev1.Pod{user("a", "n1")} }, row: "to be fetched", do: MakeJob, reason: v1alpha1.ReasonDownloading,
+		"others have the claim on a node": {so: func(w *World) { w.Users = []*corev1.Pod{user("a", "n1")} }, row: "create Job", do: MakeJob, reason: v1alpha1.ReasonDownloading,
 			check: func(t *testing.T, _ *World, p *Plan, s *v1alpha1.ModelCacheStatus) {
 				terms := p.Job.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 				assert.Equal(t, []string{"n1"}, terms[0].MatchFields[0].Values)
@@ -196,7 +196,7 @@ func TestEachRowOfTheTable(t *testing.T) {
 		"it has no room": {so: func(w *World) { w.failed(1, 0, fetchapi.ReasonCapacityExceeded) }, row: "failed", again: firstPause, reason: fetchapi.ReasonCapacityExceeded,
 			says: "PersistentVolumeClaim m has 10.0 GiB: raise spec.claimTemplate.storage"},
 		"its source refuses the Secret": {so: func(w *World) { w.gated(); w.failed(1, 0, fetchapi.ReasonAccessDenied) }, row: "failed", again: firstPause, reason: fetchapi.ReasonAccessDenied,
-			says: "they are those of Secret ns/s",
+			says: "the credentials are those of Secret ns/s",
 			check: func(t *testing.T, _ *World, _ *Plan, s *v1alpha1.ModelCacheStatus) {
 				assert.Equal(t, fetchapi.ReasonAccessDenied, meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionCredentialsAccepted).Reason)
 			}},
@@ -213,15 +213,15 @@ func TestEachRowOfTheTable(t *testing.T) {
 			w.ends(batchv1.JobFailed, 0, "last line")
 			w.Workers[0].Status.ContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
 		}, row: "failed", again: firstPause, reason: v1alpha1.ReasonFailed, says: "OOMKilled (1) last line"},
-		"its Job is done, and its Pod not heard of": {so: func(w *World) { w.runs(1); w.ends(batchv1.JobComplete, time.Second, "") }, row: "lost", again: hearLimit - time.Second, reason: v1alpha1.ReasonDownloading},
-		"its Job is done, and its Pod gone":         {so: func(w *World) { w.runs(1); w.ends(batchv1.JobComplete, hearLimit, ""); w.Workers = nil }, row: "lost", do: DeleteJob, reason: v1alpha1.ReasonDownloading},
+		"its Job is done, and its Pod not heard of": {so: func(w *World) { w.runs(1); w.ends(batchv1.JobComplete, time.Second, "") }, row: "result lost", again: hearLimit - time.Second, reason: v1alpha1.ReasonDownloading},
+		"its Job is done, and its Pod gone":         {so: func(w *World) { w.runs(1); w.ends(batchv1.JobComplete, hearLimit, ""); w.Workers = nil }, row: "result lost", do: DeleteJob, reason: v1alpha1.ReasonDownloading},
 		"it is fetched":                             {so: func(w *World) { w.runs(1) }, row: "under way", reason: v1alpha1.ReasonDownloading},
 		"its class is missing": {so: func(w *World) {
 			class := "fast"
 			w.Cache.Spec.ClaimTemplate.StorageClassName, w.Claim.Spec.StorageClassName = &class, &class
 			w.runs(1)
 			w.Claim.Status.Phase, w.NoClass = corev1.ClaimPending, true
-		}, row: "under way", reason: v1alpha1.ReasonClaimPending, says: `no StorageClass "fast", which spec.claimTemplate.storageClassName names`},
+		}, row: "under way", reason: v1alpha1.ReasonClaimPending, says: `neither the StorageClass "fast", which spec.claimTemplate.storageClassName names`},
 		"its Pod cannot be placed": {so: func(w *World) {
 			w.runs(1)
 			w.Workers[0].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no node"}}
@@ -229,9 +229,9 @@ func TestEachRowOfTheTable(t *testing.T) {
 
 		"its Pod's container is made": {so: func(w *World) { w.creates(startLimit - time.Second) }, row: "under way", again: time.Second, reason: v1alpha1.ReasonDownloading},
 		"its Pod's container does not come": {so: func(w *World) { w.creates(startLimit) }, row: "under way", reason: v1alpha1.ReasonNotReady,
-			says: "Pod worker is on node n1, and its container has not begun within 1m0s: kubectl describe pod/worker says why, as that a volume"},
+			says: "Pod worker is on node n1, but its container has not started within 1m0s: kubectl describe pod/worker says why, for example that a volume"},
 		"its ConfigMap is missing": {so: func(w *World) { w.Cache.Spec.Fetch.CAConfigMap = "ca"; w.creates(startLimit) }, row: "under way", reason: v1alpha1.ReasonNotReady,
-			says: "as that ConfigMap ca with the key ca.crt, which spec.fetch.caConfigMap names, or"},
+			says: "for example that ConfigMap ca with the key ca.crt, which spec.fetch.caConfigMap names, or"},
 		"its Pod is to be made": {so: func(w *World) {
 			w.runs(1)
 			w.Workers, w.Job.CreationTimestamp = nil, metav1.Time{Time: now.Add(-time.Second)}
@@ -241,21 +241,21 @@ func TestEachRowOfTheTable(t *testing.T) {
 			w.Workers, w.Job.CreationTimestamp = nil, metav1.Time{Time: now.Add(-hearLimit)}
 		}, row: "under way", reason: v1alpha1.ReasonNotReady, says: "Job m-fetch has no Pod: kubectl describe job/m-fetch says why"},
 
-		"deleted, it is let go":     {so: func(w *World) { w.deleted(); w.Cache.Finalizers = nil }, row: "let go", reason: v1alpha1.ReasonWhole},
-		"deleted, its Job goes":     {so: func(w *World) { w.deleted(); w.runs(1) }, row: "its Job goes", do: DeleteJob, reason: v1alpha1.ReasonRemoving},
-		"deleted, its Job is going": {so: func(w *World) { w.deleted(); w.runs(1); w.Job.DeletionTimestamp = &metav1.Time{Time: now} }, row: "its Job goes", reason: v1alpha1.ReasonRemoving},
+		"deleted, it is let go":     {so: func(w *World) { w.deleted(); w.Cache.Finalizers = nil }, row: "released", reason: v1alpha1.ReasonWhole},
+		"deleted, its Job goes":     {so: func(w *World) { w.deleted(); w.runs(1) }, row: "delete Job", do: DeleteJob, reason: v1alpha1.ReasonRemoving},
+		"deleted, its Job is going": {so: func(w *World) { w.deleted(); w.runs(1); w.Job.DeletionTimestamp = &metav1.Time{Time: now} }, row: "delete Job", reason: v1alpha1.ReasonRemoving},
 		"deleted, the claim is not its own": {so: func(w *World) { w.deleted(); w.named(); w.Users = []*corev1.Pod{user("a", "n1")} },
 			row: "nothing left", do: RemoveFinalizer, reason: v1alpha1.ReasonRemoving},
-		"deleted, the claim was just made": {so: func(w *World) { w.deleted(); w.Claim, w.Unheard = nil, true }, row: "claim that was just made", again: hearLimit, reason: v1alpha1.ReasonRemoving},
+		"deleted, the claim was just made": {so: func(w *World) { w.deleted(); w.Claim, w.Unheard = nil, true }, row: "claim just created", again: hearLimit, reason: v1alpha1.ReasonRemoving},
 		"deleted, the claim is gone":       {so: func(w *World) { w.deleted(); w.Claim = nil }, row: "nothing left", do: RemoveFinalizer, reason: v1alpha1.ReasonRemoving},
-		"deleted, the claim stays":         {so: func(w *World) { w.deleted(); w.Cache.Spec.ReclaimPolicy = v1alpha1.ReclaimRetain }, row: "claim that stays", do: ReleaseClaim, reason: v1alpha1.ReasonRemoving},
+		"deleted, the claim stays":         {so: func(w *World) { w.deleted(); w.Cache.Spec.ReclaimPolicy = v1alpha1.ReclaimRetain }, row: "retain claim", do: ReleaseClaim, reason: v1alpha1.ReasonRemoving},
 		"deleted, and in use":              {so: func(w *World) { w.deleted(); w.Users = []*corev1.Pod{user("a", "n1")} }, row: "in use", reason: v1alpha1.ReasonRemoving, says: "is mounted by Pod a"},
-		"deleted":                          {so: (*World).deleted, row: "claim to be deleted", do: DeleteClaim, reason: v1alpha1.ReasonRemoving},
+		"deleted":                          {so: (*World).deleted, row: "delete claim", do: DeleteClaim, reason: v1alpha1.ReasonRemoving},
 		"deleted, and kept by who has finished": {so: func(w *World) {
 			w.deleted()
 			w.Claim.DeletionTimestamp, w.Done = &metav1.Time{Time: now}, []string{"Pod b"}
-		}, row: "claim to be deleted", reason: v1alpha1.ReasonRemoving, says: "are gone: delete Pod b"},
-		"deleted, the claim is going": {so: func(w *World) { w.deleted(); w.Claim.DeletionTimestamp = &metav1.Time{Time: now} }, row: "claim to be deleted", reason: v1alpha1.ReasonRemoving},
+		}, row: "delete claim", reason: v1alpha1.ReasonRemoving, says: "are gone: delete Pod b"},
+		"deleted, the claim is going": {so: func(w *World) { w.deleted(); w.Claim.DeletionTimestamp = &metav1.Time{Time: now} }, row: "delete claim", reason: v1alpha1.ReasonRemoving},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := world()
@@ -267,7 +267,7 @@ func TestEachRowOfTheTable(t *testing.T) {
 			told := w.Cache.DeepCopy()
 			p.Told.show(told)
 			is := meta.FindStatusCondition(told.Status.Conditions, available)
-			if c.row != "let go" {
+			if c.row != "released" {
 				assert.Equal(t, c.reason, is.Reason)
 			}
 			assert.True(t, c.says == "" || slices.ContainsFunc(told.Status.Conditions, func(of metav1.Condition) bool {

@@ -12,54 +12,54 @@ import (
 
 // leaving lists the rows for a ModelCache that is being deleted.
 var leaving = []rule{
-	{"let go", func(w *World, _ *Plan) bool {
+	{"released", func(w *World, _ *Plan) bool {
 		return !controllerutil.ContainsFinalizer(w.Cache, podmeta.FinalizerModelCache)
 	}},
-	{"its Job goes", func(w *World, p *Plan) bool {
+	{"delete Job", func(w *World, p *Plan) bool {
 		if w.Job == nil {
 			return false
 		}
 		if w.Job.DeletionTimestamp.IsZero() {
 			p.Do = DeleteJob
 		}
-		return p.leave("its Job ends")
+		return p.leave("its Job is being deleted")
 	}},
-	{"claim that was just made", func(w *World, p *Plan) bool {
+	{"claim just created", func(w *World, p *Plan) bool {
 		if !w.Unheard {
 			return false
 		}
 		p.Again = hearLimit
-		return p.leave("its claim was just made")
+		return p.leave("its claim was just created")
 	}},
 	{"nothing left", func(w *World, p *Plan) bool {
 		if w.made() {
 			return false
 		}
 		p.Do = RemoveFinalizer
-		return p.leave("it is let go")
+		return p.leave("its finalizer is being removed")
 	}},
-	{"claim that stays", func(w *World, p *Plan) bool {
+	{"retain claim", func(w *World, p *Plan) bool {
 		if w.Cache.Spec.Reclaim() != v1alpha1.ReclaimRetain {
 			return false
 		}
 		p.Do = ReleaseClaim
-		return p.leave("its claim is let go")
+		return p.leave("its claim is being released (reclaimPolicy: Retain)")
 	}},
 	{"in use", func(w *World, p *Plan) bool {
 		if len(w.Users) == 0 || !w.Claim.DeletionTimestamp.IsZero() {
 			return false
 		}
-		p.Told.Blocked = fmt.Sprintf("PersistentVolumeClaim %s is mounted by %s: end them, or take the claim out of spec.modelCache.claims of the LauncherConfig whose launchers they are", w.claimName(), named(p.Told.Users))
+		p.Told.Blocked = fmt.Sprintf("PersistentVolumeClaim %s is mounted by %s: delete them, or remove the claim from spec.modelCache.claims of the LauncherConfig of these launchers", w.claimName(), named(p.Told.Users))
 		return p.leave("its claim is in use")
 	}},
-	{"claim to be deleted", func(w *World, p *Plan) bool {
+	{"delete claim", func(w *World, p *Plan) bool {
 		if w.Claim.DeletionTimestamp.IsZero() {
 			p.Do = DeleteClaim
 		}
 		if len(w.Done) > 0 {
 			p.Told.Blocked = fmt.Sprintf("PersistentVolumeClaim %s stays until the finished Pods that mounted it are gone: delete %s", w.claimName(), named(w.Done))
 		}
-		return p.leave("its claim is deleted")
+		return p.leave("its claim is being deleted")
 	}},
 }
 

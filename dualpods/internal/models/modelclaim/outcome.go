@@ -72,9 +72,9 @@ func pauseAfter(tries int32) time.Duration {
 
 // room describes the size of the claim, and how to make the claim larger.
 func (w *World) room() string {
-	remedy := "have it made larger, and the model is fetched at once"
+	remedy := "enlarge it; the model is then fetched at once"
 	if w.Cache.Spec.ClaimTemplate != nil {
-		remedy = "raise spec.claimTemplate.storage, where its StorageClass lets claims grow"
+		remedy = "raise spec.claimTemplate.storage, if its StorageClass allows claims to grow"
 	}
 	return fmt.Sprintf("; PersistentVolumeClaim %s has %s: %s", w.claimName(), launcher.BytesText(uint64(capacity(w.Claim))), remedy)
 }
@@ -113,7 +113,7 @@ func (w *World) ended() *corev1.ContainerStateTerminated {
 func (w *World) waits() (reason, why string) {
 	pending := w.Claim.Status.Phase != corev1.ClaimBound
 	if pending && w.NoClass {
-		return v1alpha1.ReasonClaimPending, fmt.Sprintf("PersistentVolumeClaim %s is Pending: there is no StorageClass %q, which %s names, nor a volume of that class: make one of them, or make another ModelCache with another class", w.claimName(), *w.Claim.Spec.StorageClassName, w.classField())
+		return v1alpha1.ReasonClaimPending, fmt.Sprintf("PersistentVolumeClaim %s is Pending: there is neither the StorageClass %q, which %s names, nor a volume of that class: create one of them, or create another ModelCache with another class", w.claimName(), *w.Claim.Spec.StorageClassName, w.classField())
 	}
 	if len(w.Workers) > 0 {
 		if waits, stuck := podmeta.Waits(w.Workers[len(w.Workers)-1]); stuck {
@@ -152,7 +152,7 @@ func (w *World) stuck() (reason, why string) {
 	if name := w.Cache.Spec.Fetch.CAConfigMap; name != "" {
 		missing = "ConfigMap " + name + " with the key " + caFile + ", which spec.fetch.caConfigMap names, or " + missing
 	}
-	return w.notReady(), fmt.Sprintf("Pod %s is on node %s, and its container has not begun within %v: kubectl describe pod/%s says why, as that %s is missing", pod.Name, pod.Spec.NodeName, startLimit, pod.Name, missing)
+	return w.notReady(), fmt.Sprintf("Pod %s is on node %s, but its container has not started within %v: kubectl describe pod/%s says why, for example that %s is missing", pod.Name, pod.Spec.NodeName, startLimit, pod.Name, missing)
 }
 
 func (w *World) classField() string {

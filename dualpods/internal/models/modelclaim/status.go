@@ -40,7 +40,7 @@ func (t *Told) show(c *v1alpha1.ModelCache) {
 	case t.Failed != "" && !slices.Contains(noneOfTheSource, t.Cause):
 		set(v1alpha1.ConditionResolved, false, t.Cause, t.Failed)
 	case t.Tries == 0 || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionResolved) == nil: // else the condition keeps the last failure
-		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonNotAsked, "what the source has is known once it is fetched")
+		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonNotAsked, "the version is known once the model is fetched")
 	}
 	switch {
 	case t.Leaving != "":

@@ -62,7 +62,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 func (c *Controller) makeNothing(ctx context.Context) error {
 	var pods corev1.PodList
 	if err := c.API.List(ctx, &pods, client.MatchingFields{Index: NamesOne}, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("cannot look who mounts models: %w", err)
+		return fmt.Errorf("cannot list the Pods that mount models: %w", err)
 	}
 	var told []Told
 	for i := range pods.Items {
@@ -71,10 +71,10 @@ func (c *Controller) makeNothing(ctx context.Context) error {
 			name := ClaimOf(cache)
 			err := c.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, &corev1.PersistentVolumeClaim{})
 			if client.IgnoreNotFound(err) != nil {
-				return fmt.Errorf("cannot look whether there is a claim %s: %w", name, err)
+				return fmt.Errorf("cannot read the claim %s: %w", name, err)
 			}
 			if err != nil {
-				told = append(told, Told{Pod: pod, Reason: ReasonOneNamespace, Message: fmt.Sprintf("the claim %s is not made: this release of hotseat watches only namespace %s and ignores ClusterModelCaches", name, c.Namespace)})
+				told = append(told, Told{Pod: pod, Reason: ReasonOneNamespace, Message: fmt.Sprintf("the claim %s is not created: this release of hotseat watches only namespace %s and ignores ClusterModelCaches", name, c.Namespace)})
 			}
 		}
 	}
@@ -108,7 +108,7 @@ func (c *Controller) make(ctx context.Context, plan *Plan) (errs []error, result
 		if err == nil || gone(err) {
 			continue
 		}
-		err = fmt.Errorf("cannot make %s: %w", name, err)
+		err = fmt.Errorf("cannot create %s: %w", name, err)
 		errs = append(errs, err)
 		for _, pod := range m.For {
 			plan.Told = append(plan.Told, Told{Pod: pod, Reason: ReasonNotMade, Message: err.Error()})
@@ -146,7 +146,7 @@ func (c *Controller) observe(ctx context.Context) (*World, error) {
 		c.API.List(ctx, &volumes, ours, client.UnsafeDisableDeepCopy), c.API.List(ctx, &claims, ours, client.UnsafeDisableDeepCopy),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("cannot look at the volumes of models: %w", err)
+		return nil, fmt.Errorf("cannot list the volumes of models: %w", err)
 	}
 	w := &World{
 		Caches: map[string]*v1alpha1.ClusterModelCache{}, Groups: map[string]*v1alpha1.ModelCacheNodeGroup{}, Pods: pods.Items,

@@ -88,7 +88,7 @@ func TestVolumeAndClaimComeWithTheCacheAndGoWithTheLastPod(t *testing.T) {
 	s.pass()
 	volume, claim := s.there()
 	assert.False(t, volume || claim)
-	assert.Equal(t, []string{"Warning NoSuchModelCache there is no ClusterModelCache llama.70b, whose model the claim hotseat-model-llama.70b would be"}, s.announced(), "told once")
+	assert.Equal(t, []string{"Warning NoSuchModelCache there is no ClusterModelCache llama.70b, whose model the claim hotseat-model-llama.70b would hold: create it, or correct the name of the claim"}, s.announced(), "told once")
 
 	require.NoError(t, s.api.Create(t.Context(), cache))
 	s.pass()
@@ -137,11 +137,11 @@ func TestAClaimOfThatNameThatSomebodyMadeIsLeftAndTold(t *testing.T) {
 	require.NoError(t, err, "the cache may be behind")
 	s.now = s.now.Add(result.RequeueAfter)
 	_, err = s.c.Reconcile(t.Context(), reconcile.Request{})
-	require.ErrorContains(t, err, "cannot make PersistentVolumeClaim team/hotseat-model-llama.70b: it exists and belongs to another owner")
+	require.ErrorContains(t, err, "cannot create PersistentVolumeClaim team/hotseat-model-llama.70b: it exists and belongs to another owner")
 	assert.True(t, apierrors.IsAlreadyExists(err))
 	told := s.announced()
 	require.Len(t, told, 1)
-	assert.Contains(t, told[0], "Warning ClaimNotMade cannot make PersistentVolumeClaim team/hotseat-model-llama.70b: it exists")
+	assert.Contains(t, told[0], "Warning ClaimNotMade cannot create PersistentVolumeClaim team/hotseat-model-llama.70b: it exists")
 	_, claim := s.there()
 	assert.True(t, claim)
 }
@@ -180,7 +180,7 @@ func TestAControllerOfOneNamespaceSaysThatItMakesNoClaims(t *testing.T) {
 	s.c.Namespace = "ns"
 	s.pass()
 	s.pass()
-	assert.Equal(t, []string{"Warning OneNamespace the claim hotseat-model-m is not made: this release of hotseat watches only namespace ns and ignores ClusterModelCaches"}, s.announced())
+	assert.Equal(t, []string{"Warning OneNamespace the claim hotseat-model-m is not created: this release of hotseat watches only namespace ns and ignores ClusterModelCaches"}, s.announced())
 	var claims corev1.PersistentVolumeClaimList
 	require.NoError(t, s.api.List(t.Context(), &claims))
 	assert.Len(t, claims.Items, 1)

@@ -149,7 +149,7 @@ func (p *Plan) going(claim *corev1.PersistentVolumeClaim, pods mounting) {
 	for _, pod := range pods.users {
 		if pod.Spec.NodeName == "" {
 			p.Told = append(p.Told, Told{Pod: pod, Reason: ReasonGoing, Message: fmt.Sprintf(
-				"the claim %s is being deleted, and is made anew once no Pod mounts it, finished Pods included: delete %s", claim.Name, names)})
+				"the claim %s is being deleted, and is created again once no Pod mounts it; finished Pods count: delete %s", claim.Name, names)})
 		}
 	}
 }
@@ -180,7 +180,7 @@ func (p *Plan) clear(volume *corev1.PersistentVolume, claim *corev1.PersistentVo
 func why(cache *v1alpha1.ClusterModelCache, name string, groups map[string]*v1alpha1.ModelCacheNodeGroup) (reason, message string) {
 	switch {
 	case cache == nil:
-		return ReasonNoSuchCache, fmt.Sprintf("there is no ClusterModelCache %s, whose model the claim %s would be", name, ClaimOf(name))
+		return ReasonNoSuchCache, fmt.Sprintf("there is no ClusterModelCache %s, whose model the claim %s would hold: create it, or correct the name of the claim", name, ClaimOf(name))
 	case !cache.DeletionTimestamp.IsZero():
 		return ReasonDeleting, fmt.Sprintf("ClusterModelCache %s is being deleted: no further Pod can mount its model", name)
 	}
@@ -193,20 +193,20 @@ func why(cache *v1alpha1.ClusterModelCache, name string, groups map[string]*v1al
 	case cache.Status.Ready > 0, is != nil && is.Reason == v1alpha1.ReasonSeveralVersions: // the condition exists only while Pods name the claim
 		return v1alpha1.ReasonSeveralVersions, SeveralVersions(name)
 	default:
-		return v1alpha1.ReasonNotAsked, fmt.Sprintf("ClusterModelCache %s: the version of the model is not known yet; the claim %s is made once it is", name, ClaimOf(name))
+		return v1alpha1.ReasonNotAsked, fmt.Sprintf("ClusterModelCache %s: the version of the model is not known yet; the claim %s is created once it is", name, ClaimOf(name))
 	}
 }
 
 // SeveralVersions returns the message for a cache whose nodes have different versions of the
 // model, so that no Pod can mount it.
 func SeveralVersions(cache string) string {
-	return "ClusterModelCache " + cache + ": its nodes have different versions of the model, and a volume could have one: no claim is made; sources that tell versions by the times of files, as file:// does, have another on each node"
+	return "ClusterModelCache " + cache + ": its nodes have different versions of the model, but a volume has one version: no claim is created; with a source that tells versions by the times of files, such as file://, each node has a version of its own"
 }
 
 // Problem returns why no Pod can mount the model of a cache; empty: Pods can.
 func Problem(cache *v1alpha1.ClusterModelCache, groups map[string]*v1alpha1.ModelCacheNodeGroup) (reason, message string) {
 	if cache.Spec.Credentials != nil && !cache.Spec.Credentials.Shared {
-		return v1alpha1.ReasonPrivate, fmt.Sprintf("ClusterModelCache %s has a private model, which every Pod that mounts it could read: no claim is made unless spec.credentials.shared is true", cache.Name)
+		return v1alpha1.ReasonPrivate, fmt.Sprintf("ClusterModelCache %s has a private model, which every Pod that mounts it could read: no claim is created unless spec.credentials.shared is true", cache.Name)
 	}
 	path := ""
 	for _, name := range cache.Spec.Groups() {
@@ -215,7 +215,7 @@ func Problem(cache *v1alpha1.ClusterModelCache, groups map[string]*v1alpha1.Mode
 			return v1alpha1.ReasonNodeGroupMissing, fmt.Sprintf("ClusterModelCache %s: there is no ModelCacheNodeGroup %s, so the folder of the model is unknown", cache.Name, name)
 		}
 		if path != "" && path != group.Spec.Path {
-			return v1alpha1.ReasonSeveralFolders, fmt.Sprintf("ClusterModelCache %s: its node groups have the folders %s and %s, but a volume has one folder: no claim is made; make a ClusterModelCache of the same model for each folder", cache.Name, path, group.Spec.Path)
+			return v1alpha1.ReasonSeveralFolders, fmt.Sprintf("ClusterModelCache %s: its node groups have the folders %s and %s, but a volume has one folder: no claim is created; create a ClusterModelCache of the same model for each folder", cache.Name, path, group.Spec.Path)
 		}
 		path = group.Spec.Path
 	}

@@ -97,7 +97,7 @@ var rows = map[string][]row{
 		{make: func(w *World) { w.made(); w.finished(); w.Caches = nil }},
 		{make: func(w *World) { w.made(); w.finished(); delete(w.Claims, here) }, done: volumeGoes},
 	},
-	"claim going": {
+	"claim being deleted": {
 		{make: func(w *World) {
 			w.made()
 			w.finished()
@@ -105,11 +105,11 @@ var rows = map[string][]row{
 			w.Claims[here].DeletionTimestamp = one(metav1.Now())
 		}, told: ReasonGoing},
 	},
-	"no cache": {
+	"cache missing": {
 		{make: func(w *World) { w.Caches = nil }, told: ReasonNoSuchCache},
 		{make: func(w *World) { w.made(); w.Caches = nil }, told: ReasonNoSuchCache, done: claimGoes},
 	},
-	"cache going": {
+	"cache being deleted": {
 		{make: func(w *World) { w.cache().DeletionTimestamp = one(metav1.Now()) }, told: ReasonDeleting},
 		{make: func(w *World) { w.made(); w.cache().DeletionTimestamp = one(metav1.Now()) }, told: ReasonDeleting},
 	},
@@ -117,7 +117,7 @@ var rows = map[string][]row{
 		{make: func(w *World) { w.private() }, told: v1alpha1.ReasonPrivate},
 		{make: func(w *World) { w.made(); w.private() }, told: v1alpha1.ReasonPrivate, done: claimGoes},
 	},
-	"no folder":       {{make: func(w *World) { w.made(); delete(w.Groups, "more") }, told: v1alpha1.ReasonNodeGroupMissing}},
+	"group missing":   {{make: func(w *World) { w.made(); delete(w.Groups, "more") }, told: v1alpha1.ReasonNodeGroupMissing}},
 	"several folders": {{make: func(w *World) { w.Groups["more"].Spec.Path = "/other" }, told: v1alpha1.ReasonSeveralFolders}},
 	"several versions": {{make: func(w *World) {
 		w.made()
@@ -127,7 +127,7 @@ var rows = map[string][]row{
 		w.cache().Status.ID, w.cache().Status.Ready = "", 2
 	}, told: v1alpha1.ReasonSeveralVersions}},
 	"not resolved": {{make: func(w *World) { w.cache().Status.ID = "" }, told: v1alpha1.ReasonNotAsked}},
-	"of before": {
+	"outdated": {
 		{make: func(w *World) { w.made(); w.cache().UID = "u2" }, done: claimGoes},
 		{make: func(w *World) { w.made(); delete(w.Claims, here); w.cache().UID = "u2" }, done: volumeGoes},
 		{make: func(w *World) { w.made(); w.cache().Status.ID = "another" }, done: claimGoes},
@@ -136,18 +136,18 @@ var rows = map[string][]row{
 		{make: func(w *World) { w.made(); delete(w.Volumes, here); w.Claims[here].Status.Phase = corev1.ClaimLost }, done: claimGoes},
 		{make: func(w *World) { w.made(); delete(w.Claims, here); w.Volumes[here].Status.Phase = corev1.VolumeReleased }, done: volumeGoes},
 	},
-	"to be made": {
+	"create both": {
 		{make: func(*World) {}, done: bothMade},
 		{make: func(w *World) { w.private(); w.cache().Spec.Credentials.Shared = true }, done: bothMade},
 		{make: func(w *World) { w.made(); delete(w.Volumes, here); w.Claims[here].Status.Phase = corev1.ClaimPending }, done: bothMade[:1]},
 		{make: func(w *World) { w.Pods = append(w.Pods, pod("second", here.Namespace, here.Cache, here.Cache)) }, done: bothMade},
 	},
-	"no claim": {{make: func(w *World) {
+	"create claim": {{make: func(w *World) {
 		w.made()
 		delete(w.Claims, here)
 		w.Volumes[here].Status.Phase = corev1.VolumeAvailable
 	}, done: claimMade}},
-	"there": {
+	"complete": {
 		{make: func(w *World) { w.made() }},
 		{make: func(w *World) { w.made(); w.Claims[here].DeletionTimestamp = one(metav1.Now()) }},
 		{make: func(w *World) {

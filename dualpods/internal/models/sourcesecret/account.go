@@ -12,8 +12,8 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// byAccount takes the Secret of an account that has what the source at an address takes:
-// it may list others, for registries of images or for other sources.
+// byAccount returns the credentials of the one Secret of an account that the source at an
+// address can use. The account may list other Secrets, for other sources or for registries.
 func (f Found) byAccount(uri string) Shown {
 	var fits []Secret
 	var says fetchapi.Credentials
@@ -24,7 +24,7 @@ func (f Found) byAccount(uri string) Shown {
 		}
 		if fits = append(fits, s); len(fits) > 1 && !maps.Equal(says, said) {
 			return Shown{Of: f.account(), Reason: v1alpha1.ReasonSecretInvalid, Problem: fmt.Sprintf(
-				"Secrets %s and %s, which %s lists, say different things of %s: list one of them, or name it by spec.credentials.secretRef", fits[0].Name, s.Name, f.account(), wanted(uri))}
+				"Secrets %s and %s, which %s lists, have different values of %s: list only one of them, or name it by spec.credentials.secretRef", fits[0].Name, s.Name, f.account(), wanted(uri))}
 		}
 		says = said
 	}
@@ -32,24 +32,24 @@ func (f Found) byAccount(uri string) Shown {
 	case len(fits) > 0:
 		return fits[0].shown("Secret "+f.Namespace+"/"+fits[0].Name+" of "+f.account(), uri)
 	case f.Runs:
-		return Shown{Of: f.account(), Reason: v1alpha1.ReasonAccountUsed, Note: f.lacks(uri) + ": the Job shows what it is given as that account"}
+		return Shown{Of: f.account(), Reason: v1alpha1.ReasonAccountUsed, Note: f.lacks(uri) + ": the Job uses the identity of that account"}
 	default:
-		return Shown{Of: f.account(), Reason: v1alpha1.ReasonSecretMissing, Problem: f.lacks(uri) + ": list one that has it among its secrets"}
+		return Shown{Of: f.account(), Reason: v1alpha1.ReasonSecretMissing, Problem: f.lacks(uri) + ": list a Secret that has it among the secrets of the account"}
 	}
 }
 
-// lacks says what the Secrets of an account have not.
+// lacks describes which credentials the Secrets of an account lack.
 func (f Found) lacks(uri string) string {
 	var names []string
 	for _, s := range f.Secrets {
 		name := s.Name
 		if s.Version == "" {
-			name += ", which is not there"
+			name += ", which does not exist"
 		}
 		names = append(names, name)
 	}
 	if f.More > 0 {
-		names = append(names, fmt.Sprintf("and %d more, which are not looked at", f.More))
+		names = append(names, fmt.Sprintf("and %d more, which are not read", f.More))
 	}
 	if len(names) == 0 {
 		return f.account() + " lists no Secret with " + wanted(uri)
@@ -57,7 +57,7 @@ func (f Found) lacks(uri string) string {
 	return fmt.Sprintf("none of the Secrets that %s lists (%s) has %s", f.account(), strings.Join(names, "; "), wanted(uri))
 }
 
-// says is what a Secret has for the source at an address; nil: nothing.
+// says returns the credentials of a Secret for the source at an address; nil: none.
 func (s Secret) says(uri string) fetchapi.Credentials {
 	has := s.variables()
 	said := fetchapi.FromEnvironment(uri, func(name string) string { return has[name] })
@@ -71,27 +71,27 @@ func (s Secret) says(uri string) fetchapi.Credentials {
 	return nil
 }
 
-// wanted is what a source takes, in words.
+// wanted describes the credentials that a source takes.
 func wanted(uri string) string {
 	switch takes := fetchapi.Takes(uri); takes {
 	case dockerVariable:
 		return fmt.Sprintf("a login for %s in %s or %s", registryOf(uri), dockerVariable, DockerConfig)
 	case "":
-		return "what the source takes, which is nothing"
+		return "credentials for the source, which takes none"
 	default:
 		return takes
 	}
 }
 
-// registryOf is the host of a registry by which its logins are noted, as ghcr.io of
-// oci://ghcr.io/org/model:v1.
+// registryOf returns the host of a registry, under which logins are stored, such as ghcr.io
+// for oci://ghcr.io/org/model:v1.
 func registryOf(uri string) string {
 	_, rest, _ := strings.Cut(uri, "://")
 	return hostOf(rest)
 }
 
-// hostOf is the host of a server, as docker login and others note it: with a scheme and a
-// path, or without. Docker's own registry has several names.
+// hostOf returns the host of a server as docker login and others write it, with or without a
+// scheme and a path. Docker's own registry has several names.
 func hostOf(server string) string {
 	host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(server, "https://"), "http://"), "/")
 	if slices.Contains(fetchapi.DockerHosts, host) {
@@ -100,17 +100,17 @@ func hostOf(server string) string {
 	return host
 }
 
-// login is one of those in the config.json of docker login.
+// login is an entry of config.json, as docker login writes it.
 type login struct {
-	Auth          string `json:"auth,omitempty"` // user and password, in base64; they count in place of the two
+	Auth          string `json:"auth,omitempty"` // user and password in base64; replaces Username and Password
 	Username      string `json:"username,omitempty"`
 	Password      string `json:"password,omitempty"`
 	IdentityToken string `json:"identitytoken,omitempty"`
 	RegistryToken string `json:"registrytoken,omitempty"`
 }
 
-// loginOf is what a config.json says of a registry, in a form that is the same of all that
-// say the same; empty: nothing.
+// loginOf returns the login for a registry in config.json, in a canonical form; empty: there
+// is none.
 func loginOf(config, registry string) string {
 	var is struct {
 		Auths map[string]login `json:"auths"`
@@ -120,7 +120,7 @@ func loginOf(config, registry string) string {
 	}
 	for _, server := range slices.Sorted(maps.Keys(is.Auths)) {
 		l := is.Auths[server]
-		if hostOf(server) != registry || l == (login{}) { // as of one that a program keeps
+		if hostOf(server) != registry || l == (login{}) { // an empty entry means that a credential helper keeps the login
 			continue
 		}
 		if both, err := base64.StdEncoding.DecodeString(l.Auth); err == nil && l.Auth != "" {
@@ -129,7 +129,7 @@ func loginOf(config, registry string) string {
 		}
 		text, err := json.Marshal(l)
 		if err != nil {
-			return "" // plain texts can be written
+			return "" // cannot happen: the login is plain data
 		}
 		return string(text)
 	}

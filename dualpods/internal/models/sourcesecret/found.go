@@ -13,37 +13,37 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// Named is what a cache names for credentials; the zero value: nothing.
+// Named says where a cache has its credentials. It is zero if the cache names none.
 type Named struct {
 	Namespace string
 	Secret    string
 	Account   string // a ServiceAccount
-	Runs      bool   // a Pod that fetches runs as the account, so that no Secret may be needed
+	Runs      bool   // the Pod that fetches runs as the account, and may need no Secret
 }
 
-// Found is what was found of that.
+// Found has the objects that Named names.
 type Found struct {
 	Named
-	Version string   // the account's resource version; empty: it is not there
-	Secrets []Secret // the one that is named, or else those that the account lists, in its order
-	More    int      // that it lists and that were not looked at
-	Unread  string   // why some of it could not be read; empty: it was
+	Version string   // resource version of the account; empty: it does not exist
+	Secrets []Secret // the named Secret, or else those that the account lists, in its order
+	More    int      // how many more the account lists, which were not read
+	Unread  string   // why a read failed; empty: none failed
 }
 
-// Secret is one, as it was read.
+// Secret is a Secret as it was read.
 type Secret struct {
 	Name    string
-	Version string               // its resource version; empty: it is not there
-	Data    fetchapi.Credentials // by its keys
+	Version string               // resource version; empty: it does not exist
+	Data    fetchapi.Credentials // values by key
 }
 
-// Reader reads what caches name. Its functions' errors are those of the API server.
+// Reader reads Secrets and ServiceAccounts. Its functions return the errors of the API server.
 type Reader struct {
 	Secret  func(context.Context, client.ObjectKey) (*corev1.Secret, error)
 	Account func(context.Context, client.ObjectKey) (*corev1.ServiceAccount, error)
 }
 
-// Read reads it. An error is told by Found, too.
+// Read reads the objects that named names. Found has the error too.
 func (r Reader) Read(ctx context.Context, named Named) (Found, error) {
 	f := Found{Named: named}
 	var secrets []string
@@ -77,11 +77,11 @@ func (r Reader) Read(ctx context.Context, named Named) (Found, error) {
 	return f, err
 }
 
-// mostListed is how many of the Secrets that an account lists are looked at. Each is a
-// question to the API server, whoever may write the account, and others wait meanwhile.
+// mostListed is how many Secrets of an account are read at most. Each is a call to the API
+// server, and other caches wait meanwhile.
 const mostListed = 32
 
-// listed are the names of the Secrets that an account lists, those of registries last.
+// listed returns the names of the Secrets that an account lists, imagePullSecrets last.
 func listed(account *corev1.ServiceAccount) (names []string) {
 	add := func(name string) {
 		if name != "" && !slices.Contains(names, name) {
@@ -110,7 +110,7 @@ func (r Reader) secret(ctx context.Context, key client.ObjectKey) (Secret, error
 	return s, nil
 }
 
-// Versions tell this from what is found later, once something of it is another.
+// Versions returns a text that changes when one of the objects changes.
 func (f Found) Versions() string {
 	all := f.Version
 	for _, s := range f.Secrets {

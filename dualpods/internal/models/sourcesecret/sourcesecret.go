@@ -1,6 +1,6 @@
-// Package sourcesecret says what the source of a cache is shown by the Secret or the
-// ServiceAccount that the cache names, and tells of that: a ClusterModelCache and a
-// ModelCache have one opinion.
+// Package sourcesecret finds the credentials for the source of a ClusterModelCache or a
+// ModelCache, in the Secret or the ServiceAccount that the cache names, and sets the condition
+// CredentialsAccepted.
 package sourcesecret
 
 import (
@@ -14,34 +14,34 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// DockerConfig is the key of a Secret that `kubectl create secret docker-registry`
-// makes (https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets).
+// DockerConfig is the key of Secrets that `kubectl create secret docker-registry` creates
+// (https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets).
 const DockerConfig = ".dockerconfigjson"
 
-// dockerVariable is what a registry's source takes in place of it.
+// dockerVariable is the variable that the source of a registry takes instead.
 const dockerVariable = "DOCKER_AUTH_CONFIG"
 
-// Shown is what a source is shown. The zero value: nothing is named.
+// Shown has the credentials that a source is shown. It is zero if the cache names none.
 type Shown struct {
-	Of      string               // whose it is, in words; empty: nothing is named
-	Secret  string               // name of the Secret that it is in; empty: it is in none
-	Values  fetchapi.Credentials // nil: none that can be used
+	Of      string               // where the credentials are, in words; empty: the cache names none
+	Secret  string               // name of their Secret; empty: they are in no Secret
+	Values  fetchapi.Credentials // nil: no usable credentials
 	Keys    map[string]string    // the Secret's keys, by the names of Values
 	Reason  string               // for a condition
-	Problem string               // why none can be used; empty: they can
-	Note    string               // where it is in no Secret, and is no problem: what there is
+	Problem string               // why the credentials cannot be used; empty: they can
+	Note    string               // why no Secret is used although that is no problem; empty: one is used, or Problem is set
 }
 
-// Shown is what the source at an address is shown of what was found.
+// Shown returns the credentials for the source at an address.
 func (f Found) Shown(uri string) Shown {
 	switch {
 	case f.Secret == "" && f.Account == "":
 		return Shown{}
 	case f.Unread != "":
-		return Shown{Of: "what it names", Reason: v1alpha1.ReasonSecretInvalid, Problem: f.Unread}
+		return Shown{Of: "the credentials that it names", Reason: v1alpha1.ReasonSecretInvalid, Problem: f.Unread}
 	case f.Account != "" && f.Version == "":
 		return Shown{Of: f.account(), Reason: v1alpha1.ReasonAccountMissing, Problem: fmt.Sprintf(
-			"there is no %s, which spec.credentials.serviceAccountName names: make it, or name another one of that namespace", f.account())}
+			"there is no %s, which spec.credentials.serviceAccountName names: create it, or name another one of that namespace", f.account())}
 	case f.Secret == "":
 		return f.byAccount(uri)
 	}
@@ -50,10 +50,10 @@ func (f Found) Shown(uri string) Shown {
 		return secret.shown(of, uri)
 	}
 	return Shown{Of: of, Reason: v1alpha1.ReasonSecretMissing, Problem: fmt.Sprintf(
-		"there is no %s, which spec.credentials.secretRef names: make it, or name another one of that namespace", of)}
+		"there is no %s, which spec.credentials.secretRef names: create it, or name another one of that namespace", of)}
 }
 
-// shown takes what a source takes from what the Secret has, which stays as it is.
+// shown returns those credentials of the Secret that a source takes. It does not change s.
 func (s Secret) shown(of, uri string) Shown {
 	values, err := s.variables().For(uri)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s Secret) shown(of, uri string) Shown {
 	return shown
 }
 
-// variables are what a Secret has, the login of a registry by the variable's name.
+// variables returns the credentials of a Secret by the names of variables.
 func (s Secret) variables() fetchapi.Credentials {
 	config, docker := s.Data[DockerConfig]
 	if !docker {
@@ -81,23 +81,24 @@ func (s Secret) variables() fetchapi.Credentials {
 	return has
 }
 
-// Remedy adds what helps to what a source says that refuses; kind is the cache's.
+// Remedy appends a remedy to the message of a source that refuses access. kind is the kind of
+// the cache.
 func (s Shown) Remedy(kind, why, cause string) string {
 	switch {
 	case cause != fetchapi.ReasonAccessDenied:
 		return why
 	case s.Note != "":
-		return why + "; " + s.Note + "; where the source is to be shown a Secret, list one that has it among the secrets of the account"
+		return why + "; " + s.Note + "; to use a Secret, list one with the credentials among the secrets of the account"
 	case s.Of != "":
-		return why + "; they are those of " + s.Of + ", which is looked at again as soon as it changes"
+		return why + "; the credentials are those of " + s.Of + "; the fetch is tried again as soon as they change"
 	default:
-		return why + "; of a " + kind + ", spec.credentials.secretRef names a Secret that has one"
+		return why + "; name a Secret with credentials in spec.credentials.secretRef of the " + kind
 	}
 }
 
-// Tell sets the condition CredentialsAccepted; of a cache that names nothing there is
-// none. denied is why a source refuses them; empty: it does not, or nobody knows, and
-// then unknown keeps what was told before.
+// Tell sets the condition CredentialsAccepted, or removes it if the cache names no credentials.
+// denied is why the source refuses them; empty: it does not. With unknown, it is not known
+// whether the source refuses them, and the condition stays as it was.
 func (s Shown) Tell(conditions *[]metav1.Condition, set func(kind string, is bool, reason, message string), denied string, unknown bool) {
 	switch {
 	case s.Of == "":

@@ -100,24 +100,24 @@ func TestOfTheSecretsThatAServiceAccountListsTheOneCountsThatHasWhatTheSourceTak
 		"beside one of another source":          {lists: []string{"bucket", "ghcr", "hub"}, is: "hub"},
 		"of two that say the same the first":    {lists: []string{"same", "hub"}, is: "same"},
 		"one that is not there does not matter": {lists: []string{"gone", "hub"}, is: "hub"},
-		"two that say different things":         {lists: []string{"hub", "other"}, reason: v1alpha1.ReasonSecretInvalid, says: "Secrets hub and other, which ServiceAccount ns/reader lists, say different things of HF_TOKEN: list one of them"},
+		"two that say different things":         {lists: []string{"hub", "other"}, reason: v1alpha1.ReasonSecretInvalid, says: "Secrets hub and other, which ServiceAccount ns/reader lists, have different values of HF_TOKEN: list only one of them"},
 		"a key that is not known":               {lists: []string{"mistyped"}, reason: v1alpha1.ReasonSecretInvalid, says: `the keys of Secret ns/mistyped of ServiceAccount ns/reader cannot be used: "HF_TOKN" is not known`},
-		"none":                                  {reason: v1alpha1.ReasonSecretMissing, says: "ServiceAccount ns/reader lists no Secret with HF_TOKEN: list one that has it among its secrets"},
-		"none that has it":                      {lists: []string{"bucket", "gone", "empty"}, reason: v1alpha1.ReasonSecretMissing, says: "none of the Secrets that ServiceAccount ns/reader lists (bucket; gone, which is not there; empty) has HF_TOKEN: list one"},
-		"none, of a Job that runs as it":        {lists: []string{"bucket"}, runs: true, reason: v1alpha1.ReasonAccountUsed, says: "none of the Secrets that ServiceAccount ns/reader lists (bucket) has HF_TOKEN: the Job shows what it is given as that account"},
+		"none":                                  {reason: v1alpha1.ReasonSecretMissing, says: "ServiceAccount ns/reader lists no Secret with HF_TOKEN: list a Secret that has it among the secrets of the account"},
+		"none that has it":                      {lists: []string{"bucket", "gone", "empty"}, reason: v1alpha1.ReasonSecretMissing, says: "none of the Secrets that ServiceAccount ns/reader lists (bucket; gone, which does not exist; empty) has HF_TOKEN: list a Secret"},
+		"none, of a Job that runs as it":        {lists: []string{"bucket"}, runs: true, reason: v1alpha1.ReasonAccountUsed, says: "none of the Secrets that ServiceAccount ns/reader lists (bucket) has HF_TOKEN: the Job uses the identity of that account"},
 		"a half":                                {uri: s3, lists: []string{"half"}, reason: v1alpha1.ReasonSecretInvalid, says: "a part of that is missing"},
 		"what stands beside another alone":      {uri: s3, lists: []string{"region", "bucket"}, is: "bucket", key: "AWS_ACCESS_KEY_ID"},
 		"of a bucket":                           {uri: s3, lists: []string{"hub", "bucket"}, is: "bucket", key: "AWS_ACCESS_KEY_ID"},
 		"a Secret for images":                   {uri: oci, pulls: []string{"quay", "ghcr"}, is: "ghcr", key: "DOCKER_AUTH_CONFIG"},
 		"among the others":                      {uri: oci, lists: []string{"token", "ghcr"}, pulls: []string{"ghcr"}, is: "ghcr", key: "DOCKER_AUTH_CONFIG"},
 		"two Secrets with one login":            {uri: oci, pulls: []string{"both", "ghcr"}, is: "both", key: "DOCKER_AUTH_CONFIG"},
-		"two logins":                            {uri: oci, pulls: []string{"ghcr", "differs"}, reason: v1alpha1.ReasonSecretInvalid, says: "say different things of a login for ghcr.io in DOCKER_AUTH_CONFIG or .dockerconfigjson"},
+		"two logins":                            {uri: oci, pulls: []string{"ghcr", "differs"}, reason: v1alpha1.ReasonSecretInvalid, says: "have different values of a login for ghcr.io in DOCKER_AUTH_CONFIG or .dockerconfigjson"},
 		"no login for that registry":            {uri: oci, pulls: []string{"quay", "hubless"}, reason: v1alpha1.ReasonSecretMissing, says: "has a login for ghcr.io in"},
 		"of Docker's own registry":              {uri: "oci://docker.io/org/m", pulls: []string{"ghcr", "docker"}, is: "docker", key: "DOCKER_AUTH_CONFIG"},
 		"of Docker's own registry, otherwise":   {uri: "oci://registry-1.docker.io/org/m", pulls: []string{"both", "podman"}, is: "podman", key: "DOCKER_AUTH_CONFIG"},
 		"one login in two forms":                {uri: oci, pulls: []string{"login", "kubectl"}, is: "login", key: "DOCKER_AUTH_CONFIG"},
 		"a login that a program keeps":          {uri: oci, pulls: []string{"kept", "ghcr"}, is: "ghcr", key: "DOCKER_AUTH_CONFIG"},
-		"of a source that takes no credentials": {uri: "https://host/m", lists: []string{"hub"}, runs: true, reason: v1alpha1.ReasonAccountUsed, says: "(hub) has what the source takes, which is nothing: the Job shows what it is given as that account"},
+		"of a source that takes no credentials": {uri: "https://host/m", lists: []string{"hub"}, runs: true, reason: v1alpha1.ReasonAccountUsed, says: "(hub) has credentials for the source, which takes none: the Job uses the identity of that account"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &holder{secrets: secrets}
@@ -201,7 +201,7 @@ func TestOfAnAccountThatListsThousandsOfSecretsTheFirstAreLookedAt(t *testing.T)
 	s, read := shown(append(names, "hub")...)
 	assert.Equal(t, mostListed, read)
 	assert.Equal(t, v1alpha1.ReasonSecretMissing, s.Reason)
-	assert.Contains(t, s.Problem, "and 4969 more, which are not looked at) has HF_TOKEN")
+	assert.Contains(t, s.Problem, "and 4969 more, which are not read) has HF_TOKEN")
 	s, _ = shown(append([]string{"hub"}, names...)...)
 	assert.Equal(t, "hub", s.Secret)
 }

@@ -15,7 +15,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	launcherclient "hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -190,14 +190,14 @@ func (c *Controller) deleteRequester(ctx context.Context, pod *corev1.Pod, step 
 }
 
 // callLauncher begins a call that the launcher's watch stream tells the outcome of.
-func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Action, record *podmeta.Binding, form nominal.Form) error {
+func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Action, record *podmeta.Binding, wanted form.Form) error {
 	api := c.opts.Views.Client(l.key())
 	if api == nil {
 		return fmt.Errorf("cannot ask launcher %s: it is not watched", l.pod.Name)
 	}
 	switch do {
 	case Swap:
-		request, key := swapRequest(record, form), record.SwapKey()
+		request, key := swapRequest(record, wanted), record.SwapKey()
 		n.calls.begin(swapKey(l, record), true, func(ctx context.Context) (uint64, error) {
 			result, err := api.SwapOnce(ForRequester(ctx, record.RequesterUID), key, request, nil)
 			if err != nil || result.In == nil {
@@ -250,17 +250,17 @@ func answered(err error) error {
 // swapRequest asks for the record's instance on its GPUs. It is the same each
 // time that the record's attempt is asked for, whatever there is by then: the
 // launcher takes another request with the same key for a mistake.
-func swapRequest(record *podmeta.Binding, form nominal.Form) launcherapi.SwapRequest {
+func swapRequest(record *podmeta.Binding, wanted form.Form) launcherapi.SwapRequest {
 	in := &launcherapi.SwapIn{InstanceID: record.Instance}
 	if record.New {
 		in = &launcherapi.SwapIn{
-			ID: record.Instance, Args: form.Args, GPUUUIDs: record.GPUs,
+			ID: record.Instance, Args: wanted.Args, GPUUUIDs: record.GPUs,
 			Annotations: map[string]string{podmeta.AnnotationMadeFor: record.Namespace + "/" + record.Name},
 			EnvVars:     map[string]launcherapi.EnvValue{},
 			ModelCache:  record.ModelCache,
 		}
 		maps.Copy(in.Annotations, record.Annotations)
-		for name, value := range form.Env {
+		for name, value := range wanted.Env {
 			in.EnvVars[name] = launcherapi.EnvValue{Value: value}
 		}
 	}

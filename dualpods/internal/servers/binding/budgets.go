@@ -13,7 +13,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -140,8 +140,7 @@ func surplus(budgets sleeperBudgets, instances map[string]launcherapi.Instance, 
 	for _, b := range budgets.all(sleepers) {
 		for b.exceeded(sleepers) {
 			at := slices.IndexFunc(sleepers, func(i launcherapi.Instance) bool {
-				pinned := i.Annotations[launcherapi.AnnotationPinned] == "true"
-				return i.InstanceID != newest && !pinned && i.Annotations[podmeta.AnnotationMadeFor] != "" && b.uses(i) > 0
+				return i.InstanceID != newest && !pinned(i) && ours(i) && b.uses(i) > 0
 			})
 			if at < 0 {
 				break
@@ -173,7 +172,7 @@ func (c *Controller) evictSurplus(n *nodeWork, w *world, l *launcherPod, view no
 			continue
 		}
 		c.log.Info("step", "node", n.name, "launcher", l.pod.Name, "instance", id, "do", string(DeleteInstance), "why", "LauncherConfig "+l.of.Name+" has lowered its budgets of sleepers")
-		if err := c.callLauncher(n, l, id, DeleteInstance, nil, nominal.Form{}); err != nil {
+		if err := c.callLauncher(n, l, id, DeleteInstance, nil, form.Form{}); err != nil {
 			c.log.Error(err, "cannot evict a sleeper", "launcher", l.pod.Name, "instance", id)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -36,13 +36,15 @@ type Options struct {
 	Pods       func(ctx context.Context, node string) ([]corev1.Pod, error)
 	Views      Views
 	Requesters Requesters
-	// Allocations asks the kubelets; nil: requesters' own word counts.
-	Allocations Allocations
-	Recorder    events.EventRecorder
+	// Allocations asks the agents of nodes, which are in AgentNamespace; nil: requesters'
+	// own word counts.
+	Allocations    Allocations
+	AgentNamespace string
+	Recorder       events.EventRecorder
 	// LauncherPort is where launchers have their control API.
 	LauncherPort int
-	// Access is how the launcher in a Pod, and the program beside it, know the
-	// controller, or why they must not be called.
+	// Access is how the launcher in a Pod knows the controller, or why it must not be
+	// called.
 	Access func(launcher *corev1.Pod) nodeview.Access
 	// WriteAhead has a requester bound by the kubelet's word before its program runs.
 	WriteAhead bool
@@ -237,7 +239,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 				continue
 			}
 			c.log.Info("step", "node", n.name, "launcher", l.pod.Name, "instance", id, "do", string(step.Do), "why", step.Why)
-			if err := c.callLauncher(n, l, id, step.Do, nil, nominal.Form{}); err != nil {
+			if err := c.callLauncher(n, l, id, step.Do, nil, form.Form{}); err != nil {
 				c.log.Error(err, "cannot put a stray instance to rest", "launcher", l.pod.Name, "instance", id)
 			}
 		}

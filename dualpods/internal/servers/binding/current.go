@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/spec/podmeta"
 )
 
 // currentAgain is when a cache is compared again that was behind, and longestAsk
@@ -60,11 +59,11 @@ func (c *Controller) untilAsNew(ctx context.Context, n *nodeWork, w *world) (aga
 func (c *Controller) withoutStrangers(ctx context.Context, pods []corev1.Pod) (ours []corev1.Pod, err error) {
 	launchers := dualpods.NewLaunchers(c.opts.API)
 	for i := range pods {
-		is, err := launchers.Is(ctx, &pods[i])
+		kind, _, err := launchers.KindOf(ctx, &pods[i])
 		if err != nil {
 			return nil, err
 		}
-		if is || podmeta.IsRequester(&pods[i]) {
+		if kind.IsLauncher() || kind == dualpods.KindRequester {
 			ours = append(ours, pods[i])
 		}
 	}

@@ -53,7 +53,7 @@ func TestNoFinalizerGoesWhileARecordMayHaveBeenWrittenOfWhichTheCacheHasNotHeard
 		require.NoError(t, err)
 		w := &world{pods: map[types.UID]*corev1.Pod{}, asked: map[types.UID]requester{}}
 		for i := range pods {
-			if dualpods.MayBeLauncher(&pods[i]) {
+			if dualpods.LooksLike(&pods[i]) == dualpods.KindLauncher {
 				l := &launcherPod{}
 				l.read(&pods[i])
 				w.launchers = append(w.launchers, l)

@@ -24,7 +24,7 @@ func (w *world) unread(pod *corev1.Pod) *launcherPod {
 		return nil
 	}
 	for _, l := range w.launchers {
-		if len(l.damaged) == 0 || l.pod.Namespace != pod.Namespace || podmeta.Finished(l.pod) || podmeta.ServerEnded(l.pod) {
+		if len(l.damaged) == 0 || l.pod.Namespace != pod.Namespace || l.ended() {
 			continue
 		}
 		carries := said != nil && said.Proxy.State != requesterapi.StateUnbound && said.Proxy.Address == l.pod.Status.PodIP

@@ -104,7 +104,7 @@ var leaving = []rule{
 		}},
 	{"leaving, launcher just lost", func(o *Observation) bool { return o.letGo() && !o.Launcher.Connected && o.lostFor() < patience }, untilSilent},
 	{"leaving, launcher silent", func(o *Observation) bool { return o.letGo() && !o.Launcher.Connected },
-		warn(LauncherSilent, "its model cannot be put to sleep, nor it go: launcher %s does not answer: %s", launcherName, launcherWhy)},
+		warn(LauncherSilent, "its model cannot be put to sleep, and its finalizer cannot be removed: launcher %s does not answer: %s", launcherName, launcherWhy)},
 	{"leaving, moving", func(o *Observation) bool {
 		return o.letGo() && (o.in(launcher.Waking, launcher.FallingAsleep, launcher.Stopping) || o.Calls.Sleep || o.Calls.Delete)
 	}, do(Nothing, "instance %s is %s", instanceID, instanceState)},
@@ -132,7 +132,7 @@ var leaving = []rule{
 var placed = []rule{
 	{"record damaged", func(o *Observation) bool { return o.Unread != "" && (o.carries() || o.shown()) },
 		func(o *Observation) Step {
-			step := warn(RecordDamaged, "it is left as it is, since the record that it was bound by may be one that cannot be read, of %s", func(o *Observation) string { return o.Unread })(o)
+			step := warn(RecordDamaged, "the controller leaves it as it is: its record may be the one that cannot be read, of %s", func(o *Observation) string { return o.Unread })(o)
 			if o.SPI == nil {
 				step.After = o.untilAsked()
 			}
@@ -155,7 +155,7 @@ var placed = []rule{
 	},
 		because(NodeUnschedulable, false, do(DeleteRequester, "node %s was made unschedulable before it had its inference server", nodeName))},
 	{"provider leaving", func(o *Observation) bool { return o.Record != nil && (o.gone() || o.Launcher.Deleting) },
-		because(LauncherGone, true, do(DeleteRequester, "its launcher %s is going", launcherName))},
+		because(LauncherGone, true, do(DeleteRequester, "its launcher %s is being deleted or has ended", launcherName))},
 	{"died, not noted", func(o *Observation) bool {
 		return o.known() && o.in(launcher.Failed, launcher.Stopped) && o.shown() && !o.noted()
 	}, func(o *Observation) Step {
@@ -184,7 +184,7 @@ var placed = []rule{
 		func(o *Observation) Step {
 			step := warn(RequesterSilent, "the requester program does not answer at %s: container %s should run it", adminAddress, container)(o)
 			if o.Requester.Refuses {
-				step = warn(RequesterSilent, "the requester program at %s takes no orders of this controller: it knows another authority, and reads a new one within two minutes", adminAddress)(o)
+				step = warn(RequesterSilent, "the requester program at %s takes no orders from this controller, because it trusts another certificate authority; it reads a new one within two minutes", adminAddress)(o)
 			}
 			step.After = o.untilAsked()
 			return step
@@ -221,7 +221,7 @@ var bound = []rule{
 	{"no launcher", func(o *Observation) bool { return o.Record == nil && o.Launcher == nil },
 		do(CreateLauncher, "node %s has no launcher of %s", nodeName, func(o *Observation) string { return o.Form.LauncherConfig })},
 	{"launcher going", func(o *Observation) bool { return o.Record == nil && (o.Launcher.Deleting || o.Launcher.Dead) },
-		inform(LauncherGoing, "launcher %s of its node is going: a new one must come first", launcherName)},
+		inform(LauncherGoing, "launcher %s of its node is being deleted or has ended: the requester waits for the next one", launcherName)},
 	{"launcher starting", func(o *Observation) bool { return o.Record == nil && o.Launcher.Waits != nil },
 		func(o *Observation) Step { return lackingStep(o.Launcher.Waits) }},
 	{"launcher just lost", func(o *Observation) bool { return !o.Launcher.Connected && o.lostFor() < patience }, untilSilent},
@@ -237,7 +237,7 @@ var bound = []rule{
 		}},
 	{"GPUs not its own", func(o *Observation) bool {
 		return o.Record == nil && o.Kubelet != nil && o.SPI != nil && !sameSet(o.SPI.GPUs, o.Kubelet.GPUs)
-	}, warn(GPUsNotItsOwn, "the requester program says that it has GPU %s, and the kubelet gave its container %s: it gets neither until it names what it was given",
+	}, warn(GPUsNotItsOwn, "the requester program reports GPU %s, but the kubelet gave its container %s: it gets neither until it reports what it was given",
 		func(o *Observation) string { return strings.Join(o.SPI.GPUs, ", ") }, func(o *Observation) string { return strings.Join(o.Kubelet.GPUs, ", ") })},
 	{"GPU not the launcher's", func(o *Observation) bool { return o.Record == nil && o.strangeGPU() != "" },
 		warn(GPUNotSeen, "launcher %s does not see GPU %s", launcherName, (*Observation).strangeGPU)},

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -15,9 +15,9 @@ var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 // fresh is a requester that runs and has our finalizer, on a node whose launcher
 // answers.
 func fresh() Observation {
-	form := nominal.Form{Args: []string{"org/model"}, Port: 8000, GPUs: 1, LauncherConfig: "vllm"}
+	wanted := form.Form{Args: []string{"org/model"}, Port: 8000, GPUs: 1, LauncherConfig: "vllm"}
 	return Observation{
-		Now: now, Node: Node{Name: "node-0"}, Form: form,
+		Now: now, Node: Node{Name: "node-0"}, Form: wanted,
 		Requester: Requester{
 			UID: "uid", Namespace: "ns", Name: "req", Instance: "model-1", Exists: true, Running: true, Finalizer: true, GPUs: 1,
 			AdminAddress: "10.1.0.5:8081",

@@ -1,9 +1,11 @@
 package binding
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,14 +15,16 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Allocations asks the programs beside launchers what the kubelet has given to
-// whom, as [allocations.Client] does.
+// Allocations asks the agent of a node what the kubelet has given to whom, as
+// [allocations.Client] does.
 type Allocations interface {
-	Pods(ctx context.Context, target nodeview.Target, namespace string) ([]podresourcesapi.Pod, error)
+	Pods(ctx context.Context, agent nodeview.Target) ([]podresourcesapi.Pod, error)
 }
 
 // Bounds of the pause before a kubelet is asked again.
@@ -30,15 +34,16 @@ const (
 	longestKubeletPause = 5 * time.Second
 )
 
-// asksKubelet says that there is a container beside the launcher that asks the kubelet.
-func (l *launcherPod) asksKubelet() bool {
-	return podmeta.Container(&l.pod.Spec, podmeta.PodResourcesContainer) != nil
+// checksAllocations says that the kubelet's word counts for the requesters of the launcher,
+// as its LauncherConfig wants it. Orphans have none, and get no new requesters.
+func (l *launcherPod) checksAllocations() bool {
+	return l.of != nil && l.of.Spec.AllocationCheck.Mode != v1alpha1.AllocationCheckNone
 }
 
 // allocation is what the kubelet says of a requester that a launcher would serve;
-// nil where that launcher has nobody to ask.
+// nil where the requester's own word counts.
 func (c *Controller) allocation(w *world, l *launcherPod, id dualpods.Identity) *Allocation {
-	if c.opts.Allocations == nil || !l.asksKubelet() || l.orphan { // which is not asked, nor are new requesters bound to it
+	if c.opts.Allocations == nil || !l.checksAllocations() {
 		return nil
 	}
 	word, asked := w.kubelet[id.UID]
@@ -48,13 +53,23 @@ func (c *Controller) allocation(w *world, l *launcherPod, id dualpods.Identity) 
 	return &word
 }
 
-// askKubelet asks for the requesters of a node by one question for each namespace. The program that is asked is beside a launcher of the requester's
-// namespace that a LauncherConfig owns: whoever can lie there has these launchers already.
+// isAgent says that a Pod is the agent of its node. Only who may make Pods in the controller's
+// namespace could make one that looks like it, and has no certificate of agents.
+func (c *Controller) isAgent(pod *corev1.Pod) bool {
+	return pod.Namespace == c.opts.AgentNamespace && podmeta.IsAgent(pod)
+}
+
+// askKubelet asks for all requesters of a node that the kubelet's word is wanted of, by one
+// question.
 func (c *Controller) askKubelet(ctx context.Context, n *nodeWork, w *world) {
 	if c.opts.Allocations == nil || w.node.Gone {
 		return
 	}
-	wanted := map[string][]*corev1.Pod{}
+	checks := map[string]bool{} // the namespaces with launchers that want the kubelet's word
+	for _, l := range w.launchers {
+		checks[l.pod.Namespace] = checks[l.pod.Namespace] || l.checksAllocations()
+	}
+	var wanted []*corev1.Pod
 	for uid, pod := range w.pods {
 		word, known := n.kubelet[uid]
 		if word.AskedAhead && running(pod) {
@@ -62,17 +77,14 @@ func (c *Controller) askKubelet(ctx context.Context, n *nodeWork, w *world) {
 			n.kubelet[uid] = word
 		}
 		_, record := w.boundTo(dualpods.IdentityOf(pod))
-		if c.isToBeTold(pod, record) && (!known || !word.settles(pod) && !w.now.Before(word.Again)) {
-			wanted[pod.Namespace] = append(wanted[pod.Namespace], pod)
+		if checks[pod.Namespace] && c.isToBeTold(pod, record) && (!known || !word.settles(pod) && !w.now.Before(word.Again)) {
+			wanted = append(wanted, pod)
 		}
 	}
-	ctx, stop := context.WithTimeout(ctx, passLimit)
-	defer stop()
-	for namespace, pods := range wanted {
-		if told, why := c.askNamespace(ctx, w, namespace); told != nil || why != "" {
-			for _, pod := range pods {
-				n.kubelet[pod.UID] = n.kubelet[pod.UID].next(w.now, told, why, pod)
-			}
+	if len(wanted) > 0 {
+		told, why := c.askAgents(ctx, w)
+		for _, pod := range wanted {
+			n.kubelet[pod.UID] = n.kubelet[pod.UID].next(w.now, told, why, pod)
 		}
 	}
 	for uid, word := range n.kubelet {
@@ -113,39 +125,54 @@ func (a Allocation) settles(pod *corev1.Pod) bool {
 	return len(a.GPUs) > 0 && (!a.Early || !running(pod))
 }
 
-// askNamespace gives the Pods of a namespace that have devices, or why they
-// cannot be told; neither where nobody can be asked.
-func (c *Controller) askNamespace(ctx context.Context, w *world, namespace string) (told []podresourcesapi.Pod, why string) {
+// askAgents gives the Pods of the node that have devices, or why they cannot be told. A node
+// has one agent, and two while one replaces the other: that which stays is asked first.
+func (c *Controller) askAgents(ctx context.Context, w *world) (told []podresourcesapi.Pod, why string) {
+	ctx, stop := context.WithTimeout(ctx, passLimit)
+	defer stop()
 	var whys []string
-	for _, l := range w.launchers {
-		switch {
-		case l.pod.Namespace != namespace || l.orphan || !l.asksKubelet():
-			continue
-		case !podmeta.ContainerRuns(l.pod, podmeta.PodResourcesContainer):
-			whys = append(whys, dualpods.WaitForLauncher(l.pod).Why)
-			continue
-		}
-		access := c.access(l)
-		if access.Refused != "" {
-			whys = append(whys, "launcher "+l.pod.Name+" is not called: "+access.Refused)
+	agents := slices.SortedStableFunc(slices.Values(w.agents), func(a, b *corev1.Pod) int {
+		return goesLast(a) - goesLast(b)
+	})
+	for _, agent := range agents {
+		if !podmeta.ContainerRuns(agent, podmeta.AgentContainer) {
+			whys = append(whys, waitsForAgent(agent))
 			continue
 		}
 		pods, err := c.opts.Allocations.Pods(ctx, nodeview.Target{
-			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(podresourcesapi.DefaultPort)), Access: access,
-		}, namespace)
+			Address: net.JoinHostPort(agent.Status.PodIP, fmt.Sprint(podresourcesapi.DefaultPort)),
+			Access:  nodeview.Access{Name: mtls.AgentName(c.opts.AgentNamespace)},
+		})
 		if err == nil {
 			return append([]podresourcesapi.Pod{}, pods...), ""
 		}
-		c.log.V(1).Info("the kubelet cannot be asked", "launcher", client.ObjectKeyFromObject(l.pod), "error", err.Error())
+		c.log.V(1).Info("the kubelet cannot be asked", "agent", client.ObjectKeyFromObject(agent), "error", err.Error())
 		whys = append(whys, err.Error())
 	}
+	if len(w.agents) == 0 {
+		return nil, fmt.Sprintf("node %s has no Pod of the DaemonSet %s in namespace %s: see the chart's values agent.nodeSelector and agent.tolerations", w.node.Name, podmeta.AgentSet, c.opts.AgentNamespace)
+	}
 	return nil, strings.Join(whys, "; ")
+}
+
+// goesLast is greater for a Pod that is being deleted.
+func goesLast(pod *corev1.Pod) int {
+	if pod.DeletionTimestamp.IsZero() {
+		return 0
+	}
+	return 1
+}
+
+// waitsForAgent says what an agent Pod waits for.
+func waitsForAgent(agent *corev1.Pod) string {
+	why, _ := podmeta.Waits(agent)
+	return "agent " + agent.Name + " " + cmp.Or(why, "is starting")
 }
 
 // next is what is known of a Pod's GPUs after the kubelet was asked once more.
 func (a Allocation) next(now time.Time, told []podresourcesapi.Pod, why string, pod *corev1.Pod) Allocation {
 	if told != nil {
-		gpus, err := allocations.GPUs(told, pod.Name)
+		gpus, err := allocations.GPUs(told, pod.Namespace, pod.Name)
 		switch {
 		case err != nil:
 			why = err.Error()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,18 +18,19 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// kubelets answer for those beside launchers, and note what they are asked.
+// kubelets answer by way of agents, and note what they are asked.
 type kubelets struct {
-	asked []string // address, token and namespace
-	pods  map[string][]podresourcesapi.Pod
+	asked []string // address and name
+	pods  []podresourcesapi.Pod
 	err   error
 }
 
-func (k *kubelets) Pods(_ context.Context, target nodeview.Target, namespace string) ([]podresourcesapi.Pod, error) {
-	k.asked = append(k.asked, target.Address+" "+target.Token+" "+namespace)
-	return k.pods[namespace], k.err
+func (k *kubelets) Pods(_ context.Context, agent nodeview.Target) ([]podresourcesapi.Pod, error) {
+	k.asked = append(k.asked, agent.Address+" "+agent.Name)
+	return k.pods, k.err
 }
 
 func running1(namespace, name string, containers ...string) *corev1.Pod {
@@ -110,11 +112,11 @@ func TestKubeletIsAskedAnewWhenTheProgramRunsWhateverItSaidBefore(t *testing.T) 
 	orphan := a.w.launchers[0]
 	id := dualpods.IdentityOf(pod)
 	assert.NotNil(t, a.c.allocation(a.w, orphan, id))
-	orphan.orphan = true
-	assert.Nil(t, a.c.allocation(a.w, orphan, id), "nobody asks beside an orphan: the program's word counts")
+	orphan.of, orphan.orphan = nil, true
+	assert.Nil(t, a.c.allocation(a.w, orphan, id), "no LauncherConfig of an orphan asks for it: the program's word counts")
 }
 
-// asking is a controller that asks kubelets, a node, and a pass over it: two
+// asking is a controller that asks kubelets, a node with its agent, and a pass over it: two
 // namespaces with a launcher and requesters each.
 type asking struct {
 	kubelets kubelets
@@ -124,13 +126,15 @@ type asking struct {
 }
 
 func newAsking(t *testing.T) *asking {
-	a := &asking{kubelets: kubelets{pods: map[string][]podresourcesapi.Pod{}}}
-	a.c = New(t.Context(), Options{Allocations: &a.kubelets, Access: func(l *corev1.Pod) nodeview.Access { return nodeview.Access{Token: "token-of-" + l.Namespace} }}, logr.Discard())
+	a := &asking{}
+	a.c = New(t.Context(), Options{Allocations: &a.kubelets, AgentNamespace: "system"}, logr.Discard())
 	a.n = a.c.work("node-0")
-	a.w = &world{now: now, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}}
+	agent := running1("system", "agent", podmeta.AgentContainer)
+	agent.Status.PodIP = "10.1.0.3"
+	a.w = &world{now: now, node: Node{Name: "node-0"}, agents: []*corev1.Pod{agent}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}}
 	for _, ns := range []string{"a", "b"} {
-		l := &launcherPod{}
-		l.read(running1(ns, "launcher", podmeta.ServingContainer, podmeta.PodResourcesContainer))
+		l := &launcherPod{of: &v1alpha1.LauncherConfig{}}
+		l.read(running1(ns, "launcher", podmeta.ServingContainer))
 		a.w.launchers = append(a.w.launchers, l)
 	}
 	return a
@@ -153,7 +157,7 @@ func (a *asking) addAhead() (pod *corev1.Pod, runs []corev1.ContainerStatus) {
 }
 
 func (a *asking) gave(namespace, name string, gpus ...string) {
-	a.kubelets.pods[namespace] = append(a.kubelets.pods[namespace], podresourcesapi.Pod{Name: name, Containers: []podresourcesapi.Container{{
+	a.kubelets.pods = append(a.kubelets.pods, podresourcesapi.Pod{Namespace: namespace, Name: name, Containers: []podresourcesapi.Container{{
 		Name: podmeta.ServingContainer, Devices: map[string][]string{string(podmeta.ResourceGPU): gpus},
 	}}})
 }
@@ -163,17 +167,17 @@ func (a *asking) pass(t *testing.T, later time.Duration) {
 	a.c.askKubelet(t.Context(), a.n, a.w)
 }
 
-func TestTheKubeletIsAskedOnceForTheRequestersOfANamespace(t *testing.T) {
+func TestAgentIsAskedOnceForTheRequestersOfAllNamespaces(t *testing.T) {
 	a := newAsking(t)
 	one, two, other := a.add("a", "one", "GPU-0"), a.add("a", "two", "GPU-1"), a.add("b", "one", "GPU-2")
 	a.gave("a", "one", "GPU-0")
 	a.gave("a", "two", "GPU-1")
 	a.gave("b", "one", "GPU-2")
 	a.pass(t, 0)
-	assert.ElementsMatch(t, []string{"10.1.0.2:8002 token-of-a a", "10.1.0.2:8002 token-of-b b"}, a.kubelets.asked)
+	assert.Equal(t, []string{"10.1.0.3:8002 system.agents.hotseat.dev"}, a.kubelets.asked)
 	assert.Equal(t, map[types.UID]Allocation{one: {GPUs: []string{"GPU-0"}}, two: {GPUs: []string{"GPU-1"}}, other: {GPUs: []string{"GPU-2"}}}, a.w.kubelet)
 	a.pass(t, time.Hour)
-	assert.Len(t, a.kubelets.asked, 2, "what it gave stays given")
+	assert.Len(t, a.kubelets.asked, 1, "what it gave stays given")
 }
 
 func TestAKubeletThatDoesNotSayIsAskedAgainLessAndLessOften(t *testing.T) {
@@ -197,20 +201,63 @@ func TestAKubeletThatDoesNotSayIsAskedAgainLessAndLessOften(t *testing.T) {
 	assert.Equal(t, Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[uid])
 }
 
-func TestAContainerThatAsksTheKubeletAndDoesNotRunIsNamed(t *testing.T) {
+func TestAgentThatDoesNotRunIsNamed(t *testing.T) {
 	a := newAsking(t)
 	uid := a.add("a", "one", "GPU-0")
-	a.w.launchers[0].pod.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "again in 10s"}}
+	a.w.agents[0].Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "again in 10s"}}
 	a.pass(t, 0)
 	assert.Empty(t, a.kubelets.asked)
-	assert.Equal(t, "launcher launcher waits in its container pod-resources: CrashLoopBackOff again in 10s", a.w.kubelet[uid].Why)
+	assert.Equal(t, "agent agent waits in its container agent: CrashLoopBackOff again in 10s", a.w.kubelet[uid].Why)
 }
 
-func TestBesideALauncherWithoutThatContainerARequestersWordCounts(t *testing.T) {
+func TestAgentThatIsBeingDeletedIsAskedLast(t *testing.T) {
+	a := newAsking(t)
+	a.add("a", "one", "GPU-0")
+	next := running1("system", "next", podmeta.AgentContainer)
+	next.Status.PodIP = "10.1.0.4"
+	a.w.agents[0].DeletionTimestamp = &metav1.Time{Time: now}
+	a.w.agents = append(a.w.agents, next)
+	a.kubelets.err = errors.New("refused")
+	a.pass(t, 0)
+	assert.Equal(t, []string{"10.1.0.4:8002 system.agents.hotseat.dev", "10.1.0.3:8002 system.agents.hotseat.dev"}, a.kubelets.asked)
+}
+
+func TestOnANodeWithoutAgentNoProgramIsBelieved(t *testing.T) {
+	a := newAsking(t)
+	uid := a.add("a", "one", "GPU-0")
+	a.w.agents = nil
+	a.pass(t, 0)
+	assert.Empty(t, a.kubelets.asked)
+	word := a.c.allocation(a.w, a.w.launchers[0], dualpods.Identity{Namespace: "a", UID: uid})
+	require.NotNil(t, word)
+	assert.Empty(t, word.GPUs)
+	assert.Contains(t, word.Why, "node node-0 has no Pod of the DaemonSet hotseat-agent in namespace system")
+
+	another := running1("system", "another", podmeta.AgentContainer)
+	a.w.agents = []*corev1.Pod{another}
+	a.gave("a", "one", "GPU-0")
+	a.pass(t, firstKubeletPause)
+	assert.Equal(t, Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[uid])
+}
+
+func TestOnlyPodsOfTheControllersNamespaceAreAgents(t *testing.T) {
+	c := New(t.Context(), Options{AgentNamespace: "system"}, logr.Discard())
+	agent := running1("system", "agent", podmeta.AgentContainer)
+	agent.Labels, agent.Spec.NodeName = map[string]string{podmeta.LabelComponent: podmeta.ComponentAgent}, "node-0"
+	assert.True(t, c.isAgent(agent))
+	assert.Equal(t, request("node-0"), c.nodeOfPod(t.Context(), agent))
+	agent.Namespace = "users"
+	assert.False(t, c.isAgent(agent))
+	assert.Empty(t, c.nodeOfPod(t.Context(), agent))
+	agent.Namespace, agent.Labels = "system", nil
+	assert.False(t, c.isAgent(agent))
+}
+
+func TestWhereALauncherConfigChecksNothingARequestersWordCounts(t *testing.T) {
 	a := newAsking(t)
 	uid := a.add("a", "one", "GPU-0")
 	l := a.w.launchers[0]
-	l.pod.Spec.Containers = l.pod.Spec.Containers[:1]
+	l.of.Spec.AllocationCheck.Mode = v1alpha1.AllocationCheckNone
 	a.pass(t, 0)
 	assert.Empty(t, a.kubelets.asked)
 	assert.Nil(t, a.c.allocation(a.w, l, dualpods.Identity{Namespace: "a", UID: uid}))
@@ -241,10 +288,10 @@ func TestOneThatLiesDisturbsNobodyWhoHasItsGPUsFromTheKubelet(t *testing.T) {
 func TestOneThatIsBoundOnAGPUHasOnlyOthersThatAreBoundOnItForRivals(t *testing.T) {
 	a := newAsking(t)
 	first, second := a.add("a", "first", "GPU-0"), a.add("b", "second", "GPU-0")
-	a.w.launchers[0].bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: first, GPUs: []string{"GPU-0"}}}
+	a.w.launchers[0].bindings = []podmeta.Binding{{Instance: "model-1", Namespace: "a", RequesterUID: first, GPUs: []string{"GPU-0"}}}
 	assert.Empty(t, a.w.rivals(first), "what one says who is not bound does not count")
 	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
-	a.w.launchers[1].bindings = []podmeta.Binding{{Instance: "model-2", RequesterUID: second, GPUs: []string{"GPU-0"}}} // as after a damaged record was mended
+	a.w.launchers[1].bindings = []podmeta.Binding{{Instance: "model-2", Namespace: "b", RequesterUID: second, GPUs: []string{"GPU-0"}}} // as after a damaged record was mended
 	assert.Equal(t, []string{"b/second"}, a.w.rivals(first))
 	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
 }
@@ -267,16 +314,16 @@ func TestRecordsOfAnOrphanThatShowsATokenClaimNoGPU(t *testing.T) {
 	a.pass(t, 0)
 	orphan := a.w.launchers[0]
 	orphan.orphan = true
-	orphan.bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: first, GPUs: []string{"GPU-0"}}}
+	orphan.bindings = []podmeta.Binding{{Instance: "model-1", Namespace: "a", RequesterUID: first, GPUs: []string{"GPU-0"}}}
 	assert.Empty(t, a.w.rivals(second))
 	orphan.view = nodeview.View{Certified: true, Instances: map[string]launcherapi.Instance{}}
 	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
 }
 
-func TestNoOrphanIsAskedForTheKubeletsWord(t *testing.T) {
+func TestForRequestersOfOrphansNoKubeletIsAsked(t *testing.T) {
 	a := newAsking(t)
 	a.add("a", "one", "GPU-0")
-	a.w.launchers[0].orphan = true
+	a.w.launchers[0].of, a.w.launchers[0].orphan = nil, true
 	a.pass(t, 0)
 	assert.Empty(t, a.kubelets.asked)
 }

@@ -70,8 +70,8 @@ func lackingReason(w *dualpods.LauncherWait) Reason {
 // dualpods.ChooseLauncher says; nil: there is none. If fits is false, it lacks what the
 // requester needs.
 func (w *world) candidate(need dualpods.LauncherNeed) (l *launcherPod, fits bool) {
-	l, fits, _ = dualpods.ChooseLauncher(&need, w.open(), func(l *launcherPod) dualpods.Candidate {
-		return dualpods.CandidateOf(l.pod, l.view.LostFor(w.now))
+	l, fits, _ = dualpods.ChooseLauncher(&need, w.open(), func(l *launcherPod) dualpods.Provider {
+		return dualpods.ProviderOf(l.pod, l.view.LostFor(w.now))
 	})
 	return l, fits
 }
@@ -102,10 +102,13 @@ func (w *world) launcher(uid types.UID) *launcherPod {
 	return nil
 }
 
+// ended reports whether what the launcher held is gone with it.
+func (l *launcherPod) ended() bool { p := dualpods.ProviderOf(l.pod, 0); return p.Ended }
+
 // instance is one that is known to be there; nil where it is not.
 func (l *launcherPod) instance(id string) *launcherapi.Instance {
 	i, ok := l.view.Instances[id]
-	if !ok || podmeta.ServerEnded(l.pod) {
+	if !ok || l.ended() {
 		return nil
 	}
 	return &i
@@ -115,7 +118,7 @@ func (l *launcherPod) instance(id string) *launcherapi.Instance {
 func (l *launcherPod) observed() *Launcher {
 	seen := &Launcher{
 		UID: l.pod.UID, Created: l.pod.CreationTimestamp.Time,
-		Name: l.pod.Name, Config: l.config(), IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: podmeta.Finished(l.pod), Ended: !podmeta.Finished(l.pod) && podmeta.ServerEnded(l.pod),
+		Name: l.pod.Name, Config: l.config(), IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: podmeta.Finished(l.pod), Ended: !podmeta.Finished(l.pod) && l.ended(),
 		Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
 	}
 	if !running(l.pod) {

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -39,7 +40,7 @@ func (b *Neighbour) key() string { return b.Launcher + "/" + b.InstanceID }
 func (c *Controller) beside(w *world, l *launcherPod) (others []*launcherPod) {
 	for _, other := range w.launchers {
 		switch {
-		case other == l || podmeta.Finished(other.pod) || podmeta.ServerEnded(other.pod):
+		case other == l || other.ended():
 		case !other.countsFor(l.pod.Namespace):
 		case !c.opts.Views.Pick(other.key(), nil).Connected && !running(other.pod): // it has not begun
 		default:
@@ -79,8 +80,8 @@ func (c *Controller) neighbours(n *nodeWork, w *world, others []*launcherPod, re
 			}
 			for n := range other.bindings {
 				if theirs := &other.bindings[n]; theirs.Instance == id {
-					pod := w.pod(other.requester(theirs))
-					b.Recorded, b.Living = true, pod != nil && pod.DeletionTimestamp.IsZero() && !podmeta.Finished(pod)
+					pod := w.pod(dualpods.IdentityIn(theirs))
+					b.Recorded, b.Living = true, pod != nil && !dualpods.RequesterOf(pod).IsOver()
 				}
 			}
 			found = append(found, b)
@@ -111,9 +112,6 @@ func lastUse(i launcherapi.Instance) time.Time {
 	return i.CreatedAt
 }
 
-// ours says that the controller had it made. What somebody made by hand is theirs.
-func (b *Neighbour) ours() bool { return b.Annotations[podmeta.AnnotationMadeFor] != "" }
-
 // evict begins to delete neighbours for the attempt of a record.
 func (c *Controller) evict(n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding, victims []Neighbour) error {
 	var asked []string
@@ -121,7 +119,7 @@ func (c *Controller) evict(n *nodeWork, w *world, l *launcherPod, record *podmet
 	for _, b := range victims {
 		for _, other := range w.launchers {
 			if other.key() == b.Launcher {
-				errs = append(errs, c.callLauncher(n, other, b.InstanceID, DeleteInstance, nil, nominal.Form{}))
+				errs = append(errs, c.callLauncher(n, other, b.InstanceID, DeleteInstance, nil, form.Form{}))
 				asked = append(asked, b.key())
 			}
 		}
@@ -133,7 +131,7 @@ func (c *Controller) evict(n *nodeWork, w *world, l *launcherPod, record *podmet
 // restless is a neighbour that the controller is putting to rest.
 func (o *Observation) restless() *Neighbour {
 	for n := range o.Neighbours {
-		if b := &o.Neighbours[n]; !b.Silent && b.ours() && !b.Living && !b.rests() {
+		if b := &o.Neighbours[n]; !b.Silent && ours(b.Instance) && !b.Living && !b.rests() {
 			return b
 		}
 	}
@@ -170,7 +168,7 @@ func (b *Neighbour) unrest() string {
 // rests, or that was not at rest when the launcher answered last.
 func (o *Observation) unseen() *Neighbour {
 	for n := range o.Neighbours {
-		if b := &o.Neighbours[n]; b.Silent && !b.Living && (b.Recorded || b.ours() && !b.rests()) {
+		if b := &o.Neighbours[n]; b.Silent && !b.Living && (b.Recorded || ours(b.Instance) && !b.rests()) {
 			return b
 		}
 	}
@@ -186,8 +184,7 @@ func (o *Observation) victims() (found []Neighbour) {
 	}
 	lacks := lacking(fit)
 	for _, b := range o.Neighbours {
-		pinned := b.Annotations[launcherapi.AnnotationPinned] == "true"
-		if b.Silent || launcher.State(b.State) != launcher.Sleeping || !b.ours() || pinned || b.Recorded || b.SwapID != "" || !slices.Contains(b.GPUUUIDs, fit.GPUUUID) {
+		if b.Silent || launcher.State(b.State) != launcher.Sleeping || !ours(b.Instance) || pinned(b.Instance) || b.Recorded || b.SwapID != "" || !slices.Contains(b.GPUUUIDs, fit.GPUUUID) {
 			continue
 		}
 		bytes, measured := b.GPUBytes[fit.GPUUUID]

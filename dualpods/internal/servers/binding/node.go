@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods"
 )
 
 // nodeWork is what is kept of a node between passes: calls that are under way,
@@ -130,7 +132,7 @@ func (n *nodeWork) keepSwaps(w *world) {
 		for i := range l.bindings {
 			b := &l.bindings[i]
 			keys[swapKey(l, b)], keys[callOffKey(l, b)] = true, true
-			keys[logKey(b.RequesterUID, b)] = w.pod(l.requester(b)) != nil
+			keys[logKey(b.RequesterUID, b)] = w.pod(dualpods.IdentityIn(b)) != nil
 		}
 	}
 	n.calls.keep("swap/", keys)

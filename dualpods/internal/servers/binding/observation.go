@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -20,7 +20,7 @@ type Observation struct {
 	Now       time.Time
 	Requester Requester
 	Node      Node
-	Form      nominal.Form // what was asked for; only without Problems
+	Form      form.Form // what was asked for; only without Problems
 	// ModelCache is from where a new instance has its model where Form does not say.
 	ModelCache string
 	Keeper     *dualpods.ModelKeeper // whose copy that is to be; nil: no ClusterModelCache says so
@@ -58,15 +58,13 @@ type Observation struct {
 
 // Requester is the Pod.
 type Requester struct {
+	dualpods.Requester
 	UID             types.UID
 	Namespace, Name string
-	Instance        string // id of the instance that it would have: of its form and its GPUs
-	Exists          bool   // false: deleted by force; the record alone tells of it
-	Deleting        bool
+	Instance        string        // id of the instance that it would have: of its form and its GPUs
+	Exists          bool          // false: deleted by force; the record alone tells of it
 	GraceEnds       time.Time     // when the kubelet kills what is left of it; zero: it is not being deleted
 	Grace           time.Duration // that the kubelet gives it to end, at most
-	Ending          bool          // the kubelet has begun to end it, deleted or not
-	Finished        bool          // its containers have ended for good
 	Running         bool          // the requester program runs
 	Stuck           string        // why it does not, and will not by itself, as in "its Pod …"; empty: it may run soon
 	Tolerates       bool          // that its node is made unschedulable, as the Pods of a DaemonSet do
@@ -164,7 +162,7 @@ func (o *Observation) state() launcher.State {
 
 // leaving says that the requester's server is not wanted any more.
 func (o *Observation) leaving() bool {
-	return !o.Requester.Exists || o.Requester.Deleting || o.Requester.Finished || o.Node.Gone || o.ending()
+	return !o.Requester.Exists || o.Requester.Leaves(o.Node.Gone) || o.toldToEnd()
 }
 
 // ending says that the kubelet ends the requester: its Pod says so, or its program, which was

@@ -2,19 +2,15 @@ package binding
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
-	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // observe puts together what one decision rests on.
@@ -39,7 +35,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	}
 	c.observeAhead(&o, pod)
 	if (o.SPI != nil || o.Ahead) && len(o.Problems) == 0 {
-		o.Requester.Instance = nominal.InstanceID(o.Form, o.gpus())
+		o.Requester.Instance = form.InstanceID(o.Form, o.gpus())
 	}
 	instance := o.Requester.Instance
 	if record != nil {
@@ -122,7 +118,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	}
 	o.Requester = Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
-		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), GraceEnds: graceEnds(pod), Grace: graceOf(pod), Ending: podmeta.Ending(pod), Finished: podmeta.Finished(pod), Running: running(pod),
+		Exists: true, Requester: dualpods.RequesterOf(pod), GraceEnds: graceEnds(pod), Grace: graceOf(pod), Running: running(pod),
 		Finalizer: podmeta.Held(pod), Tolerates: toleratesClosed(pod),
 		Gate: read.Gated, GateOpen: gateOpen(pod),
 		Started: started(pod), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
@@ -152,32 +148,24 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 // version. To apply a patch takes a millisecond, and each step asks for the form.
 type readForm struct {
 	version  string
-	form     nominal.Form
+	form     form.Form
 	problems []podmeta.Problem
 }
 
 // form reads what the requester asks for.
-func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, read podmeta.Requester) (nominal.Form, []podmeta.Problem) {
-	if read.Input == podmeta.InputPatch {
-		known := n.forms[pod.UID]
-		if known.version != pod.ResourceVersion {
-			known.version = pod.ResourceVersion
-			known.form, known.problems = nominal.FromPatch(pod, read.Patch)
-			n.forms[pod.UID] = known
-		}
+func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, read podmeta.Requester) (form.Form, []podmeta.Problem) {
+	patched := read.Input == podmeta.InputPatch
+	if known := n.forms[pod.UID]; patched && known.version == pod.ResourceVersion {
 		return known.form, known.problems
 	}
-	var config v1alpha1.InferenceServerConfig
-	if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
-		message := "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error()
-		if apierrors.IsNotFound(err) {
-			message = fmt.Sprintf("there is no InferenceServerConfig %s in namespace %s: make it, or name another one", read.ConfigName, pod.Namespace)
-		}
-		return nominal.Form{}, []podmeta.Problem{{
-			Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]", Message: message,
-		}}
+	wanted, problems, err := form.Source{API: c.opts.API}.Read(ctx, pod)
+	if err != nil {
+		problems = []podmeta.Problem{{Kind: podmeta.Invalid, Field: form.ConfigField, Message: err.Error()}}
 	}
-	return nominal.FromConfig(pod, &config)
+	if patched {
+		n.forms[pod.UID] = readForm{pod.ResourceVersion, wanted, problems}
+	}
+	return wanted, problems
 }
 
 // toleratesClosed says that a Pod is to run on a node that was made unschedulable,

@@ -116,7 +116,9 @@ func (a *simAPI) putPod(pod *corev1.Pod) {
 		} else {
 			c.pods[pod.Name] = cached
 		}
-		ours := func(p *corev1.Pod) bool { return p != nil && (podmeta.IsRequester(p) || dualpods.MayBeLauncher(p)) }
+		ours := func(p *corev1.Pod) bool {
+			return p != nil && (podmeta.IsAgent(p) || dualpods.LooksLike(p) != dualpods.KindOther)
+		}
 		if ours(pod) || ours(old) {
 			c.inc.enqueue(pod.Spec.NodeName)
 			c.inc.hears(pod.UID)
@@ -246,6 +248,9 @@ func (c *simClient) Get(ctx context.Context, key client.ObjectKey, into client.O
 		if owner := simOwner(key.Name); owner.Name != "" {
 			into.Namespace, into.Name, into.UID = key.Namespace, key.Name, owner.UID
 			into.Spec.Population.NodeSelector = map[string]string{simLabel: "yes"}
+			if !c.inc.s.asksKubelet {
+				into.Spec.AllocationCheck.Mode = v1alpha1.AllocationCheckNone
+			}
 			return nil
 		}
 	case *v1alpha1.InferenceServerConfig:

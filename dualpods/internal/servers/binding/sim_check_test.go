@@ -207,6 +207,7 @@ func (s *sim) checkRest() {
 		pod := s.api.pods[name]
 		at := slices.IndexFunc(records, func(r simRecord) bool { return r.RequesterUID == pod.UID })
 		switch {
+		case podmeta.IsAgent(pod):
 		case simIsLauncher(pod):
 			has := slices.Contains(pod.Finalizers, podmeta.FinalizerProvider)
 			if want := len(podmeta.BoundTo(pod)) > 0; has != want {
@@ -249,7 +250,9 @@ func (s *sim) checkRest() {
 		}
 	}
 	for name, n := range s.inc.ctrl.nodes {
-		if !slices.ContainsFunc(sortedKeys(s.api.pods), func(pod string) bool { return s.api.pods[pod].Spec.NodeName == name }) {
+		if !slices.ContainsFunc(sortedKeys(s.api.pods), func(pod string) bool {
+			return s.api.pods[pod].Spec.NodeName == name && !podmeta.IsAgent(s.api.pods[pod])
+		}) {
 			s.violated("at rest: node %q has no Pods, and is not forgotten", name)
 		}
 		n.calls.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -40,13 +40,13 @@ func (s *sim) namesNone(name string, model int, needsFolder bool) {
 
 // launcherFor returns the launcher Pod of a node that is to serve a requester; nil: there is
 // none. Of several it is one that works.
-func (s *sim) launcherFor(node string, form nominal.Form) (pod *corev1.Pod) {
-	if form.LauncherConfig != "" {
-		return s.launcherOn(node, form.LauncherConfig)
+func (s *sim) launcherFor(node string, wanted form.Form) (pod *corev1.Pod) {
+	if wanted.LauncherConfig != "" {
+		return s.launcherOn(node, wanted.LauncherConfig)
 	}
 	for _, config := range []string{"each", "demand"} {
 		there := s.launcherOn(node, config)
-		if there == nil || len(form.Mounts) > 0 && config != "demand" {
+		if there == nil || len(wanted.Mounts) > 0 && config != "demand" {
 			continue
 		}
 		if pod == nil || s.before(there, pod) {

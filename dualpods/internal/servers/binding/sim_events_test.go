@@ -71,12 +71,9 @@ func (s *sim) happen(e simEvent) {
 		s.happenToInput(e)
 	case "silence kubelet":
 		if name, ok := pick(sortedKeys(s.api.nodes), e.arg); ok {
-			if s.kubelets[name] == kubeletAnswers {
-				s.kubeletsBy[name] = time.Now()
-			}
-			s.kubelets[name] = []string{kubeletRefuses, kubeletHangs}[e.arg/8%2]
+			s.silence(name, []string{kubeletRefuses, kubeletHangs, kubeletUnasked}[e.arg/8%3])
 			if e.arg%2 > 0 { // else for long
-				s.after(long, func() { s.kubelets[name] = kubeletAnswers })
+				s.after(long, func() { s.answers(name) })
 			}
 		}
 	case "refuse sleep":
@@ -424,7 +421,9 @@ func (s *sim) heal() {
 	s.healed = true
 	s.slowCalls, s.slowOrders, s.odd = nil, nil, nil
 	s.failStart, s.api.down, s.api.flaky, s.inc.killAt = 0, false, 0, 0
-	s.kubelets = map[string]string{}
+	for _, node := range sortedKeys(s.kubelets) {
+		s.answers(node)
+	}
 	s.lateModels = 0
 	for _, node := range sortedKeys(s.lacks) {
 		for model := range simModels {

@@ -3,47 +3,50 @@ package binding
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
 
-// simKubelets is the way of a controller process to the containers beside
-// launchers that ask the kubelet.
+// simKubelets is the way of a controller process to the agents of nodes.
 type simKubelets struct{ inc *incarnation }
 
-func (k *simKubelets) Pods(ctx context.Context, target nodeview.Target, _ string) (pods []podresourcesapi.Pod, err error) {
+func (k *simKubelets) Pods(ctx context.Context, agent nodeview.Target) (pods []podresourcesapi.Pod, err error) {
 	hangs := false
 	err = k.inc.call(ctx, "kubelet", func() error {
 		s := k.inc.s
-		for _, key := range sortedKeys(s.launchers) {
-			l := s.launchers[key]
-			if l.dead && !l.ended || !strings.HasPrefix(target.Address, l.ip+":") {
-				continue
-			}
-			switch s.kubelets[l.node] {
-			case kubeletRefuses:
-				return errors.New("the kubelet refuses")
-			case kubeletHangs:
-				hangs = true
-				return nil
-			}
-			for _, name := range sortedKeys(s.knows[l.node]) {
-				if p := s.knows[l.node][name]; !p.dead || p.there() == nil { // it may not have heard of that yet
-					pods = append(pods, podresourcesapi.Pod{Name: name, Containers: []podresourcesapi.Container{{
-						Name: podmeta.ServingContainer, Devices: map[string][]string{string(podmeta.ResourceGPU): p.gpus},
-					}}})
-				}
-			}
+		at := slices.IndexFunc(sortedKeys(s.api.nodesEver), func(node string) bool { return agent.Address == simAgentIP(node)+":8002" })
+		if at < 0 {
+			return errors.New("connection refused")
+		}
+		node := sortedKeys(s.api.nodesEver)[at]
+		if there := s.api.pods[simAgent(node)]; there == nil || !podmeta.ContainerRuns(there, podmeta.AgentContainer) {
+			return errors.New("connection refused")
+		}
+		switch s.kubelets[node] {
+		case kubeletRefuses:
+			return errors.New("the kubelet refuses")
+		case kubeletHangs:
+			hangs = true
 			return nil
 		}
-		return errors.New("connection refused")
+		for _, name := range sortedKeys(s.knows[node]) {
+			if p := s.knows[node][name]; !p.dead || p.there() == nil { // it may not have heard of that yet
+				pods = append(pods, podresourcesapi.Pod{Namespace: "ns", Name: name, Containers: []podresourcesapi.Container{{
+					Name: podmeta.ServingContainer, Devices: map[string][]string{string(podmeta.ResourceGPU): p.gpus},
+				}}})
+			}
+		}
+		return nil
 	})
 	if hangs {
 		<-ctx.Done()
@@ -52,11 +55,51 @@ func (k *simKubelets) Pods(ctx context.Context, target nodeview.Target, _ string
 	return pods, err
 }
 
+// simAgent is the name of a node's agent, and simAgentIP its address.
+func simAgent(node string) string   { return "agent-of-" + node }
+func simAgentIP(node string) string { return "10.2.0." + strings.TrimPrefix(node, "node-") }
+
+// addAgent has a node get its agent, as the DaemonSet of the chart has it.
+func (s *sim) addAgent(node string) {
+	if !s.asksKubelet || s.api.nodes[node] == nil || s.api.pods[simAgent(node)] != nil {
+		return
+	}
+	uid := types.UID(fmt.Sprintf("%s.%d", simAgent(node), s.number(simAgent(node))))
+	s.api.putPod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: simAgent(node), Namespace: "ns", UID: uid, CreationTimestamp: metav1.Now(), Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentAgent},
+		},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: podmeta.AgentContainer, Image: "launcher"}}},
+	})
+	s.after(s.between("agent runs", time.Millisecond, time.Second), func() {
+		if there := s.api.pods[simAgent(node)]; there != nil && there.UID == uid && there.DeletionTimestamp == nil {
+			s.api.changeThis(there, func(p *corev1.Pod) { runs(p, simAgentIP(node)) })
+		}
+	})
+}
+
+// silence has a node's kubelet not answer, or its agent be gone.
+func (s *sim) silence(node, how string) {
+	if s.kubelets[node] == kubeletAnswers {
+		s.kubeletsBy[node] = time.Now()
+	}
+	if s.kubelets[node] = how; how == kubeletUnasked {
+		s.api.deletePod(simAgent(node), 0)
+	}
+}
+
+// answers has a node's kubelet answer again.
+func (s *sim) answers(node string) {
+	delete(s.kubelets, node)
+	s.addAgent(node)
+}
+
 // What a node's kubelet does with questions.
 const (
 	kubeletAnswers = ""
 	kubeletRefuses = "refuses"
 	kubeletHangs   = "hangs"
+	kubeletUnasked = "unasked" // its node has no agent
 )
 
 // admit is what a node's kubelet does when it hears of a Pod: it gives it its devices, writes its
@@ -84,11 +127,4 @@ func (s *sim) admit(p *simProgram, pod *corev1.Pod) (lag time.Duration) {
 		})
 	})
 	return lag
-}
-
-// withKubelet adds the container that asks the kubelet, in some of the worlds.
-func (s *sim) withKubelet(launcher *corev1.Pod) {
-	if s.asksKubelet {
-		launcher.Spec.Containers = append(launcher.Spec.Containers, corev1.Container{Name: podmeta.PodResourcesContainer, Image: "launcher"})
-	}
 }

@@ -38,6 +38,7 @@ func (s *sim) setUp() {
 		node := fmt.Sprintf("node-%d", n)
 		s.api.putNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{simLabel: "yes"}}})
 		s.addLauncher(node, "each")
+		s.addAgent(node)
 	}
 	for n := range simModels {
 		s.putConfig(n, "first")
@@ -128,7 +129,6 @@ func (s *sim) addLauncher(node, config string) {
 		key, value := simForeignRecord(node)
 		pod.Annotations = map[string]string{key: value}
 	}
-	s.withKubelet(pod)
 	s.api.putPod(pod)
 	s.after(s.between("launcher runs", 100*time.Millisecond, time.Second), func() {
 		pod := s.api.pods[name]

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
@@ -93,8 +93,8 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 		blind = blind || l == nil || !l.reachable()
 	}
 	if p != nil && p.proxy.Ready && at >= 0 {
-		form, problems := s.asks(pod)
-		labelled := len(problems) > 0 || form.Hash() != s.records()[at].SpecHash || pod.Labels["model"] != "" // labels of an earlier edition are not known any more
+		wanted, problems := s.asks(pod)
+		labelled := len(problems) > 0 || wanted.Hash() != s.records()[at].SpecHash || pod.Labels["model"] != "" // labels of an earlier edition are not known any more
 		_, i := p.target()
 		switch {
 		case blind:
@@ -124,7 +124,7 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 // reasons are words of each thing that is in a requester's way; none says that
 // it does not need to be told.
 func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reasons []string, none bool) {
-	form, problems := s.asks(pod)
+	wanted, problems := s.asks(pod)
 	switch {
 	case len(problems) > 0 && at < 0:
 		return []string{problems[0].Message}, false
@@ -152,11 +152,11 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	if at < 0 && !s.selects(pod.Spec.NodeName) {
 		return append(reasons, "gets no launcher"), false
 	}
-	launcherPod := s.launcherFor(pod.Spec.NodeName, form)
+	launcherPod := s.launcherFor(pod.Spec.NodeName, wanted)
 	if at >= 0 {
 		launcherPod = s.records()[at].on
 	}
-	if launcherPod == nil && form.LauncherConfig == "" { // one is made
+	if launcherPod == nil && wanted.LauncherConfig == "" { // one is made
 		return reasons, false
 	}
 	if launcherPod == nil {
@@ -165,7 +165,7 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	l := s.launchers[string(launcherPod.UID)]
 	switch {
 	case launcherPod.DeletionTimestamp != nil:
-		reasons = append(reasons, "is going")
+		reasons = append(reasons, "is being deleted or has ended")
 	case l != nil && l.ended:
 		reasons = append(reasons, "waits in its container")
 	case l == nil:
@@ -178,12 +178,12 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	}
 	if l != nil {
 		for _, r := range s.records() {
-			if r.on.Name == l.pod && r.RequesterUID != pod.UID && r.Instance == nominal.InstanceID(form, p.said()) {
+			if r.on.Name == l.pod && r.RequesterUID != pod.UID && r.Instance == form.InstanceID(wanted, p.said()) {
 				reasons = append(reasons, "still bound to")
 			}
 		}
 	}
-	if l != nil && at < 0 && s.waitsForModel(l, form.Args, nominal.InstanceID(form, p.said())) {
+	if l != nil && at < 0 && s.waitsForModel(l, wanted.Args, form.InstanceID(wanted, p.said())) {
 		reasons = append(reasons, "onMissing: Wait")
 	}
 	if at >= 0 && s.records()[at].Ahead && s.asksKubelet && s.kubelets[pod.Spec.NodeName] != kubeletAnswers {
@@ -270,18 +270,18 @@ func (s *sim) failure(r simRecord) string {
 }
 
 // asks is what a requester asks for.
-func (s *sim) asks(pod *corev1.Pod) (nominal.Form, []podmeta.Problem) {
+func (s *sim) asks(pod *corev1.Pod) (form.Form, []podmeta.Problem) {
 	read, problems := podmeta.ReadRequester(pod)
 	config := s.api.configs[read.ConfigName]
 	switch {
 	case len(problems) > 0:
-		return nominal.Form{}, problems
+		return form.Form{}, problems
 	case read.Input == podmeta.InputPatch:
-		return nominal.FromPatch(pod, read.Patch)
+		return form.FromPatch(pod, read.Patch)
 	case config == nil:
-		return nominal.Form{}, []podmeta.Problem{{Message: "there is no InferenceServerConfig " + read.ConfigName}}
+		return form.Form{}, []podmeta.Problem{{Message: "there is no InferenceServerConfig " + read.ConfigName}}
 	}
-	return nominal.FromConfig(pod, config)
+	return form.FromConfig(pod, config)
 }
 
 // said are the GPUs that a program names.

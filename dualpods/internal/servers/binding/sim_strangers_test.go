@@ -38,7 +38,7 @@ const launcherPrefix = "launcher-"
 // simIsLauncher says that a Pod is a launcher, and not one that looks like it: a stranger, or
 // a requester with the labels of a launcher.
 func simIsLauncher(pod *corev1.Pod) bool {
-	return dualpods.MayBeLauncher(pod) && strings.HasPrefix(pod.Name, launcherPrefix)
+	return dualpods.LooksLike(pod) == dualpods.KindLauncher && strings.HasPrefix(pod.Name, launcherPrefix)
 }
 
 func isSimStranger(pod *corev1.Pod) bool {

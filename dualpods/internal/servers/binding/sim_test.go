@@ -66,7 +66,7 @@ type sim struct {
 	service     bool               // all requesters are endpoints of a Service
 	slices      map[types.UID]*simSlice
 	knows       map[string]map[string]*simProgram // Pods that the kubelets of nodes have admitted, by name
-	asksKubelet bool                              // launchers have a container beside them that asks the kubelet
+	asksKubelet bool                              // nodes have an agent that asks the kubelet, and its word counts
 	kubelets    map[string]string                 // what the kubelets of nodes do
 	kubeletsBy  map[string]time.Time              // since when
 	byHand      map[types.UID]bool                // Pods whose finalizers somebody took off, or whose records somebody damaged
@@ -176,7 +176,7 @@ func (s *sim) boot() {
 	}
 	inc.ctrl = New(inc.ctx, Options{
 		API: &simClient{inc: inc}, Pods: inc.podsOf, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
-		LauncherPort: 8001, Access: simAccess, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc}, Endpoints: inc.slices, WriteAhead: s.writeAhead, Keeper: s.keeper,
+		LauncherPort: 8001, Access: simAccess, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc}, Endpoints: inc.slices, AgentNamespace: "ns", WriteAhead: s.writeAhead, Keeper: s.keeper,
 		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now, Observer: simObserver{inc}, RelayLog: inc.relayLog,
 	}, log)
 	inc.ctrl.opts.Recorder = silentRecorder{}

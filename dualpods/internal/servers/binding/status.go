@@ -21,7 +21,7 @@ const (
 )
 
 // outdated is told of a requester that serves something else than it asks for.
-const outdated = "what it asks for has changed since it was bound, and it serves what it was bound to: delete it, or restart its Deployment, to have the new one"
+const outdated = "its specification has changed since it was bound, and it serves the earlier one: delete it, or restart its Deployment, to get the new one"
 
 func readStatus(pod *corev1.Pod) podmeta.Status {
 	var s podmeta.Status

@@ -15,7 +15,7 @@ import (
 // vain, is deleted.
 func DecideStray(i launcherapi.Instance, neverSleeps bool) Step {
 	claimed := i.SwapID != "" && i.State != string(launcher.Starting)
-	if claimed || i.Annotations[podmeta.AnnotationMadeFor] == "" {
+	if claimed || !ours(i) {
 		return Step{Do: Nothing}
 	}
 	switch launcher.State(i.State) {
@@ -29,6 +29,14 @@ func DecideStray(i launcherapi.Instance, neverSleeps bool) Step {
 	default:
 		return Step{Do: Nothing}
 	}
+}
+
+// ours reports whether the controller had an instance made. What somebody made by hand is theirs.
+func ours(i launcherapi.Instance) bool { return i.Annotations[podmeta.AnnotationMadeFor] != "" }
+
+// pinned reports whether an instance is not to be evicted.
+func pinned(i launcherapi.Instance) bool {
+	return i.Annotations[launcherapi.AnnotationPinned] == "true"
 }
 
 // carried says that a requester program carries traffic to an instance, or may: it

@@ -48,7 +48,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, oth
 		}
 	}
 	return nodes.
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.nodeOfPod)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return request(o.GetName())
 		}), builder.WithPredicates(nodeChanged())).
@@ -77,16 +77,23 @@ func nodeChanged() predicate.Predicate {
 	}}
 }
 
-// nodeOfPod returns the node of a requester or launcher.
-func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
+// nodeOfPod returns the node of a requester, launcher or agent.
+func (c *Controller) nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
 	pod, ok := o.(*corev1.Pod)
-	if !ok || !podmeta.IsRequester(pod) && !dualpods.MayBeLauncher(pod) || podmeta.AwaitsPlacement(pod) && !podmeta.Held(pod) {
+	if ok && c.isAgent(pod) {
+		return request(pod.Spec.NodeName)
+	}
+	if !ok {
 		return nil
 	}
-	if dualpods.MayBeLauncher(pod) {
+	switch dualpods.LooksLike(pod) {
+	case dualpods.KindLauncher:
 		return request(launcherpool.NodeOf(pod))
+	case dualpods.KindRequester:
+		return request(pod.Spec.NodeName)
+	default:
+		return nil
 	}
-	return request(pod.Spec.NodeName)
 }
 
 // nodesOfConfig returns the nodes of the requesters that name an InferenceServerConfig.
@@ -136,7 +143,7 @@ func nodesOfNamespace(api client.Client) handler.MapFunc {
 // LauncherConfig, and of the Pods that are launchers only if it exists.
 func nodesOfLauncherConfig(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, config client.Object) bool {
-		return podmeta.IsRequester(pod) || dualpods.MayBeLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == config.GetName()
+		return podmeta.IsRequester(pod) || dualpods.ConfigName(pod) == config.GetName()
 	})
 }
 
@@ -144,7 +151,8 @@ func nodesOfLauncherConfig(api client.Client) handler.MapFunc {
 // exists.
 func nodesOfDaemonSet(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, set client.Object) bool {
-		return dualpods.MayBeLauncher(pod) && dualpods.LauncherSet(pod.Labels[podmeta.LabelLauncherConfig]) == set.GetName()
+		name := dualpods.ConfigName(pod)
+		return name != "" && dualpods.LauncherSet(name) == set.GetName()
 	})
 }
 
@@ -152,7 +160,8 @@ func nodesOfDaemonSet(api client.Client) handler.MapFunc {
 // requesters that may wait for one.
 func nodesOfSecret(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, secret client.Object) bool {
-		return podmeta.IsRequester(pod) || dualpods.MayBeLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == secret.GetLabels()[podmeta.LabelLauncherConfig]
+		name := dualpods.ConfigName(pod)
+		return podmeta.IsRequester(pod) || name != "" && name == secret.GetLabels()[podmeta.LabelLauncherConfig]
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -91,12 +92,13 @@ func TestWhatChangesHasTheNodesLookedAtThatItConcerns(t *testing.T) {
 	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Labels: launcherpool.Labels("vllm")}}
 	assert.Equal(t, []string{"n1", "n3", "n4"}, names(nodesOfSecret(cache)(t.Context(), token)), "launchers that have it, and requesters that may wait for one")
 
+	c := New(t.Context(), Options{}, logr.Discard())
 	for node, p := range map[string]corev1.Pod{"n1": cache.all[0], "n3": cache.all[2], "": cache.all[7]} {
-		assert.Equal(t, []string{node}, names(nodeOfPod(t.Context(), &p)))
+		assert.Equal(t, []string{node}, names(c.nodeOfPod(t.Context(), &p)))
 	}
 
 	other := cache.all[6]
-	assert.Empty(t, nodeOfPod(t.Context(), &other), "a Pod that is neither")
+	assert.Empty(t, c.nodeOfPod(t.Context(), &other), "a Pod that is neither")
 }
 
 func TestAStatusThatOnlyCountsHasNoNodeLookedAt(t *testing.T) {

@@ -30,6 +30,7 @@ type world struct {
 	node      Node
 	pods      map[types.UID]*corev1.Pod // requesters
 	launchers []*launcherPod
+	agents    []*corev1.Pod  // of the node
 	takers    []*launcherPod // result of open
 	spi       map[types.UID]*SPI
 	kubelet   map[types.UID]Allocation
@@ -80,15 +81,10 @@ func (c *Controller) look(l *launcherPod, id string) nodeview.View {
 	return c.opts.Views.Pick(l.key(), func(other string, _ launcherapi.Instance) bool { return other == id || l.lost(other) })
 }
 
-// requester returns which requester a record of the launcher is of.
-func (l *launcherPod) requester(b *podmeta.Binding) dualpods.Identity {
-	return dualpods.Identity{Namespace: l.pod.Namespace, UID: b.RequesterUID}
-}
-
 func (l *launcherPod) key() string { return string(l.pod.UID) }
 
 // config is the name of the LauncherConfig that the launcher is of.
-func (l *launcherPod) config() string { return l.pod.Labels[podmeta.LabelLauncherConfig] }
+func (l *launcherPod) config() string { return dualpods.ConfigName(l.pod) }
 
 // gather reads everything about a node, of name "" what is on none yet. The Pods
 // are the cache's own: whoever changes one changes a copy.
@@ -105,12 +101,14 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 	launchers := dualpods.NewLaunchers(c.opts.API)
 	for i := range pods.Items {
 		pod := n.newer(&pods.Items[i])
-		config, is, err := launchers.Of(ctx, pod)
+		kind, config, err := launchers.KindOf(ctx, pod)
 		switch {
 		case err != nil:
 			return nil, err
-		case is:
-			l := &launcherPod{of: config, orphan: config == nil, closed: !launchers.TakesRequesters(config, node)}
+		case c.isAgent(pod):
+			w.agents = append(w.agents, pod)
+		case kind.IsLauncher():
+			l := &launcherPod{of: config, orphan: kind == dualpods.KindOrphan, closed: !launchers.TakesRequesters(config, node)}
 			if l.orphan {
 				if l.replaced, err = launchers.ConfigExists(ctx, pod); err != nil {
 					return nil, err
@@ -120,8 +118,7 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 			l.view = c.look(l, "")
 			l.began = l.view.Revision
 			w.launchers = append(w.launchers, l)
-		case podmeta.AwaitsPlacement(pod) && !podmeta.Held(pod): // it runs nowhere before it is placed
-		case podmeta.IsRequester(pod):
+		case kind == dualpods.KindRequester:
 			w.pods[pod.UID] = pod
 			read, problems := podmeta.ReadRequester(pod)
 			w.asked[pod.UID] = requester{read, problems}
@@ -267,7 +264,7 @@ func (w *world) rivals(uid types.UID) (names []string) {
 		mine = bound.GPUs
 	}
 	for other, rival := range w.pods {
-		if other == uid || !rival.DeletionTimestamp.IsZero() || podmeta.Finished(rival) {
+		if other == uid || dualpods.RequesterOf(rival).IsOver() {
 			continue
 		}
 		theirs, theirsGiven := w.claim(other)
@@ -289,7 +286,7 @@ func (w *world) rivals(uid types.UID) (names []string) {
 func (w *world) boundTo(id dualpods.Identity) (*launcherPod, *podmeta.Binding) {
 	for _, l := range w.launchers {
 		for n := range l.bindings {
-			if l.requester(&l.bindings[n]) == id {
+			if dualpods.IdentityIn(&l.bindings[n]) == id {
 				return l, &l.bindings[n]
 			}
 		}
@@ -335,7 +332,7 @@ func (w *world) subjects() []dualpods.Identity {
 	}
 	for _, l := range w.launchers {
 		for n := range l.bindings {
-			if id := l.requester(&l.bindings[n]); w.pod(id) == nil && !slices.Contains(ids, id) {
+			if id := dualpods.IdentityIn(&l.bindings[n]); w.pod(id) == nil && !slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}
 		}

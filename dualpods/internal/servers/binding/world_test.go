@@ -11,19 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
 func TestALauncherServesRequestersOfItsNamespaceAlone(t *testing.T) {
 	of := func(namespace string) *launcherPod {
 		return &launcherPod{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Labels: map[string]string{podmeta.LabelLauncherConfig: "vllm"},
+			Namespace: namespace, Labels: launcherpool.Labels("vllm"),
 		}}}
 	}
 	w := &world{launchers: []*launcherPod{of("theirs"), of("ours")}}
-	for _, form := range []nominal.Form{{LauncherConfig: "vllm"}, {}} {
-		need := form.Need()
+	for _, wanted := range []form.Form{{LauncherConfig: "vllm"}, {}} {
+		need := wanted.Need()
 		need.Namespace = "ours"
 		found, _ := w.candidate(need)
 		require.NotNil(t, found)
@@ -37,12 +38,12 @@ func TestALauncherServesRequestersOfItsNamespaceAlone(t *testing.T) {
 func TestClosedLauncherGetsNoNewRequesters(t *testing.T) {
 	of := func(name string, closed bool) *launcherPod {
 		return &launcherPod{closed: closed, pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "ns", Labels: map[string]string{podmeta.LabelLauncherConfig: "vllm"},
+			Name: name, Namespace: "ns", Labels: launcherpool.Labels("vllm"),
 		}}}
 	}
 	w := &world{launchers: []*launcherPod{of("closed", true), of("open", false)}}
-	for _, form := range []nominal.Form{{LauncherConfig: "vllm"}, {}} {
-		need := form.Need()
+	for _, wanted := range []form.Form{{LauncherConfig: "vllm"}, {}} {
+		need := wanted.Need()
 		need.Namespace = "ns"
 		found, _ := w.candidate(need)
 		require.NotNil(t, found)
@@ -124,7 +125,7 @@ func TestOfSeveralLaunchersTheOldestServesThatWorks(t *testing.T) {
 	}
 	of := func(name string, change func(*corev1.Pod)) *launcherPod {
 		l := &launcherPod{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "ns", Labels: map[string]string{podmeta.LabelLauncherConfig: "vllm"},
+			Name: name, Namespace: "ns", Labels: launcherpool.Labels("vllm"),
 		}}}
 		l.pod.Status.PodIP = "10.1.0.2"
 		l.pod.Status.ContainerStatuses = serving(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})

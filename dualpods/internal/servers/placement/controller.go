@@ -33,22 +33,16 @@ const (
 
 // Indexed returns a Pod's values in the index.
 func Indexed(pod *corev1.Pod) []string {
-	over := podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero()
+	kind, over := dualpods.LooksLike(pod), dualpods.RequesterOf(pod).IsOver()
 	switch {
 	case podmeta.AwaitsPlacement(pod) && !over: // also a Pod that is no requester: only this controller removes the gate
 		return []string{gated}
-	case dualpods.MayBeLauncher(pod):
-		if pod.Spec.NodeName == "" {
-			return nil
-		}
+	case kind == dualpods.KindLauncher && pod.Spec.NodeName != "":
 		return []string{provider}
-	case over:
-		return nil
-	case !podmeta.IsRequester(pod):
-		return nil
-	}
-	if _, ok := podmeta.ReadPlacement(pod); ok {
-		return []string{promised}
+	case kind == dualpods.KindRequester && !over:
+		if _, ok := podmeta.ReadPlacement(pod); ok {
+			return []string{promised}
+		}
 	}
 	return nil
 }

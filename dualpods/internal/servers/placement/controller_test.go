@@ -370,7 +370,9 @@ func TestLostWriteAnswerKeepsTheSleeperPromised(t *testing.T) {
 			return api.Patch(ctx, o, p, opts...)
 		}}, views{"l1": {Connected: true, GPUs: []string{"GPU-1"}, Instances: instances}},
 			gatedPod("first"), serverConfig(), node("n1"), launcherPod("l1", "n1", time.Hour))
-		id := nameOf(site.requester(t.Context(), gatedPod("first")).Form, []string{"GPU-1"})
+		asks, err := site.requester(t.Context(), gatedPod("first"))
+		require.NoError(t, err)
+		id := nameOf(asks.Form, []string{"GPU-1"})
 		instances[id] = launcherapi.Instance{InstanceID: id, State: string(launcher.Sleeping), GPUUUIDs: []string{"GPU-1"}}
 		site.pass()
 		second := gatedPod("second")

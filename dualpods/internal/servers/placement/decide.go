@@ -14,7 +14,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -60,9 +60,8 @@ type Requester struct {
 	Name      string
 	Created   time.Time
 	Spec      *corev1.PodSpec
-	Form      nominal.Form
+	Form      form.Form
 	Problems  []podmeta.Problem // its input is invalid
-	Missing   string            // the object that it names and that does not exist; empty: none
 }
 
 // Instance is what a decision needs of a launcher's instance. It is small: a pass copies
@@ -75,15 +74,15 @@ type Instance struct {
 
 // Launcher is a launcher Pod.
 type Launcher struct {
-	dualpods.Candidate // as binding sees it
-	Name               string
-	Node               string
-	Since              time.Time           // when this controller began to listen to it, or when its stream broke
-	Silent             bool                // its instances are unknown now
-	Store              bool                // it has a model store; its models are unknown while Models is nil
-	Instances          map[string]Instance // nil: it was never heard
-	Models             map[string]nodeview.Model
-	Claims             []string // PersistentVolumeClaims whose models it reads
+	dualpods.Provider // as binding sees it
+	Name              string
+	Node              string
+	Since             time.Time           // when this controller began to listen to it, or when its stream broke
+	Silent            bool                // its instances are unknown now
+	Store             bool                // it has a model store; its models are unknown while Models is nil
+	Instances         map[string]Instance // nil: it was never heard
+	Models            map[string]nodeview.Model
+	Claims            []string // PersistentVolumeClaims whose models it reads
 }
 
 // Sleeper is a sleeping instance.
@@ -190,8 +189,9 @@ type place struct {
 func (d *decision) decide(r *Requester) Decision {
 	out := Decision{UID: r.UID}
 	until := latest(r.Created, d.LeadingSince).Add(maxUnheardWait)
-	if r.Missing != "" && until.After(d.Now) {
-		out.Row, out.Why, out.Wait = rowConfigMissing, "there is no "+r.Missing, until
+	missing := slices.ContainsFunc(r.Problems, func(p podmeta.Problem) bool { return p.Kind == podmeta.Missing })
+	if missing && until.After(d.Now) {
+		out.Row, out.Why, out.Wait = rowConfigMissing, podmeta.Join(r.Problems), until
 		return out
 	}
 	if len(r.Problems) > 0 {
@@ -346,10 +346,10 @@ func (d *decision) serving(r *Requester) []*Launcher {
 	}
 	need := r.Form.Need()
 	need.Namespace = r.Namespace
-	candidate := func(l *Launcher) dualpods.Candidate { return l.Candidate }
+	of := func(l *Launcher) dualpods.Provider { return l.Provider }
 	var all []*Launcher
 	for _, launchers := range d.byNode() {
-		if l, fits, _ := dualpods.ChooseLauncher(&need, launchers, candidate); fits && l.Ready {
+		if l, fits, _ := dualpods.ChooseLauncher(&need, launchers, of); fits && l.Ready {
 			all = append(all, l)
 		}
 	}

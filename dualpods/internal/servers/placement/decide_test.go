@@ -18,7 +18,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
@@ -30,9 +30,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// form returns the form of a requester of one GPU.
-func form(args ...string) nominal.Form {
-	return nominal.Form{Args: args, GPUs: 1, LauncherConfig: "pool"}
+// serverOf returns the form of a requester of one GPU.
+func serverOf(args ...string) form.Form {
+	return form.Form{Args: args, GPUs: 1, LauncherConfig: "pool"}
 }
 
 // spec is the Pod specification of the launchers.
@@ -41,9 +41,9 @@ var spec = corev1.PodSpec{Containers: []corev1.Container{{Name: podmeta.ServingC
 const image = "vllm"
 
 // nameOf returns the name of an instance on a launcher.
-func nameOf(f nominal.Form, gpus []string) string {
+func nameOf(f form.Form, gpus []string) string {
 	f.Image = image
-	return nominal.InstanceID(f, gpus)
+	return form.InstanceID(f, gpus)
 }
 
 // gpu returns the first GPU of a node.
@@ -53,14 +53,14 @@ func gpu(node string) string { return "GPU-" + node }
 func world() *World {
 	w := &World{
 		Now: now, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{},
-		Waiting: []Requester{{UID: "r1", Namespace: "ns", Name: "r1", Created: now, Form: form("org/llama"), Spec: &corev1.PodSpec{}}},
+		Waiting: []Requester{{UID: "r1", Namespace: "ns", Name: "r1", Created: now, Form: serverOf("org/llama"), Spec: &corev1.PodSpec{}}},
 		Nodes:   map[string]*corev1.Node{},
 	}
 	for _, node := range []string{"n1", "n2", "n3"} {
 		w.Nodes[node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{}}}
 		w.Launchers = append(w.Launchers, Launcher{
-			Candidate: dualpods.Candidate{UID: types.UID("l-" + node), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true},
-			Name:      "launcher-" + node, Node: node,
+			Provider: dualpods.Provider{UID: types.UID("l-" + node), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true},
+			Name:     "launcher-" + node, Node: node,
 			Since: now.Add(-time.Second), Instances: map[string]Instance{}, Models: map[string]nodeview.Model{},
 		})
 	}
@@ -74,7 +74,7 @@ func world() *World {
 }
 
 // sleeps adds a sleeping instance of a form on the first GPU of a launcher's node.
-func (w *World) sleeps(on int, f nominal.Form, lastUsed time.Duration) Sleeper {
+func (w *World) sleeps(on int, f form.Form, lastUsed time.Duration) Sleeper {
 	l, used := &w.Launchers[on], now.Add(-lastUsed)
 	i := Instance{State: string(launcher.Sleeping), GPUUUIDs: []string{gpu(l.Node)}, LastUsedAt: &used}
 	id := nameOf(f, i.GPUUUIDs)
@@ -127,10 +127,10 @@ var rows = []struct {
 		w.Launchers[1].Silent, w.Launchers[1].Since = true, now.Add(-maxUnheardWait)
 	}, nil},
 	{rowConfigMissing, "", func(w *World) {
-		w.Waiting[0].Missing, w.Waiting[0].Problems = "InferenceServerConfig c", []podmeta.Problem{{Kind: podmeta.Invalid, Field: "f", Message: "m"}}
+		w.Waiting[0].Problems = []podmeta.Problem{{Kind: podmeta.Missing, Field: "f", Message: "m"}}
 	}, nil},
 	{rowInputInvalid, "its configuration is not created in time", func(w *World) {
-		w.Waiting[0].Missing, w.Waiting[0].Problems = "InferenceServerConfig c", []podmeta.Problem{{Kind: podmeta.Invalid, Field: "f", Message: "m"}}
+		w.Waiting[0].Problems = []podmeta.Problem{{Kind: podmeta.Missing, Field: "f", Message: "m"}}
 		w.Waiting[0].Created = now.Add(-maxUnheardWait)
 	}, nil},
 	{rowNowhere, "it sleeps on a cordoned node", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Nodes["n2"].Spec.Unschedulable = true }, nil},
@@ -156,7 +156,7 @@ var rows = []struct {
 		w.Taken["n1"] = map[string]bool{gpu("n2"): true}
 	}, []Preference{{"n2", weightSleeper}}},
 	{rowNowhere, "its sleeper is promised", func(w *World) { w.Promised[w.sleeps(1, w.Waiting[0].Form, 0)] = true }, nil},
-	{rowNowhere, "another model sleeps", func(w *World) { w.sleeps(1, form("org/other"), 0) }, nil},
+	{rowNowhere, "another model sleeps", func(w *World) { w.sleeps(1, serverOf("org/other"), 0) }, nil},
 	{rowNowhere, "it is awake", func(w *World) {
 		s := w.sleeps(1, w.Waiting[0].Form, 0)
 		i := w.Launchers[1].Instances[s.Instance]
@@ -214,15 +214,15 @@ var rows = []struct {
 		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"v1"}, Revision: "c1"})
 	}, nil},
 	{rowOnDisk, "the requested revision is on disk", func(w *World) {
-		w.Waiting[0].Form = form("org/llama", "--revision", "v1")
+		w.Waiting[0].Form = serverOf("org/llama", "--revision", "v1")
 		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"v1"}, Revision: "c1"})
 	}, []Preference{{"n2", weightDisk}}},
 	{rowOnDisk, "the model's name has the commit", func(w *World) {
-		w.Waiting[0].Form = form("--model=hf://org/llama@c1")
+		w.Waiting[0].Form = serverOf("--model=hf://org/llama@c1")
 		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"v1"}, Revision: "c1"})
 	}, []Preference{{"n2", weightDisk}}},
 	{rowOnDisk, "its source has no revisions", func(w *World) {
-		w.Waiting[0].Form = form("https://host/llama")
+		w.Waiting[0].Form = serverOf("https://host/llama")
 		w.stores(2, launcherapi.Model{URI: "https://host/llama", Revision: "e1"})
 	}, []Preference{{"n3", weightDisk}}},
 	{rowNowhere, "it is being downloaded", func(w *World) {
@@ -239,7 +239,7 @@ var rows = []struct {
 	}, []Preference{{"n2", weightClaim}}},
 	{rowOnClaim, "another model sleeps on a reader", func(w *World) {
 		w.claimed("hf://org/llama", "models", 0, 1)
-		w.sleeps(0, form("org/other"), 0)
+		w.sleeps(0, serverOf("org/other"), 0)
 	}, []Preference{{"n1", weightClaim}, {"n2", weightClaim}, {"n2", weightNoSleeper}, {"n3", weightNoSleeper}}},
 	{rowOnClaim, "many launchers read it", func(w *World) {
 		w.claimed("hf://org/llama", "models", 0, 1, 2)
@@ -272,7 +272,7 @@ var rows = []struct {
 		w.claimed("hf://org/llama", "models", 1)
 	}, nil},
 	{rowNowhere, "another revision is on a claim", func(w *World) {
-		w.Waiting[0].Form = form("org/llama@v1")
+		w.Waiting[0].Form = serverOf("org/llama@v1")
 		w.claimed("hf://org/llama", "models", 1)
 	}, nil},
 	{rowNowhere, "", func(*World) {}, nil},
@@ -315,19 +315,19 @@ var rows = []struct {
 		w.sleeps(1, w.Waiting[0].Form, 0)
 	}, nil},
 	{rowOnDisk, "its artifact has no tag", func(w *World) {
-		w.Waiting[0].Form = form("oci://host/m")
+		w.Waiting[0].Form = serverOf("oci://host/m")
 		w.stores(1, launcherapi.Model{URI: "oci://host/m:latest", Revision: "sha256:1"})
 	}, []Preference{{"n2", weightDisk}}},
 	{rowOnDisk, "its folder was pulled with the folder above it", func(w *World) {
-		w.Waiting[0].Form = form("s3://m/a/b/")
+		w.Waiting[0].Form = serverOf("s3://m/a/b/")
 		w.stores(1, launcherapi.Model{URI: "s3://m/a", Revision: "1"})
 	}, []Preference{{"n2", weightDisk}}},
 	{rowNowhere, "the name of its folder begins as that of another", func(w *World) {
-		w.Waiting[0].Form = form("s3://m/ab")
+		w.Waiting[0].Form = serverOf("s3://m/ab")
 		w.stores(1, launcherapi.Model{URI: "s3://m/a", Revision: "1"})
 	}, nil},
 	{rowOnDisk, "its name has a revision, which wins over the flag", func(w *World) {
-		w.Waiting[0].Form = form("hf://org/llama@v1", "--revision", "v2")
+		w.Waiting[0].Form = serverOf("hf://org/llama@v1", "--revision", "v2")
 		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"v1"}, Revision: "c1"})
 	}, []Preference{{"n2", weightDisk}}},
 }
@@ -373,7 +373,7 @@ func TestEachRowOfTheTable(t *testing.T) {
 func TestColdRequesterPrefersNodesWithoutSleepers(t *testing.T) {
 	w := world()
 	assert.Nil(t, Decide(w)[0].Prefer, "nothing sleeps anywhere")
-	w.sleeps(0, form("org/other"), 0)
+	w.sleeps(0, serverOf("org/other"), 0)
 	prefers := func(what string, nodes ...Preference) {
 		t.Helper()
 		assert.Equal(t, nodes, Decide(w)[0].Prefer, what)
@@ -386,7 +386,7 @@ func TestColdRequesterPrefersNodesWithoutSleepers(t *testing.T) {
 	w.Launchers[1].Instances = nil
 	assert.Nil(t, Decide(w)[0].Prefer, "no node with an unheard launcher")
 	w.Launchers[1].Instances = map[string]Instance{}
-	w.sleeps(1, form("org/third"), 0)
+	w.sleeps(1, serverOf("org/third"), 0)
 	assert.Nil(t, Decide(w)[0].Prefer, "something sleeps on each node")
 }
 
@@ -402,7 +402,7 @@ func TestReasonNamesANodeThatTheRequesterMayNotUse(t *testing.T) {
 
 func TestColdRequestersPreferDifferentNodes(t *testing.T) {
 	w := world()
-	w.sleeps(0, form("org/other"), 0)
+	w.sleeps(0, serverOf("org/other"), 0)
 	for n := range 20 {
 		l := w.Launchers[1]
 		l.UID, l.Node = types.UID(fmt.Sprint("x", n)), fmt.Sprintf("x%02d", n)
@@ -442,7 +442,7 @@ func TestOldestRequesterGetsTheSleeper(t *testing.T) {
 func TestOnlyOneSleeperOfAGPUIsPromised(t *testing.T) {
 	w := world()
 	other := w.Waiting[0]
-	other.UID, other.Created, other.Form = "r2", now.Add(time.Second), form("org/other")
+	other.UID, other.Created, other.Form = "r2", now.Add(time.Second), serverOf("org/other")
 	w.Waiting = append(w.Waiting, other)
 	first := w.sleeps(0, w.Waiting[0].Form, 0)
 	w.sleeps(0, other.Form, 0)
@@ -457,7 +457,7 @@ func TestOnlyOneSleeperOfAGPUIsPromised(t *testing.T) {
 func TestMissingMountKeepsOnlyItsOwnRequesterAway(t *testing.T) {
 	w := world()
 	asleep := w.sleeps(1, w.Waiting[0].Form, 0)
-	w.sleeps(2, form("org/other"), 0)
+	w.sleeps(2, serverOf("org/other"), 0)
 	w.claimed("hf://org/llama", "models", 0)
 	other := w.Waiting[0]
 	other.UID = "r2"
@@ -541,18 +541,18 @@ func benchmarkDecide(b *testing.B, models int) {
 	}
 	for n := range 1000 {
 		l := Launcher{
-			Candidate: dualpods.Candidate{UID: types.UID(fmt.Sprint("l", n)), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true}, Node: fmt.Sprint("n", n),
+			Provider: dualpods.Provider{UID: types.UID(fmt.Sprint("l", n)), Namespace: "ns", Config: "pool", Spec: &spec, Ready: true}, Node: fmt.Sprint("n", n),
 			Instances: map[string]Instance{}, Models: map[string]nodeview.Model{},
 		}
 		for g := range 8 {
 			i := Instance{State: string(launcher.Sleeping), GPUUUIDs: []string{fmt.Sprintf("GPU-%d-%d", n, g)}}
-			l.Instances[nameOf(form(fmt.Sprint("org/model-", (n+g)%100)), i.GPUUUIDs)] = i
+			l.Instances[nameOf(serverOf(fmt.Sprint("org/model-", (n+g)%100)), i.GPUUUIDs)] = i
 		}
 		maps.Copy(l.Models, stored)
 		w.Launchers = append(w.Launchers, l)
 		w.Nodes[l.Node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node}}
 	}
-	w.Waiting[0].Form = form("org/model-7")
+	w.Waiting[0].Form = serverOf("org/model-7")
 	w.CandidateIDs = func(modelref.Name) []string { return []string{fmt.Sprintf("%032x", 7)} }
 	for b.Loop() {
 		if d := Decide(w)[0]; d.Row != rowAsleep {

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
@@ -27,11 +27,11 @@ func (d *decision) nearbyPlaces(r *Requester) []place {
 	names := map[string]instanceNames{}    // by image, the only part of the form that a launcher adds
 	whole := map[*launcherapi.Model]bool{} // results of nodeview.Whole: launchers share equal models
 	for _, l := range d.serving(r) {
-		form, _ := r.Form.On(l.Spec)
-		name, known := names[form.Image]
+		on, _ := r.Form.On(l.Spec)
+		name, known := names[on.Image]
 		if !known {
-			name = instanceNamesOf(form)
-			names[form.Image] = name
+			name = instanceNamesOf(on)
+			names[on.Image] = name
 		}
 		if !l.Silent {
 			asleep = append(asleep, d.sleepers(l, name)...)
@@ -105,8 +105,8 @@ type instanceNames struct {
 	gpus   int
 }
 
-func instanceNamesOf(form nominal.Form) instanceNames {
-	of := nominal.InstanceIDs(form)
+func instanceNamesOf(f form.Form) instanceNames {
+	of := form.InstanceIDs(f)
 	name := of(nil)
-	return instanceNames{of, name[:strings.LastIndex(name, "-")+1], form.GPUs}
+	return instanceNames{of, name[:strings.LastIndex(name, "-")+1], f.GPUs}
 }

@@ -16,7 +16,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -30,14 +30,13 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 	if err := c.list(ctx, lists[gated], gated); err != nil {
 		return nil, nil, err
 	}
-	pods := c.waiting(ctx, w, lists[gated])
-	if len(w.Waiting) == 0 {
-		return w, nil, nil
+	pods, err := c.waiting(ctx, w, lists[gated])
+	if err != nil || len(w.Waiting) == 0 {
+		return w, nil, err
 	}
 	if err := errors.Join(c.list(ctx, lists[promised], promised), c.list(ctx, lists[provider], provider)); err != nil {
 		return nil, nil, err
 	}
-	var err error
 	if w.Nodes, err = c.nodes(ctx); err == nil {
 		w.Claims, err = c.claims(ctx)
 	}
@@ -63,7 +62,7 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 
 // waiting adds to the World the requesters that wait for a decision, and the promises to
 // those whose gate the cache may still show. It returns the Pods of the former.
-func (c *Controller) waiting(ctx context.Context, w *World, list *corev1.PodList) map[types.UID]*corev1.Pod {
+func (c *Controller) waiting(ctx context.Context, w *World, list *corev1.PodList) (map[types.UID]*corev1.Pod, error) {
 	pods, still := map[types.UID]*corev1.Pod{}, map[types.UID]bool{}
 	for i := range list.Items {
 		pod := &list.Items[i]
@@ -72,8 +71,12 @@ func (c *Controller) waiting(ctx context.Context, w *World, list *corev1.PodList
 			c.firstSeen[pod.UID] = w.Now
 		}
 		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.failed[pod.UID].until.After(w.Now) {
+			r, err := c.requester(ctx, pod)
+			if err != nil {
+				return nil, err
+			}
 			pods[pod.UID] = pod
-			w.Waiting = append(w.Waiting, c.requester(ctx, pod))
+			w.Waiting = append(w.Waiting, r)
 		}
 	}
 	for _, p := range c.written { // the cache may not show them yet
@@ -87,7 +90,7 @@ func (c *Controller) waiting(ctx context.Context, w *World, list *corev1.PodList
 	maps.DeleteFunc(c.firstSeen, func(uid types.UID, _ time.Time) bool { return !still[uid] })
 	maps.DeleteFunc(c.written, func(uid types.UID, _ podmeta.Placement) bool { return !still[uid] })
 	maps.DeleteFunc(c.failed, func(uid types.UID, r failedWrite) bool { return !still[uid] || !r.until.After(w.Now) })
-	return pods
+	return pods, nil
 }
 
 func (c *Controller) list(ctx context.Context, into *corev1.PodList, value string) error {
@@ -187,28 +190,13 @@ func (w *World) mayStillUse(pod *corev1.Pod, p podmeta.Placement) bool {
 }
 
 // requester reads a requester that carries the gate.
-func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
-	r := Requester{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time, Spec: &pod.Spec}
+func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) (r Requester, err error) {
+	r = Requester{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time, Spec: &pod.Spec}
 	if firstSeen := c.firstSeen[pod.UID]; r.Created.After(firstSeen) && !firstSeen.IsZero() { // the clock of the API server is ahead
 		r.Created = firstSeen
 	}
-	read, problems := podmeta.ReadRequester(pod)
-	if len(problems) == 0 && read.Input == podmeta.InputPatch {
-		r.Form, problems = nominal.FromPatch(pod, read.Patch)
-	} else if len(problems) == 0 {
-		var config v1alpha1.InferenceServerConfig
-		if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
-			r.Missing = "InferenceServerConfig " + read.ConfigName // it may be created soon
-			problems = []podmeta.Problem{{
-				Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]",
-				Message: "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error(),
-			}}
-		} else {
-			r.Form, problems = nominal.FromConfig(pod, &config)
-		}
-	}
-	r.Problems = problems
-	return r
+	r.Form, r.Problems, err = form.Source{API: c.opts.API}.Read(ctx, pod)
+	return r, err
 }
 
 // launchers adds the launchers among these Pods to the World, and returns the requesters that
@@ -218,11 +206,11 @@ func (c *Controller) launchers(ctx context.Context, w *World, pods []corev1.Pod)
 	launchers := dualpods.NewLaunchers(c.opts.API)
 	for i := range pods {
 		pod := &pods[i]
-		config, _, err := launchers.Of(ctx, pod)
+		kind, config, err := launchers.KindOf(ctx, pod)
 		if err != nil {
 			return nil, err
 		}
-		if config != nil {
+		if kind == dualpods.KindLauncher {
 			c.launcher(w, pod, launchers.TakesRequesters(config, w.Nodes[pod.Spec.NodeName]), bound)
 		}
 	}
@@ -246,9 +234,9 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, takes bool, bound map[d
 		}
 	}
 	bindings, _ := podmeta.ReadBindings(pod)
-	for _, b := range bindings {
-		bound[dualpods.Identity{Namespace: b.Namespace, UID: b.RequesterUID}] = true
-		take(b.GPUs)
+	for i := range bindings {
+		bound[dualpods.IdentityIn(&bindings[i])] = true
+		take(bindings[i].GPUs)
 	}
 	instances := map[string]Instance{}
 	view := c.opts.Views.Pick(string(pod.UID), func(id string, i launcherapi.Instance) bool {
@@ -261,11 +249,12 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, takes bool, bound map[d
 	if view.Instances == nil {
 		instances = nil
 	}
-	if !takes || podmeta.Finished(pod) || podmeta.ServerEnded(pod) || !pod.DeletionTimestamp.IsZero() {
+	is := dualpods.ProviderOf(pod, view.LostFor(w.Now))
+	if !takes || is.Ended || is.Stage == dualpods.Leaving {
 		return
 	}
 	l := Launcher{
-		Candidate: dualpods.CandidateOf(pod, view.LostFor(w.Now)), Name: pod.Name, Node: pod.Spec.NodeName,
+		Provider: is, Name: pod.Name, Node: pod.Spec.NodeName,
 		Since: view.Lost, Silent: !view.Connected, Instances: instances, Models: view.Models,
 		Store: pod.Labels[podmeta.LabelModelNodeGroup] != "",
 	}

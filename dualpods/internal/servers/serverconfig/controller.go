@@ -17,7 +17,7 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -102,20 +102,29 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // may ask for one configuration.
 func (c *Controller) look(ctx context.Context, config *v1alpha1.InferenceServerConfig) (*finding, error) {
 	f := &finding{generation: config.Generation, launcherConfig: config.Spec.LauncherConfigName, namespace: config.Namespace}
-	var form nominal.Form
-	form, f.problems = nominal.CheckConfig(config)
+	var wanted form.Form
+	wanted, f.problems = form.CheckConfig(config)
 	var pods corev1.PodList
 	if err := c.opts.API.List(ctx, &pods, client.InNamespace(config.Namespace), client.MatchingFields{IndexConfig: config.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("cannot list the Pods that ask for InferenceServerConfig %s: %w", client.ObjectKeyFromObject(config), err)
 	}
-	f.requesters = pods.Items
-	launchers, err := c.launchers(ctx, config)
+	of := dualpods.NewLaunchers(c.opts.API)
+	for i := range pods.Items {
+		kind, _, err := of.KindOf(ctx, &pods.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		if kind.IsRequester() {
+			f.requesters = append(f.requesters, &pods.Items[i])
+		}
+	}
+	launchers, err := c.launchers(ctx, of, config)
 	if err != nil {
 		return nil, err
 	}
 	f.launchers = len(launchers)
 	if len(f.problems) == 0 {
-		f.asleep = c.asleep(form, launchers)
+		f.asleep = c.asleep(wanted, launchers)
 	}
 	var launcherConfig v1alpha1.LauncherConfig
 	err = c.opts.API.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.Spec.LauncherConfigName}, &launcherConfig)
@@ -127,26 +136,26 @@ func (c *Controller) look(ctx context.Context, config *v1alpha1.InferenceServerC
 }
 
 // launchers returns the launchers of the LauncherConfig that a configuration names.
-func (c *Controller) launchers(ctx context.Context, config *v1alpha1.InferenceServerConfig) ([]*corev1.Pod, error) {
+func (c *Controller) launchers(ctx context.Context, all *dualpods.Launchers, config *v1alpha1.InferenceServerConfig) ([]*corev1.Pod, error) {
 	var pods corev1.PodList
-	of := client.MatchingFields{launcherpool.IndexConfig: config.Spec.LauncherConfigName}
-	if err := c.opts.API.List(ctx, &pods, client.InNamespace(config.Namespace), of, client.UnsafeDisableDeepCopy); err != nil {
+	named := client.MatchingFields{launcherpool.IndexConfig: config.Spec.LauncherConfigName}
+	if err := c.opts.API.List(ctx, &pods, client.InNamespace(config.Namespace), named, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("cannot list the launchers of LauncherConfig %s: %w", config.Spec.LauncherConfigName, err)
 	}
-	return dualpods.NewLaunchers(c.opts.API).Among(ctx, pods.Items)
+	return all.Among(ctx, pods.Items)
 }
 
 // asleep counts the instances of a form that sleep, by node.
-func (c *Controller) asleep(form nominal.Form, launchers []*corev1.Pod) map[string]int {
+func (c *Controller) asleep(wanted form.Form, launchers []*corev1.Pod) map[string]int {
 	nodes := map[string]int{}
 	ids := map[string]func(gpus []string) string{} // by image of the launcher, which is part of an instance's identity
 	for _, pod := range launchers {
-		on, problems := form.On(&pod.Spec)
+		on, problems := wanted.On(&pod.Spec)
 		if len(problems) > 0 {
 			continue
 		}
 		if ids[on.Image] == nil {
-			ids[on.Image] = nominal.InstanceIDs(on)
+			ids[on.Image] = form.InstanceIDs(on)
 		}
 		sleeps := func(_ string, i launcherapi.Instance) bool { return i.State == string(launcher.Sleeping) }
 		for id, instance := range c.opts.Views.Pick(string(pod.UID), sleeps).Instances {

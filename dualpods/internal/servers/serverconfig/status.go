@@ -32,7 +32,7 @@ type finding struct {
 	launcherConfig string
 	there          bool // the LauncherConfig
 	launchers      int  // that have its name
-	requesters     []corev1.Pod
+	requesters     []*corev1.Pod
 	asleep         map[string]int // instances by node
 }
 
@@ -41,9 +41,8 @@ func (f *finding) tell(s *v1alpha1.InferenceServerConfigStatus) {
 	s.ObservedGeneration = f.generation
 	s.Requesters, s.Ready, s.Asleep = 0, 0, 0
 	var waits *corev1.Pod // the first, by name, that is not ready
-	for i := range f.requesters {
-		pod := &f.requesters[i]
-		if !pod.DeletionTimestamp.IsZero() || podmeta.Ending(pod) || podmeta.Finished(pod) {
+	for _, pod := range f.requesters {
+		if dualpods.RequesterOf(pod).Leaves(false) {
 			continue
 		}
 		s.Requesters++
@@ -69,7 +68,7 @@ func (f *finding) accepted() metav1.Condition {
 		c.Message = dualpods.Truncate(podmeta.Join(f.problems), maxMessage)
 	case !f.there && f.launchers == 0: // launchers that were made by hand need no LauncherConfig
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonLauncherConfigMissing
-		c.Message = fmt.Sprintf("spec.launcherConfigName: there is no LauncherConfig %s in namespace %s: make it, or name another one", f.launcherConfig, f.namespace)
+		c.Message = fmt.Sprintf("spec.launcherConfigName: there is no LauncherConfig %s in namespace %s: create it, or name another one", f.launcherConfig, f.namespace)
 	}
 	return c
 }

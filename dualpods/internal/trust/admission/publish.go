@@ -66,7 +66,7 @@ func (p *Publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 		return reconcile.Result{}, nil
 	}
 	if err := p.API.Patch(ctx, changed, client.MergeFromWithOptions(&hook, client.MergeFromWithOptimisticLock{})); err != nil {
-		return later(fmt.Errorf("cannot tell the API server whom to trust, by ValidatingWebhookConfiguration %s: %w", Configuration, err))
+		return later(fmt.Errorf("cannot write the certificate authority into ValidatingWebhookConfiguration %s: %w", Configuration, err))
 	}
 	return reconcile.Result{}, nil
 }

@@ -191,7 +191,7 @@ func (s *signer) sign(t *x509.Certificate) (*tls.Certificate, error) {
 // Server makes the certificate of a server of that name, and its key, in PEM. It
 // is good for no client.
 func (a *Authorities) Server(name string, now time.Time) (certificate, key []byte, err error) {
-	made, err := a.all[0].server("hotseat launcher", name, now)
+	made, err := a.all[0].server("hotseat", name, now)
 	if err != nil {
 		return nil, nil, err
 	}

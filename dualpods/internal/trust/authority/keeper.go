@@ -114,7 +114,7 @@ func (k *Keeper) look(ctx context.Context) (again time.Duration, err error) {
 	var there *Authorities
 	if len(secret.Data) > 0 {
 		if there, err = parse(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err != nil {
-			k.opts.Log.Error(err, "the certificate authority cannot be used: another is made", "secret", k.opts.Namespace+"/"+SecretName)
+			k.opts.Log.Error(err, "cannot use the certificate authority; creating another one", "secret", k.opts.Namespace+"/"+SecretName)
 		}
 	}
 	asked := secret.Annotations[AnnotationRotation]

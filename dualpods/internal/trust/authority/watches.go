@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -67,7 +67,7 @@ func (p *Publisher) SetupWithManager(mgr ctrl.Manager, others source.Source, onl
 		})).
 		Watches(&corev1.Pod{}, namespace, created(func(o client.Object) bool {
 			pod, ok := o.(*corev1.Pod)
-			return ok && podmeta.IsRequester(pod)
+			return ok && dualpods.LooksLike(pod) != dualpods.KindOther
 		})).
 		Watches(&v1alpha1.LauncherConfig{}, namespace, created(all)).
 		Complete(p)

@@ -49,7 +49,7 @@ func Check(ctx context.Context, api client.Client, opts CheckOptions) error {
 	})
 	if err != nil {
 		if last != nil {
-			err = last // rather than that the time is over
+			err = last // it says more than that the time is over
 		}
 		return fmt.Errorf("the installation does not work: %w", err)
 	}
@@ -57,7 +57,7 @@ func Check(ctx context.Context, api client.Client, opts CheckOptions) error {
 	return nil
 }
 
-// installed is what an installation is looked at by.
+// installed has the objects of an installation that Check examines.
 type installed struct {
 	deployment string // its name
 	controller *appsv1.Deployment
@@ -66,7 +66,7 @@ type installed struct {
 	configs    []v1alpha1.LauncherConfig
 }
 
-// look reads all of it. What is not there is no error.
+// look reads these objects. A missing object is no error.
 func look(ctx context.Context, api client.Client, opts CheckOptions) (*installed, error) {
 	found := &installed{deployment: opts.Deployment.String(), served: map[string]*apiextensionsv1.CustomResourceDefinition{}}
 	var controller appsv1.Deployment
@@ -83,7 +83,7 @@ func look(ctx context.Context, api client.Client, opts CheckOptions) (*installed
 	for _, crd := range crds {
 		var expected, there apiextensionsv1.CustomResourceDefinition
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(crd.Object, &expected); err != nil {
-			return nil, fmt.Errorf("cannot read the definition %s of this version: %w", crd.GetName(), err)
+			return nil, fmt.Errorf("cannot read CustomResourceDefinition %s of this version: %w", crd.GetName(), err)
 		}
 		found.expected = append(found.expected, expected)
 		switch err := api.Get(ctx, client.ObjectKey{Name: expected.Name}, &there); {
@@ -101,13 +101,13 @@ func look(ctx context.Context, api client.Client, opts CheckOptions) (*installed
 	return found, nil
 }
 
-// wrong says what does not work; nil where all does.
+// wrong returns what does not work; nil: everything works.
 func (i *installed) wrong() error {
 	var all []error
 	if i.controller == nil {
-		all = append(all, fmt.Errorf("the controller's Deployment %s is not there", i.deployment))
+		all = append(all, fmt.Errorf("the controller's Deployment %s does not exist", i.deployment))
 	} else if c := availability(i.controller); c == nil || c.Status != corev1.ConditionTrue {
-		message := "nothing is said of it yet"
+		message := "its status does not say so yet"
 		if c != nil {
 			message = c.Message
 		}
@@ -134,25 +134,25 @@ func availability(d *appsv1.Deployment) *appsv1.DeploymentCondition {
 func (i *installed) definition(expected *apiextensionsv1.CustomResourceDefinition) error {
 	there, ok := i.served[expected.Name]
 	if !ok {
-		return fmt.Errorf("the definition %s is not there: apply deploy/chart/crds", expected.Name)
+		return fmt.Errorf("CustomResourceDefinition %s does not exist: apply deploy/chart/crds", expected.Name)
 	}
 	if !isEstablished(there) {
-		return fmt.Errorf("the definition %s is not served", expected.Name)
+		return fmt.Errorf("CustomResourceDefinition %s is not established", expected.Name)
 	}
 	if !reflect.DeepEqual(there.Spec.Versions, expected.Spec.Versions) {
-		return fmt.Errorf("the definition %s is of another version than the controller: helm upgrade with crds.upgrade=true brings it up to date", expected.Name)
+		return fmt.Errorf("CustomResourceDefinition %s is of another version than the controller: helm upgrade with crds.upgrade=true updates it", expected.Name)
 	}
 	return nil
 }
 
-// launchersOf says whether a LauncherConfig has the launchers that it asks for, as
-// the controller says.
+// launchersOf returns an error unless the controller reports that a LauncherConfig is accepted
+// and that its launchers are ready.
 func launchersOf(config *v1alpha1.LauncherConfig) error {
 	for _, kind := range []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionAvailable} {
 		c := meta.FindStatusCondition(config.Status.Conditions, kind)
 		switch {
 		case c == nil || c.ObservedGeneration != config.Generation:
-			return fmt.Errorf("the controller has not looked at LauncherConfig %s", client.ObjectKeyFromObject(config))
+			return fmt.Errorf("the controller has not reconciled LauncherConfig %s yet", client.ObjectKeyFromObject(config))
 		case c.Status != metav1.ConditionTrue:
 			return fmt.Errorf("LauncherConfig %s: %s is %s: %s", client.ObjectKeyFromObject(config), kind, c.Status, c.Message)
 		}

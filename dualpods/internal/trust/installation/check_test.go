@@ -35,17 +35,17 @@ func working() *installed {
 func TestAnInstallationIsSaidToWorkOrWhatIsWrongWithIt(t *testing.T) {
 	require.NoError(t, working().wrong())
 	for says, spoil := range map[string]func(*installed){
-		"the controller's Deployment hotseat-system/hotseat-controller is not there": func(i *installed) { i.controller = nil },
+		"the controller's Deployment hotseat-system/hotseat-controller does not exist": func(i *installed) { i.controller = nil },
 		"is not available: no replica": func(i *installed) {
 			i.controller.Status.Conditions[0].Status, i.controller.Status.Conditions[0].Message = corev1.ConditionFalse, "no replica"
 		},
-		"is not available: nothing is said of it yet":              func(i *installed) { i.controller.Generation++ },
-		"the definition launcherconfigs.hotseat.dev is not there":  func(i *installed) { clear(i.served) },
-		"the definition launcherconfigs.hotseat.dev is not served": func(i *installed) { i.served["launcherconfigs.hotseat.dev"].Status.Conditions = nil },
-		"the definition launcherconfigs.hotseat.dev is of another version than the controller": func(i *installed) {
+		"is not available: its status does not say so yet":                        func(i *installed) { i.controller.Generation++ },
+		"CustomResourceDefinition launcherconfigs.hotseat.dev does not exist":     func(i *installed) { clear(i.served) },
+		"CustomResourceDefinition launcherconfigs.hotseat.dev is not established": func(i *installed) { i.served["launcherconfigs.hotseat.dev"].Status.Conditions = nil },
+		"CustomResourceDefinition launcherconfigs.hotseat.dev is of another version than the controller": func(i *installed) {
 			i.served["launcherconfigs.hotseat.dev"].Spec.Versions[0].AdditionalPrinterColumns = []apiextensionsv1.CustomResourceColumnDefinition{{Name: "x"}}
 		},
-		"the controller has not looked at LauncherConfig models/vllm": func(i *installed) { i.configs[0].Generation++ },
+		"the controller has not reconciled LauncherConfig models/vllm yet": func(i *installed) { i.configs[0].Generation++ },
 		"LauncherConfig models/vllm: Accepted is False: a field is wrong": func(i *installed) {
 			c := &i.configs[0].Status.Conditions[0]
 			c.Status, c.Message = metav1.ConditionFalse, "a field is wrong"

@@ -23,18 +23,18 @@ import (
 	"hotseat.dev/hotseat/deploy/chart"
 )
 
-// FieldOwner is who server-side apply says has written the definitions.
+// FieldOwner is the field manager of server-side apply.
 const FieldOwner = "hotseat"
 
-// pollEvery is how often is looked whether something has come about that no watch
-// is worth: it does so once, within seconds.
+// pollEvery is the interval of polls for changes that come once, within seconds. A watch is
+// not worth it.
 const pollEvery = 200 * time.Millisecond
 
-// definitions are the CustomResourceDefinitions of this version.
+// definitions returns the CustomResourceDefinitions of this version.
 func definitions() ([]*unstructured.Unstructured, error) {
 	files, err := fs.Glob(chart.CRDs, "crds/*.yaml")
 	if err != nil || len(files) == 0 {
-		return nil, errors.Join(err, errors.New("the program has no CustomResourceDefinitions in it"))
+		return nil, errors.Join(err, errors.New("the program was built without CustomResourceDefinitions"))
 	}
 	var all []*unstructured.Unstructured
 	for _, name := range files {
@@ -51,9 +51,9 @@ func definitions() ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-// ApplyCRDs makes the CustomResourceDefinitions those of this version, and returns
-// once the API server serves them. A definition that has stored objects of a
-// version that this one does not know is refused: that is a downgrade.
+// ApplyCRDs applies the CustomResourceDefinitions of this version, and returns once the API
+// server serves them. It refuses a downgrade: objects are stored in a version of the
+// definition that this program does not have.
 func ApplyCRDs(ctx context.Context, api client.Client) error {
 	crds, err := definitions()
 	if err != nil {
@@ -89,7 +89,7 @@ func refuseDowngrade(ctx context.Context, api client.Client, crd *unstructured.U
 	}
 	for _, stored := range there.Status.StoredVersions {
 		if !slices.ContainsFunc(versions, func(v any) bool { m, ok := v.(map[string]any); return ok && m["name"] == stored }) {
-			return fmt.Errorf("cannot go back: %s has objects stored as %s, which this version does not know; keep the newer version, or migrate them first", crd.GetName(), stored)
+			return fmt.Errorf("cannot downgrade: %s has objects stored as %s, which this version does not know; keep the newer version, or migrate the objects first", crd.GetName(), stored)
 		}
 	}
 	return nil
@@ -116,9 +116,8 @@ func isEstablished(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	})
 }
 
-// DeleteCRDs removes the CustomResourceDefinitions, and every object of these kinds
-// with them. It returns once they are gone, which objects with finalizers keep them
-// from; the caller bounds it by ctx.
+// DeleteCRDs deletes the CustomResourceDefinitions, and every object of these kinds with
+// them. It returns once they are gone, or when ctx ends. Objects with finalizers delay that.
 func DeleteCRDs(ctx context.Context, api client.Client) error {
 	crds, err := definitions()
 	if err != nil {

@@ -68,11 +68,11 @@ func TestDefinitionsAreMadeAndBroughtUpToDateAndADowngradeChangesNothing(t *test
 	older := made.DeepCopy()
 	older.Spec.Versions[0].AdditionalPrinterColumns = nil
 	require.NoError(t, api.Patch(t.Context(), older, client.MergeFrom(made)))
-	const behind = "the definition launcherconfigs.hotseat.dev is of another version than the controller"
+	const behind = "CustomResourceDefinition launcherconfigs.hotseat.dev is of another version than the controller"
 	require.ErrorContains(t, wrong(t, api), behind)
 	require.NoError(t, ApplyCRDs(t.Context(), api))
 	assert.Equal(t, made.Spec, read(t, api).Spec)
-	require.EqualError(t, wrong(t, api), "the controller's Deployment hotseat-system/hotseat-controller is not there", "and that is all")
+	require.EqualError(t, wrong(t, api), "the controller's Deployment hotseat-system/hotseat-controller does not exist", "and that is all")
 	upToDate := read(t, api).Generation
 	require.NoError(t, ApplyCRDs(t.Context(), api))
 	assert.Equal(t, upToDate, read(t, api).Generation, "what is up to date stays as it is")
@@ -88,7 +88,7 @@ func TestDefinitionsAreMadeAndBroughtUpToDateAndADowngradeChangesNothing(t *test
 	require.Eventually(t, func() bool { return len(read(t, api).Status.StoredVersions) == 2 }, patience.Wait(), 20*time.Millisecond)
 	before := read(t, api)
 	err := ApplyCRDs(t.Context(), api)
-	require.ErrorContains(t, err, "cannot go back: launcherconfigs.hotseat.dev has objects stored as v1beta1, which this version does not know; keep the newer version, or migrate them first")
+	require.ErrorContains(t, err, "cannot downgrade: launcherconfigs.hotseat.dev has objects stored as v1beta1, which this version does not know; keep the newer version, or migrate the objects first")
 	assert.Equal(t, before.ResourceVersion, read(t, api).ResourceVersion)
 
 	require.NoError(t, DeleteCRDs(t.Context(), api))

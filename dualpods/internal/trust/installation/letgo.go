@@ -26,37 +26,35 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Engines says what becomes of the launchers and their engines when the
-// controller goes.
+// Engines says what LetGo does with the launchers and their engines.
 type Engines string
 
-// What may become of them.
+// The values of Engines.
 const (
-	// Leave has launchers and engines go on, and requesters carry what they
-	// carry. A controller that is installed later finds them as they are.
+	// Leave lets launchers and engines run, and requesters forward traffic. A controller
+	// that is installed later finds them as they are.
 	Leave Engines = "leave"
-	// Stop ends the launchers, and their engines with them, and deletes the
-	// requesters that were bound to them, and the EndpointSlices that lead to them.
+	// Stop deletes the launchers, which ends their engines, and the requesters that are
+	// bound to them, and the EndpointSlices that lead to them.
 	Stop Engines = "stop"
 )
 
 // LetGoOptions configure [LetGo].
 type LetGoOptions struct {
-	// Deployment is the controller's.
+	// Deployment is the controller's Deployment.
 	Deployment client.ObjectKey
-	// Namespace is the only one that the controller looks at; empty for all.
+	// Namespace is the only one that the controller watches; empty: all.
 	Namespace string
 	Engines   Engines
 	Log       logr.Logger
 }
 
-// LetGo stops the controller and lets go of all that it holds: no Pod and no model
-// cache has a finalizer of ours any more, and no node a label of a model. Models stay
-// where they are. It returns once no Pod of the controller is left, and with Stop no
-// launcher. The caller bounds it by ctx.
+// LetGo stops the controller. It removes the controller's finalizers from all Pods and model
+// caches, and the labels of models from all nodes. The models themselves stay. LetGo returns
+// once no Pod of the controller is left and, with Stop, no launcher, or when ctx ends.
 func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	if opts.Engines != Leave && opts.Engines != Stop {
-		return fmt.Errorf("what becomes of the engines is %q: say %s or %s", opts.Engines, Leave, Stop)
+		return fmt.Errorf("cannot uninstall: --engines is %q, but must be %s or %s", opts.Engines, Leave, Stop)
 	}
 	if err := stopController(ctx, api, opts); err != nil {
 		return err
@@ -90,8 +88,8 @@ func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	})
 }
 
-// stopController returns once no Pod of the controller is left: it would put
-// finalizers on again.
+// stopController returns once no Pod of the controller is left. Otherwise the controller
+// would add its finalizers again.
 func stopController(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	var controller appsv1.Deployment
 	if err := api.Get(ctx, opts.Deployment, &controller); err != nil {
@@ -102,9 +100,9 @@ func stopController(ctx context.Context, api client.Client, opts LetGoOptions) e
 	}
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":0}}`))
 	if err := api.Patch(ctx, &controller, patch); err != nil {
-		return fmt.Errorf("cannot scale Deployment %s to nothing: %w", opts.Deployment, err)
+		return fmt.Errorf("cannot scale Deployment %s to 0 replicas: %w", opts.Deployment, err)
 	}
-	opts.Log.Info("the controller ends", "deployment", opts.Deployment.String())
+	opts.Log.Info("stopping the controller", "deployment", opts.Deployment.String())
 	return poll(ctx, "the controller has ended", func(ctx context.Context) (bool, error) {
 		var left corev1.PodList
 		err := api.List(ctx, &left, client.InNamespace(opts.Deployment.Namespace), client.MatchingLabels(controller.Spec.Selector.MatchLabels))
@@ -112,16 +110,15 @@ func stopController(ctx context.Context, api client.Client, opts LetGoOptions) e
 	})
 }
 
-// deleteLaunchers has Kubernetes end the launchers, and returns them. They go once their
-// finalizers do. Pods that only look like launchers stay.
+// deleteLaunchers deletes the launchers, and returns them. They stay until their finalizers
+// are removed. Strangers, which only have the labels of launchers, are not deleted.
 func deleteLaunchers(ctx context.Context, api client.Client, opts LetGoOptions) (launchers []*corev1.Pod, err error) {
-	marks := client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelManagedBy: podmeta.ManagedBy}
 	var pods corev1.PodList
 	var configs v1alpha1.LauncherConfigList
-	if err := errors.Join(api.List(ctx, &pods, client.InNamespace(opts.Namespace), marks), api.List(ctx, &configs, client.InNamespace(opts.Namespace))); err != nil {
+	if err := errors.Join(api.List(ctx, &pods, client.InNamespace(opts.Namespace), dualpods.LauncherLabels), api.List(ctx, &configs, client.InNamespace(opts.Namespace))); err != nil {
 		return nil, fmt.Errorf("cannot list the launchers: %w", err)
 	}
-	if launchers, err = dualpods.NewLaunchers(api).Among(ctx, pods.Items); err != nil { // while what owns them is there
+	if launchers, err = dualpods.NewLaunchers(api).Among(ctx, pods.Items); err != nil { // before their owners are deleted
 		return nil, err
 	}
 	if err := deleteDaemonSets(ctx, api, configs.Items); err != nil {
@@ -168,8 +165,8 @@ func deleteSlices(ctx context.Context, api client.Client, opts LetGoOptions) err
 	return nil
 }
 
-// letGoOfPods takes our finalizers off every Pod that has one. With Stop it
-// deletes the requesters among them: nobody serves them any more.
+// letGoOfPods removes the controller's finalizers from every Pod that has one. With Stop it
+// also deletes the requesters, because their engines have ended.
 func letGoOfPods(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	var pods corev1.PodList
 	if err := api.List(ctx, &pods, client.InNamespace(opts.Namespace)); err != nil {
@@ -190,12 +187,12 @@ func letGoOfPods(ctx context.Context, api client.Client, opts LetGoOptions) erro
 		if err := takeOff(ctx, api, key); err != nil {
 			return err
 		}
-		opts.Log.Info("let go", "pod", key.String(), "engines", string(opts.Engines))
+		opts.Log.Info("removed the finalizers", "pod", key.String(), "engines", string(opts.Engines))
 	}
 	return nil
 }
 
-// takeOff takes our finalizers off a Pod, whatever others write to it.
+// takeOff removes the controller's finalizers from a Pod, and retries after conflicts.
 func takeOff(ctx context.Context, api client.Client, key client.ObjectKey) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		var pod corev1.Pod
@@ -209,14 +206,14 @@ func takeOff(ctx context.Context, api client.Client, key client.ObjectKey) error
 		return api.Patch(ctx, &pod, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cannot take our finalizers off Pod %s: %w", key, err)
+		return fmt.Errorf("cannot remove the finalizers of the controller from Pod %s: %w", key, err)
 	}
 	return nil
 }
 
-// letGoOfModels takes our finalizer off the ModelCaches and ClusterModelCaches, and the
-// labels of models off the nodes: the last two are those of a controller that looks at all
-// namespaces.
+// letGoOfModels removes the controller's finalizer from the ModelCaches. If the controller
+// watches all namespaces, it also removes the finalizer from the ClusterModelCaches, and the
+// labels of models from the nodes.
 func letGoOfModels(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	err := letGoOfCaches(ctx, api, opts, "ModelCache", &v1alpha1.ModelCacheList{})
 	if opts.Namespace != "" {
@@ -228,7 +225,7 @@ func letGoOfModels(ctx context.Context, api client.Client, opts LetGoOptions) er
 func letGoOfCaches(ctx context.Context, api client.Client, opts LetGoOptions, kind string, caches client.ObjectList) error {
 	err := api.List(ctx, caches, client.InNamespace(opts.Namespace))
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return nil // a chart from before there were any
+		return nil // an earlier release of the chart has no such kind
 	}
 	if err != nil {
 		return fmt.Errorf("cannot list the %ss: %w", kind, err)
@@ -240,15 +237,15 @@ func letGoOfCaches(ctx context.Context, api client.Client, opts LetGoOptions, ki
 			return nil
 		}
 		if err := client.IgnoreNotFound(api.Patch(ctx, cache, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))); err != nil {
-			return fmt.Errorf("cannot take our finalizer off %s %s: %w", kind, client.ObjectKeyFromObject(cache), err)
+			return fmt.Errorf("cannot remove the finalizer of the controller from %s %s: %w", kind, client.ObjectKeyFromObject(cache), err)
 		}
-		opts.Log.Info("let go", strings.ToLower(kind), client.ObjectKeyFromObject(cache).String())
+		opts.Log.Info("removed the finalizer", strings.ToLower(kind), client.ObjectKeyFromObject(cache).String())
 		return nil
 	})
 }
 
-// unlabel takes the labels of models off the nodes: nobody keeps them true any more. A
-// node that cannot be written keeps none of the others labelled.
+// unlabel removes the labels of models from the nodes, because no controller updates them any
+// more. It goes on with the other nodes if it cannot write one.
 func unlabel(ctx context.Context, api client.Client) error {
 	var nodes corev1.NodeList
 	if err := api.List(ctx, &nodes); err != nil {
@@ -263,7 +260,7 @@ func unlabel(ctx context.Context, api client.Client) error {
 			continue
 		}
 		if err := client.IgnoreNotFound(api.Patch(ctx, node, client.MergeFrom(before))); err != nil {
-			errs = append(errs, fmt.Errorf("cannot take the labels of models off node %s: %w", node.Name, err))
+			errs = append(errs, fmt.Errorf("cannot remove the labels of models from node %s: %w", node.Name, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -271,7 +268,7 @@ func unlabel(ctx context.Context, api client.Client) error {
 
 func poll(ctx context.Context, what string, so func(context.Context) (bool, error)) error {
 	if err := wait.PollUntilContextCancel(ctx, pollEvery, true, so); err != nil {
-		return fmt.Errorf("waited in vain until %s: %w", what, err)
+		return fmt.Errorf("timed out waiting until %s: %w", what, err)
 	}
 	return nil
 }

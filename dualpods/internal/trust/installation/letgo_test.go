@@ -58,7 +58,7 @@ func TestNodesAndModelCachesAreLetGoOfWhateverElseCannotBe(t *testing.T) {
 				}
 				return c.Patch(ctx, o, p, opts...)
 			}},
-			says: "cannot take the labels of models off node n1", n1: all, n2: ours,
+			says: "cannot remove the labels of models from node n1", n1: all, n2: ours,
 		},
 		"a release for one namespace has none": {namespace: "ns", n1: all, n2: all, finalizer: true},
 	} {
@@ -97,6 +97,11 @@ func TestOnlyLaunchersEndWithTheController(t *testing.T) {
 	pod := func(name string, by []metav1.OwnerReference) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: marks, OwnerReferences: by}}
 	}
+	unmarked := func(name string, by []metav1.OwnerReference) *corev1.Pod { // somebody has taken a label that selects no launcher
+		p := pod(name, by)
+		p.Labels = map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "vllm"}
+		return p
+	}
 	set := func(name string, uid types.UID, by []metav1.OwnerReference) *appsv1.DaemonSet {
 		return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, Labels: marks, OwnerReferences: by}}
 	}
@@ -104,6 +109,7 @@ func TestOnlyLaunchersEndWithTheController(t *testing.T) {
 		&v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm", UID: "config"}},
 		set("vllm-launcher", "set", controller("LauncherConfig", "vllm", "config")), set("theirs-launcher", "theirs", nil),
 		pod("of-the-set", controller("DaemonSet", "vllm-launcher", "set")), pod("of-the-config", controller("LauncherConfig", "vllm", "config")),
+		unmarked("of-the-config-unmarked", controller("LauncherConfig", "vllm", "config")),
 		pod("of-theirs", controller("DaemonSet", "theirs-launcher", "theirs")), pod("labels-alone", nil),
 	).Build()
 	require.NoError(t, LetGo(t.Context(), api, LetGoOptions{Engines: Stop, Log: logr.Discard()}), "strangers do not hold it up")

@@ -1,12 +1,12 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -16,39 +16,51 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// openAuthority has the certificate authority kept by the replica that leads. Its
-// Secret, in a namespace that may not be among those that are looked at, has a
-// cache of its own. The trust is what follows when there is another
-// authority.
-func openAuthority(ctx context.Context, mgr ctrl.Manager, config *rest.Config, opts Options, configs *requests) (*authority.Keeper, *trust, error) {
-	namespace, err := authority.Namespace(cmp.Or(opts.CANamespace, opts.LeaseNamespace))
+// openAuthority has the certificate authority kept by the replica that leads. The trust is
+// what follows when there is another authority.
+func openAuthority(ctx context.Context, mgr ctrl.Manager, config *rest.Config, namespace string, log logr.Logger, configs *requests) (*authority.Keeper, *trust, error) {
+	secrets, api, err := openSecret(mgr, config, namespace, authority.SecretName)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("cannot watch the certificate authority: %w", err)
 	}
+	follows := &trust{api: mgr.GetClient(), configs: configs}
+	keeper := authority.New(authority.Options{
+		API: api, Namespace: namespace, Now: time.Now, Log: log.WithName("authority"),
+		Changed: func() { follows.changed(ctx) },
+	})
+	return keeper, follows, keeper.SetupWithManager(ctx, mgr, secrets)
+}
+
+// setUpAgents has the certificate of the agents kept.
+func setUpAgents(mgr ctrl.Manager, config *rest.Config, namespace string, keeper *authority.Keeper, on *trust) error {
+	secrets, api, err := openSecret(mgr, config, namespace, podmeta.AgentSecret)
+	if err != nil {
+		return fmt.Errorf("cannot watch the certificate of the agents: %w", err)
+	}
+	agents := &authority.Agents{API: api, Namespace: namespace, Current: keeper.Current, Now: time.Now}
+	return agents.SetupWithManager(mgr, secrets, on.agents.source())
+}
+
+// openSecret makes a cache of one Secret alone, whose namespace may not be among those that are
+// watched, and a client that reads from it.
+func openSecret(mgr ctrl.Manager, config *rest.Config, namespace, name string) (cache.Cache, client.Client, error) {
 	secrets, err := cache.New(config, cache.Options{
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(),
 		ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {
-			Namespaces: map[string]cache.Config{namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, authority.SecretName)}},
+			Namespaces: map[string]cache.Config{namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}},
 		}},
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot watch the certificate authority: %w", err)
+		return nil, nil, err
 	}
 	api, err := client.New(config, client.Options{
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), Cache: &client.CacheOptions{Reader: secrets},
 	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot keep the certificate authority: %w", err)
-	}
-	follows := &trust{api: mgr.GetClient(), configs: configs}
-	keeper := authority.New(authority.Options{
-		API: api, Namespace: namespace, Now: time.Now, Log: opts.Log.WithName("authority"),
-		Changed: func() { follows.changed(ctx) },
-	})
-	return keeper, follows, keeper.SetupWithManager(ctx, mgr, secrets)
+	return secrets, api, err
 }
 
 // trust is what follows when there is another certificate authority.
@@ -57,12 +69,14 @@ type trust struct {
 	configs    *requests // LauncherConfigs
 	namespaces requests  // where it is published
 	asked      requests  // whom the API server asks
+	agents     requests  // their certificate
 }
 
-// changed has every LauncherConfig looked at, every namespace, and what the API server
-// is told.
+// changed has every LauncherConfig looked at, every namespace, what the API server is told,
+// and the certificate of the agents.
 func (c *trust) changed(ctx context.Context) {
 	c.asked.add("")
+	c.agents.add("")
 	var configs v1alpha1.LauncherConfigList
 	var published corev1.ConfigMapList
 	if errors.Join(c.api.List(ctx, &configs, client.UnsafeDisableDeepCopy), c.api.List(ctx, &published, client.UnsafeDisableDeepCopy)) != nil {

@@ -46,6 +46,19 @@ func ownOnly(opts Options) (map[client.Object]cache.ByObject, error) {
 	return own, nil
 }
 
+// withAgents adds the agents in the controller's namespace to the Pods of the namespace that a
+// controller watches alone.
+func withAgents(into map[client.Object]cache.ByObject, opts Options) error {
+	namespace, err := opts.ownNamespace()
+	if err != nil {
+		return err
+	}
+	pods := map[string]cache.Config{namespace: {LabelSelector: labels.SelectorFromSet(labels.Set{podmeta.LabelComponent: podmeta.ComponentAgent})}}
+	pods[opts.Namespace] = cache.Config{} // which may be the same
+	into[&corev1.Pod{}] = cache.ByObject{Namespaces: pods}
+	return nil
+}
+
 // volumesOnly keeps the volumes of others out of the cache. Claims are there all: those
 // that ModelCaches name are users' own.
 func volumesOnly(into map[client.Object]cache.ByObject) error {

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -44,5 +46,23 @@ func TestEndpointSlicesOfOthersAreNotWatched(t *testing.T) {
 		assert.False(t, watched(opts).Matches(by("endpointslice-controller.k8s.io")))
 		assert.False(t, watched(opts).Matches(labels.Set{}))
 		assert.Equal(t, answersAdmission(opts), watched(opts).Matches(by(podmeta.ManagedBy)), "the slice of the admission webhook")
+	}
+}
+
+func TestOfTheControllersNamespaceTheAgentsAreWatchedToo(t *testing.T) {
+	for _, watched := range []string{"theirs", "system"} {
+		into := map[client.Object]cache.ByObject{}
+		require.NoError(t, withAgents(into, Options{Namespace: watched, CANamespace: "system"}))
+		require.Len(t, into, 1)
+		for o, by := range into {
+			assert.IsType(t, &corev1.Pod{}, o)
+			assert.Contains(t, by.Namespaces, watched)
+			assert.Nil(t, by.Namespaces[watched].LabelSelector, "all Pods of the namespace that is watched")
+			if watched != "system" {
+				only := by.Namespaces["system"].LabelSelector
+				assert.True(t, only.Matches(labels.Set{podmeta.LabelComponent: podmeta.ComponentAgent}))
+				assert.False(t, only.Matches(labels.Set{podmeta.LabelComponent: podmeta.ComponentLauncher}))
+			}
+		}
 	}
 }

@@ -3,6 +3,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,6 +29,8 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/form"
+	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/logrelay"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/telemetry"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -47,8 +51,8 @@ type Options struct {
 	// is started again while nobody else can have it, as a Pod's UID is. Empty: a
 	// random one for each process. It takes LeaseNamespace.
 	Identity string
-	// CANamespace is where the Secret of the certificate authority is; empty: where
-	// the Lease is, or else the controller's own.
+	// CANamespace is where the Secret of the certificate authority is, and the agents of
+	// nodes; empty: where the Lease is, or else the controller's own.
 	CANamespace string
 	// WriteAhead has requesters bound by the kubelet's word before their programs run.
 	WriteAhead bool
@@ -75,25 +79,27 @@ type Options struct {
 	Log                   logr.Logger
 }
 
+// ownNamespace is where the Secret of the certificate authority is, and the agents of nodes.
+func (o *Options) ownNamespace() (string, error) {
+	return authority.Namespace(cmp.Or(o.CANamespace, o.LeaseNamespace))
+}
+
 // Run works until ctx ends, or another replica leads.
 func Run(ctx context.Context, opts Options) (err error) {
 	config := rest.CopyConfig(opts.Config)
 	config.QPS = -1
-	mopts, err := managerOptions(config, opts)
+	mgr, lock, err := newManager(ctx, config, opts)
 	if err != nil {
 		return err
 	}
-	if err := awaitAPI(ctx, config, opts.Log); err != nil {
-		return err
-	}
-	mgr, err := ctrl.NewManager(config, mopts)
+	own, err := opts.ownNamespace()
 	if err != nil {
-		return fmt.Errorf("cannot make the manager: %w", err)
+		return err
 	}
 	life, end := context.WithCancel(ctx)
 	defer end()
 	var again, counts, models, claims requests
-	keeper, trusted, err := openAuthority(ctx, mgr, config, opts, &counts)
+	keeper, trusted, err := openAuthority(ctx, mgr, config, own, opts.Log, &counts)
 	if err != nil {
 		return err
 	}
@@ -117,7 +123,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	pool = launcherpool.New(launcherpool.Options{
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
 		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)}, Authority: keeper, Again: counts.addLater,
-		Need: readNeed(mgr.GetClient()), PriorityClass: opts.LauncherPriorityClass,
+		Need: form.Source{API: mgr.GetClient()}.Need, PriorityClass: opts.LauncherPriorityClass,
 	})
 	watcher, closeWatcher, err := openTelemetry(ctx, views, func() int { return relay.Followers() }, opts.Log)
 	if err != nil {
@@ -125,11 +131,11 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeWatcher()) }()
 	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
-	slices := newEndpoints(mgr, &again, mopts, opts)
+	slices := newEndpoints(mgr, &again, leading(lock), opts)
 	binder = binding.New(life, binding.Options{
-		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Endpoints: slices, Recorder: mgr.GetEventRecorder("hotseat"),
+		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Endpoints: slices, AgentNamespace: own, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Access: pool.Access, WriteAhead: opts.WriteAhead, RequireTLS: opts.RequireTLS, ModelCache: binding.ReadModelCache(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
-		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now, Leads: leading(mopts.LeaderElectionResourceLockInterface),
+		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now, Leads: leading(lock),
 	}, opts.Log.WithName("binding"))
 	caches, err := newModels(life, mgr, views, config, &models, opts)
 	if err != nil {
@@ -140,13 +146,30 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer views.Close()
 	defer caches.Close()
 	defer end()
-	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, keeper, trusted}, heard, opts); err != nil {
+	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, keeper, trusted, own}, heard, opts); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("cannot run the controllers: %w", err)
 	}
 	return nil
+}
+
+// newManager returns the manager once the API server answers, and the lock of its leader election;
+// nil: there is none.
+func newManager(ctx context.Context, config *rest.Config, opts Options) (ctrl.Manager, resourcelock.Interface, error) {
+	mopts, err := managerOptions(config, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := awaitAPI(ctx, config, opts.Log); err != nil {
+		return nil, nil, err
+	}
+	mgr, err := ctrl.NewManager(config, mopts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make the manager: %w", err)
+	}
+	return mgr, mopts.LeaderElectionResourceLockInterface, nil
 }
 
 func slogOf(log logr.Logger) *slog.Logger { return slog.New(logr.ToSlogHandler(log)) }
@@ -172,6 +195,9 @@ func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {
 	}
 	if opts.Namespace != "" {
 		mopts.Cache.DefaultNamespaces = map[string]cache.Config{opts.Namespace: {}}
+		if err := withAgents(own, opts); err != nil {
+			return ctrl.Options{}, err
+		}
 	}
 	return mopts, elect(&mopts, config, opts)
 }

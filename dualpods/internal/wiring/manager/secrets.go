@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -13,8 +12,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
 )
 
 // ownSecrets are the Secrets of the controller's own namespace, for model caches that
@@ -30,7 +27,7 @@ type ownSecrets struct {
 // openSecrets has changed called whenever a Secret of the controller's namespace comes,
 // changes or goes. A controller that keeps no model caches watches none.
 func openSecrets(ctx context.Context, mgr ctrl.Manager, config *rest.Config, opts Options, changed func()) (*ownSecrets, error) {
-	namespace, err := authority.Namespace(cmp.Or(opts.CANamespace, opts.LeaseNamespace))
+	namespace, err := opts.ownNamespace()
 	if err != nil || opts.Namespace != "" {
 		return &ownSecrets{namespace: namespace}, err
 	}

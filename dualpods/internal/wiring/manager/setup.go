@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +37,7 @@ type parts struct {
 	slices  *endpoints.Controller
 	keeper  *authority.Keeper
 	trusted *trust
+	own     string // the controller's namespace
 }
 
 // setUp makes the remaining controllers, and registers all of them with the manager.
@@ -57,6 +57,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, config *rest.Config, p parts, 
 		p.binder.SetupWithManager(ctx, mgr, queues.nodes.source(), opts.Namespace, controller.Options{MaxConcurrentReconciles: opts.Nodes}),
 		p.pool.SetupWithManager(ctx, mgr, queues.configs.source()),
 		configs.SetupWithManager(ctx, mgr),
+		setUpAgents(mgr, config, p.own, p.keeper, p.trusted),
 		publisher.SetupWithManager(mgr, p.trusted.namespaces.source(), opts.Namespace),
 		setUpModels(ctx, mgr, p.caches, queues.models, opts),
 		claims.SetupWithManager(ctx, mgr, queues.claims.source(), triedAgain()),
@@ -78,10 +79,10 @@ func setUpModels(ctx context.Context, mgr ctrl.Manager, caches *modelcache.Contr
 }
 
 // newEndpoints makes the controller of the EndpointSlices of requesters.
-func newEndpoints(mgr ctrl.Manager, nodes *requests, mopts ctrl.Options, opts Options) *endpoints.Controller {
+func newEndpoints(mgr ctrl.Manager, nodes *requests, leads func() bool, opts Options) *endpoints.Controller {
 	return endpoints.New(endpoints.Options{
 		API: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("hotseat"),
-		Left: nodes.add, Leads: leading(mopts.LeaderElectionResourceLockInterface), Now: time.Now, Log: opts.Log.WithName("endpoints"),
+		Left: nodes.add, Leads: leads, Now: time.Now, Log: opts.Log.WithName("endpoints"),
 	})
 }
 
@@ -127,7 +128,7 @@ func setUpAdmission(mgr ctrl.Manager, keeper *authority.Keeper, on *trust, guard
 	if err != nil {
 		return fmt.Errorf("cannot be asked by the API server: --pod-ip: %w", err)
 	}
-	namespace, err := authority.Namespace(cmp.Or(opts.CANamespace, opts.LeaseNamespace))
+	namespace, err := opts.ownNamespace()
 	if err != nil {
 		return err
 	}

@@ -52,11 +52,11 @@ func readiness(node *corev1.Node) []corev1.NodeCondition {
 	return nil
 }
 
-// slimPod makes the controller's own Pods compact: requesters, launchers, Pods that wait for
-// their placement and those that fetch a model. Of other Pods it keeps the names. Of those
+// slimPod makes the controller's own Pods compact: requesters, launchers, agents, Pods that wait
+// for their placement and those that fetch a model. Of other Pods it keeps the names. Of those
 // that mount a claim it also keeps which claim, where, and whether they have ended.
 func slimPod(pod *corev1.Pod) {
-	if dualpods.MayBeLauncher(pod) || podmeta.IsRequester(pod) || podmeta.AwaitsPlacement(pod) || pod.Labels[podmeta.LabelModelCacheUID] != "" {
+	if dualpods.LooksLike(pod) != dualpods.KindOther || podmeta.IsAgent(pod) || podmeta.AwaitsPlacement(pod) || pod.Labels[podmeta.LabelModelCacheUID] != "" {
 		podcache.Compact(pod)
 		return
 	}

@@ -70,6 +70,19 @@ var found = map[string]script{
 		{at: 0, what: "create", request: "r1", id: "a", gpus: []string{"g0"}, share: "0.5"},
 		{at: 10 * time.Second, what: "disk stalls", limit: 19 * time.Second, n: 1},
 	}},
+	"An engine does not hang whose disk is full and stalls": {seed: 20261127710010630, end: 80 * time.Second, steps: []step{
+		{at: 5252 * time.Millisecond, what: "driver hangs", gpus: []string{"g0"}, limit: 6146 * time.Millisecond},
+		{at: 5880 * time.Millisecond, what: "create", request: "r2", id: "a", gpus: []string{"g0", "g1"}, share: "0.5", port: 9000},
+		{at: 9797 * time.Millisecond, what: "disk full", limit: 42609 * time.Millisecond},
+		{at: 18557 * time.Millisecond, what: "disk stalls", limit: 61914 * time.Millisecond, n: 1},
+	}},
+	"An engine that woke in part is not believed when its driver falls silent": {seed: 20261127710015682, end: 60 * time.Second, steps: []step{
+		{at: 2 * time.Second, what: "create", request: "first of b", id: "b", gpus: []string{"g1"}, share: "0.4"},
+		{at: 18503 * time.Millisecond, what: "sleep", id: "b"},
+		{at: 18748 * time.Millisecond, what: "swap in sleeping", request: "r3", id: "b", level: 2, canary: true, limit: 20 * time.Second, keyed: true},
+		{at: 19077 * time.Millisecond, what: "wake in part", id: "b", limit: 27888 * time.Millisecond},
+		{at: 25601 * time.Millisecond, what: "driver hangs", gpus: []string{"g1"}, limit: 8430 * time.Millisecond},
+	}},
 	"The launcher of a copied state folder closes in time while a driver hangs": {seed: 8815000410, end: 60 * time.Second, steps: []step{
 		{at: 458 * time.Millisecond, what: "driver hangs", gpus: []string{"g0"}, limit: 35 * time.Second},
 		{at: 8328 * time.Millisecond, what: "kill", limit: 870 * time.Millisecond, n: 8, damage: "a swap"},

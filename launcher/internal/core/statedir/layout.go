@@ -76,10 +76,10 @@ func isKnown(name string) bool {
 // After a loss of power, a file may have only NUL bytes: it counts as one that has nothing in
 // it. These do not count either, and the launcher leaves them alone: neutral names, hidden
 // files, which programs make in the home folder of a service, model stores and other state
-// folders, and what has nothing in it.
+// folders, what has nothing in it, and the file to which a shell sends the launcher's log.
 func othersIn(dir string, entries []fs.DirEntry) ([]string, error) {
 	l := look{dir: dir}
-	for _, e := range entries {
+	for _, e := range withoutOwnLog(entries) {
 		if slices.Contains(neutral, e.Name()) || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
@@ -105,6 +105,22 @@ func othersIn(dir string, entries []fs.DirEntry) ([]string, error) {
 		return slices.Sorted(slices.Values(slices.Concat(l.others, l.doubtful))), nil
 	}
 	return l.all, nil
+}
+
+// withoutOwnLog returns entries without the files that are this process's own output: a shell
+// makes them before the launcher starts (launcher serve --state-dir D >D/launcher.log).
+func withoutOwnLog(entries []fs.DirEntry) []fs.DirEntry {
+	isOwnLog := func(e fs.DirEntry) bool {
+		if !e.Type().IsRegular() {
+			return false
+		}
+		file, err := e.Info()
+		return err == nil && slices.ContainsFunc([]*os.File{os.Stdout, os.Stderr}, func(output *os.File) bool {
+			info, err := output.Stat()
+			return err == nil && os.SameFile(file, info)
+		})
+	}
+	return slices.DeleteFunc(slices.Clone(entries), isOwnLog)
 }
 
 // look is what is seen of a folder without a mark.
@@ -170,6 +186,7 @@ func (l *look) atFolder(name string) error {
 	if known && err != nil {
 		return err
 	}
+	below = withoutOwnLog(below)
 	if err == nil && len(below) == 0 {
 		return nil
 	}

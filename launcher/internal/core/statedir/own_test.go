@@ -130,6 +130,27 @@ func TestFolderWithoutFilesOfOthersIsMarkedAndTaken(t *testing.T) {
 	}
 }
 
+func TestFolderWithTheLaunchersOwnLogIsTaken(t *testing.T) {
+	for _, name := range []string{"launcher.log", "logs/launcher.log"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			fill(t, dir, map[string]string{name: "of an earlier try"})
+			require.ErrorContains(t, Check(dir), "written (", "it is nobody's output yet")
+			log, err := os.OpenFile(filepath.Join(dir, name), os.O_APPEND|os.O_WRONLY, 0)
+			require.NoError(t, err)
+			defer log.Close()
+			former := os.Stderr
+			os.Stderr = log // as the shell does: 2>>D/launcher.log
+			defer func() { os.Stderr = former }()
+
+			require.NoError(t, Prepare(dir))
+			fill(t, dir, map[string]string{"main.py": "x"})
+			require.NoError(t, os.Remove(filepath.Join(dir, folderMark)))
+			require.ErrorContains(t, Check(dir), "written (main.py)", "the log excuses no other file")
+		})
+	}
+}
+
 // earlier is what an earlier release left in a state folder.
 var earlier = map[string]string{
 	"lock": aPID, "mark": aMark, "mark.spare": "x", "revision": aRevision, "revision.spare": "x", "gpus.json": `{"boot_id":"b","devices":[]}`, "gpus.json.new": "{", "clock.json": `{"boot_id":"b","ahead_ns":1}`, "clock.json.new": "{",

@@ -92,14 +92,20 @@ func (w *Writer) Remove(name string) *Write {
 }
 
 // Repeat writes a record again that is on the disk, so that a disk that stalls is noticed. It
-// does nothing while a record of that name waits, is being written, or could not be written.
-// If it fails, the earlier record stays, which says the same.
+// does nothing while a record of that name waits or is being written. If it fails, the earlier
+// record stays, which says the same. A record that could not be written is tried again: a
+// full disk can stall too.
 func (w *Writer) Repeat(name string, record any) {
 	q := w.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	isWriting := q.writing != nil && q.writing.writer == w && q.writing.name == name
-	if isWriting || w.late[name] != nil || w.waits(name) {
+	if isWriting || w.waits(name) {
+		return
+	}
+	if late := w.late[name]; late != nil {
+		delete(w.late, name)
+		q.enter(w, late)
 		return
 	}
 	q.enter(w, &Write{writer: w, name: name, record: record})

@@ -139,7 +139,7 @@ func TestStaleRecordThatCannotBeMarkedIsAnError(t *testing.T) {
 	})
 }
 
-func TestRepeatWritesOnlyWhatIsOnTheDisk(t *testing.T) {
+func TestRepeatWritesWhatIsOnTheDiskOrCouldNotBeWritten(t *testing.T) {
 	queueTest(t, func(t *testing.T, d *disk, q *Queue, w *Writer) {
 		w.Keep("a", "1")
 		require.NoError(t, q.Settle())
@@ -161,12 +161,14 @@ func TestRepeatWritesOnlyWhatIsOnTheDisk(t *testing.T) {
 
 		full := errors.New("full")
 		settleFails(t, q, d, full, func() { w.Keep("a", "3") })
-		w.Repeat("a", "3")
-		require.NoError(t, q.Settle(), "what could not be written is not tried now")
+		tried := len(d.told())
+		w.Repeat("a", "2")
+		require.ErrorIs(t, q.Settle(), full)
+		assert.Equal(t, "a is 3", d.told()[tried], "what could not be written is tried again")
 		d.set(func() { d.fail = nil })
 		w.Keep("b", "2")
 		synctest.Wait()
-		assert.Equal(t, "a is 3", d.told()[len(d.told())-1], "it is tried again when a write succeeds")
+		assert.Equal(t, "a is 3", d.told()[len(d.told())-1], "and when another write succeeds")
 	})
 }
 

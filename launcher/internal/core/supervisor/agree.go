@@ -56,10 +56,15 @@ func (s *Supervisor) sampleAsleep(i *instance, op *operation) (before memorySamp
 	return before, len(now.used) == len(i.gpus())
 }
 
-// moreThan returns an error if the instance holds clearly more device memory than before.
+// moreThan returns an error unless the instance holds about as much device memory as before, or less.
 // It compares all used memory of a GPU whose driver did not list the instance's processes
-// both times.
+// both times. Where the driver of a GPU answered before and does not now, nobody knows.
 func (now memorySample) moreThan(before memorySample) error {
+	for _, uuid := range slices.Sorted(maps.Keys(before.used)) {
+		if _, measured := now.used[uuid]; !measured {
+			return fmt.Errorf("it reports that it sleeps, and the driver of GPU %s does not tell whether it does", uuid)
+		}
+	}
 	for _, uuid := range slices.Sorted(maps.Keys(now.used)) {
 		was, is := before.held[uuid], now.held[uuid]
 		if was == 0 || is == 0 {

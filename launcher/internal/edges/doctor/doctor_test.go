@@ -111,7 +111,7 @@ func TestVerdicts(t *testing.T) {
 			judgePreloading(preloading{method: "auto", limit: 8 << 30}), OK, "8.0 GiB", ""},
 
 		"engines on sockets are out of reach":                  {judgeSocket("auto", "/s/run", nil), OK, "no other user reaches, in /s/run", ""},
-		"sockets that do not fit are elsewhere":                {judgeSocket("always", "/"+strings.Repeat("s", 60)+"/run", nil), OK, "too long for sockets", ""},
+		"sockets that do not fit are elsewhere":                {judgeSocket("always", "/"+strings.Repeat("s", 60)+"/run", nil), OK, "its path is too long for the addresses of sockets", ""},
 		"engines on ports are warned of, and why":              {judgeSocket("auto", "/s/run", errors.New("it has no --uds")), Warn, "/collective_rpc): it has no --uds", "--engine-socket always"},
 		"engines on ports are warned of where they are wanted": {judgeSocket("never", "/s/run", nil), Warn, "engine_socket is never", "leave out --engine-socket"},
 	} {

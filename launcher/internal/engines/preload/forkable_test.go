@@ -1,12 +1,14 @@
 package preload
 
 import (
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -75,6 +77,20 @@ func TestAThreadOfJemallocIsAllowed(t *testing.T) {
 		f.eventually("it refuses", func() bool { return f.pool.List().Preloaders[0].Reason != "" })
 		assert.Contains(t, f.refusalReason(), "jemalloc_bg_thd")
 	})
+}
+
+func TestAPreloaderThatRefusedTwiceLoadsAnInstallationThatHasChanged(t *testing.T) {
+	said := &lines{}
+	f := newFixture(t, func(f *fixture) {
+		f.options.Logger = slog.New(slog.NewTextHandler(said, nil))
+		f.options.LookEvery = 50 * time.Millisecond
+		f.write("vllm/threaded.py", "import threading\nthreading.Thread(target=threading.Event().wait, name='worker', daemon=True).start()\n")
+		f.options.Recipe.Modules = append([]string{"vllm.threaded"}, f.options.Recipe.Modules...)
+	})
+	f.eventually("it refuses twice", func() bool { return strings.Contains(said.text(), "again_in=5m0s") })
+	f.write("vllm/threaded.py", "")
+	f.ready()
+	f.forkedFacts("a")
 }
 
 // driver stands in for the CUDA driver, which this machine does not have. It knows

@@ -34,12 +34,17 @@ func (p *Pool) keepRunning(ctx context.Context, l *preloader) {
 			return
 		}
 		pause := p.recordFailure(l, served, lasted, err)
-		if never, ok := errors.AsType[*permanentError](err); ok {
+		refused, is := errors.AsType[*refusal](err)
+		if is && refused.lasting {
 			p.opts.Logger.Warn("a preloader can never fork this engine; engines are started by exec until another engine is installed", "preloader", l.name, "reason", err)
-			p.awaitChange(ctx, never)
+			p.awaitChange(ctx, refused.by, nil)
 			continue
 		}
 		p.opts.Logger.Warn("a preloader ended; engines are started by exec meanwhile", "preloader", l.name, "reason", err, "again_in", pause)
+		if is {
+			p.awaitChange(ctx, refused.by, time.After(pause))
+			continue
+		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -48,30 +53,30 @@ func (p *Pool) keepRunning(ctx context.Context, l *preloader) {
 	}
 }
 
-// permanentError says why no preloader of this installation can serve.
-type permanentError struct {
+// refusal says why a preloader refuses to serve.
+type refusal struct {
 	reason  string
-	refused installation
+	lasting bool         // every preloader of this installation will refuse
+	by      installation // which the preloader has loaded
 }
 
-func (e *permanentError) Error() string { return e.reason }
+func (e *refusal) Error() string { return e.reason }
 
-// refusedError makes the error for a preloader that refuses to serve.
-func refusedError(h hello, command string) error {
-	reason := "it refuses to fork engines: " + h.Refused
-	if h.Lasting {
-		return &permanentError{reason, installation{watch: h.Watch, stamp: stamp(h.Watch), command: command}}
-	}
-	return errors.New(reason)
+// newRefusal makes the error for a preloader that refuses to serve.
+func newRefusal(h hello, command string) *refusal {
+	return &refusal{"it refuses to fork engines: " + h.Refused, h.Lasting, installation{watch: h.Watch, stamp: stamp(h.Watch), command: command}}
 }
 
-// awaitChange returns when the installation has changed, or when ctx ends.
-func (p *Pool) awaitChange(ctx context.Context, never *permanentError) {
+// awaitChange returns when the installation has changed, when pause has a value, or when
+// ctx ends.
+func (p *Pool) awaitChange(ctx context.Context, of installation, pause <-chan time.Time) {
 	tick := time.NewTicker(p.opts.LookEvery)
 	defer tick.Stop()
-	for !p.isStale(never.refused) {
+	for !p.isStale(of) {
 		select {
 		case <-tick.C:
+		case <-pause:
+			return
 		case <-ctx.Done():
 			return
 		}
@@ -83,12 +88,16 @@ func (p *Pool) awaitChange(ctx context.Context, never *permanentError) {
 var errTooLarge = errors.New("more than the limit of preloaders")
 
 // recordFailure records why a preloader does not serve. It returns how long to wait
-// before the next try.
+// before the next try: a preloader that refuses for the same reason as the one before it
+// will most likely do so once more, and each load takes a processor for as long as an import
+// of the engine.
 func (p *Pool) recordFailure(l *preloader, served bool, lasted time.Duration, err error) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.state, l.bytes = Waiting, 0
 	l.failed = l.failed || !served
+	_, refused := errors.AsType[*refusal](err)
+	hopeless := errors.Is(err, errTooLarge) || refused && l.reason == err.Error()
 	if err != nil {
 		l.reason = err.Error()
 	}
@@ -97,7 +106,7 @@ func (p *Pool) recordFailure(l *preloader, served bool, lasted time.Duration, er
 		l.attempt = 0
 	}
 	pause := longestBackOff
-	if l.attempt < 9 && !errors.Is(err, errTooLarge) {
+	if l.attempt < 9 && !hopeless {
 		pause = min(shortestBackOff<<l.attempt, longestBackOff)
 	}
 	l.attempt++
@@ -123,7 +132,7 @@ func (p *Pool) runOnce(ctx context.Context, l *preloader) (served bool, lasted t
 	case err != nil:
 		return false, 0, fmt.Errorf("it could not load the engine: %w", err)
 	case h.Refused != "":
-		return false, 0, refusedError(h, command)
+		return false, 0, newRefusal(h, command)
 	}
 	ready := time.Now()
 	if err := p.serve(l, r, h); err != nil {

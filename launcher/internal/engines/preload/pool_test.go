@@ -235,6 +235,15 @@ func TestTooLargePreloaderBacksOffLongest(t *testing.T) {
 	assert.Equal(t, shortestBackOff, p.recordFailure(&preloader{}, false, 0, errors.New("it ended")))
 }
 
+func TestPreloaderThatRefusesAgainBacksOffLongest(t *testing.T) {
+	p, l := Pool{changed: make(chan struct{})}, &preloader{}
+	var pauses []time.Duration
+	for _, why := range []string{"a thread runs", "another thread runs", "another thread runs", "a thread runs"} {
+		pauses = append(pauses, p.recordFailure(l, false, 0, newRefusal(hello{Refused: why}, "")))
+	}
+	assert.Equal(t, []time.Duration{shortestBackOff, 2 * shortestBackOff, longestBackOff, 8 * shortestBackOff}, pauses)
+}
+
 func TestPoolLeavesTheFilesOfOthersInItsFolder(t *testing.T) {
 	others := []string{"notes.txt", "preloader.pyx", "times", "app.1.log", "@preloader-x.log", "folder/times.json", "@preloader-7.log/x"}
 	own := []string{"preloader.py", "times.json.pool", "@preloader-12.log", "probe"}

@@ -42,8 +42,9 @@ type Options struct {
 	// child is reported at once, without its exit code.
 	RecordWait time.Duration
 	// ScratchDir holds the folders that commands get with Command.Scratch and
-	// Command.Socket. If its path is too long for the addresses of sockets, a folder of the
-	// launcher's own in the temporary folder holds them. Empty: commands get none.
+	// Command.Socket. If its path is too long for the addresses of sockets, or its filesystem
+	// has no sockets, a folder of the launcher's own in the temporary folder holds them. Empty:
+	// commands get none.
 	ScratchDir string
 	// SharedDir is where the Host records which files of shared memory each tree has
 	// mapped, for a later Host that removes them when all processes died at once. Empty:
@@ -68,6 +69,8 @@ type Host struct {
 	bootID   string
 	null     *os.File
 	recorder *exits.Recorder // nil without ExitDir
+
+	noSockets string // why ScratchDir cannot hold sockets; empty: it can
 
 	open     context.Context //nolint:containedctx // the Host's own life, ended by Close
 	shut     context.CancelFunc
@@ -98,8 +101,11 @@ func NewHost(opts Options) (*Host, error) {
 			return nil, fmt.Errorf("cannot make a process host: %w", err)
 		}
 	}
-	if opts.ScratchDir != "" && !SocketsFit(opts.ScratchDir) {
-		opts.Logger.Info("the path of the folder for sockets is too long; a folder of the launcher's own in the temporary folder holds them instead", "folder", opts.ScratchDir)
+	if opts.ScratchDir != "" {
+		h.noSockets = NoSockets(opts.ScratchDir)
+	}
+	if h.noSockets != "" {
+		opts.Logger.Info("the state folder cannot hold the sockets of engines; a folder of the launcher's own in the temporary folder holds them instead", "folder", opts.ScratchDir, "reason", h.noSockets)
 	}
 	if h.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("cannot make a process host: %w", err)

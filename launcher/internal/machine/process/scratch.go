@@ -13,10 +13,11 @@ import (
 )
 
 // Each tree may have a folder for its sockets. The folders of all trees are in ScratchDir.
-// If the path of that is too long for sockets, they are in a folder of the launcher's own in
-// the temporary folder. The name of that folder follows from the launcher's mark: nobody can
-// guess it, a later Host finds it again, and a Host on a copy of the state folder has
-// another one. Once made, the folder stays, so that no other user can take its name.
+// If the path of that is too long for sockets, or its filesystem has none, they are in a folder
+// of the launcher's own in the temporary folder. The name of that folder follows from the
+// launcher's mark: nobody can guess it, a later Host finds it again, and a Host on a copy of
+// the state folder has another one. Once made, the folder stays, so that no other user can take
+// its name.
 
 // longestScratch bounds the path of a scratch folder, in bytes. A socket in the folder
 // may have a UUID as its name, and its path must fit into a socket address (108 bytes
@@ -36,10 +37,6 @@ func folderOf(base, name string) string {
 // ScratchFolder is the name of ScratchDir in a state folder. It is short, since the addresses
 // of sockets are.
 const ScratchFolder = "run"
-
-// SocketsFit reports whether a folder may hold the folders of trees: its path is short
-// enough for the addresses of sockets.
-func SocketsFit(dir string) bool { return len(folderOf(dir, "")) <= longestScratch }
 
 // errNoScratch says that trees have no folders.
 var errNoScratch = errors.New("there is no folder for the sockets of engines")
@@ -71,11 +68,11 @@ func (h *Host) scratchBase() (string, error) {
 	switch {
 	case h.opts.ScratchDir == "":
 		return "", errNoScratch
-	case SocketsFit(h.opts.ScratchDir):
+	case h.noSockets == "":
 		return h.opts.ScratchDir, nil
 	}
 	temporary := os.TempDir()
-	if !SocketsFit(h.elsewhere(temporary, 0)) {
+	if !socketsFit(h.elsewhere(temporary, 0)) {
 		temporary = "/tmp"
 	}
 	if err := checkShared(temporary); err != nil {

@@ -141,6 +141,24 @@ func TestSocketsThatDoNotFitAreInAFolderElsewhere(t *testing.T) {
 	assert.Empty(t, left)
 }
 
+// A filesystem of POSIX message queues has no sockets, as exFAT has none.
+func TestSocketsThatTheirFilesystemLacksAreInAFolderElsewhere(t *testing.T) {
+	h := scratchHost(t)
+	require.NoError(t, h.Close())
+	t.Setenv("TMPDIR", filepath.Dir(h.scratchDir))
+	state := filepath.Join(filepath.Dir(h.scratchDir), "state")
+	require.NoError(t, os.Mkdir(state, 0o700))
+	if err := syscall.Mount("mqueue", state, "mqueue", 0, ""); err != nil {
+		t.Skipf("NOT TESTED: A FILESYSTEM WITHOUT SOCKETS CANNOT BE MOUNTED HERE: %v", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, syscall.Unmount(state, syscall.MNT_DETACH)) })
+	h.scratchDir = filepath.Join(state, "run")
+	require.NoError(t, h.open())
+	c, socket := h.settled(t, "a")
+	require.Equal(t, elsewhere(t), []string{filepath.Dir(filepath.Dir(socket))})
+	require.NoError(t, c.Kill(t.Context()))
+}
+
 func TestFolderElsewhereIsNeverAnothers(t *testing.T) {
 	h := longHost(t)
 	planned, err := h.Socket("a")

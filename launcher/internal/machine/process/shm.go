@@ -3,6 +3,7 @@ package process
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,7 +20,13 @@ var shmPrefixes = []string{
 	"torch_",        // PyTorch, between its processes (torch/csrc/StorageSharing)
 	"nccl-",         // NCCL, between the GPUs of a machine
 	"vllm_offload_", // vLLM, the KV cache that it offloads: many GiB
+	"vllm_ec_",      // vLLM, the encoder cache of multimodal models (ec_shared_region.py): many GiB
+	"vllm_engram_",  // vLLM, embeddings that data-parallel replicas share, while they map them (engram.py)
 }
+
+// cpuSharedMemory are the names of what the workers of vLLM on CPUs share: a port, their group
+// and their rank (cpu_communicator.py, csrc/cpu/shm.cpp).
+var cpuSharedMemory = regexp.MustCompile(`^.+-cpushm_[0-9]+$`)
 
 // sharedMemory lists the files of shared memory that processes have mapped. Once these
 // processes are killed, no process removes the files.
@@ -43,9 +50,10 @@ func sharedMemory(processes []procfs.Stat) []string {
 
 // isEngines reports whether a file is shared memory of the kind that engines make.
 func isEngines(path string) bool {
-	return filepath.Dir(path)+"/" == shmFolder && slices.ContainsFunc(shmPrefixes, func(prefix string) bool {
-		return strings.HasPrefix(filepath.Base(path), prefix)
-	})
+	folder, name := filepath.Split(path)
+	return folder == shmFolder && (cpuSharedMemory.MatchString(name) || slices.ContainsFunc(shmPrefixes, func(prefix string) bool {
+		return strings.HasPrefix(name, prefix)
+	}))
 }
 
 // removeAll removes files that may be gone already.

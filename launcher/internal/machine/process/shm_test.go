@@ -19,7 +19,7 @@ import (
 func TestAKilledTreeLeavesNoSharedMemoryOfEnginesBehind(t *testing.T) {
 	h := newHost(t, cgroup.None)
 	tag := fmt.Sprintf("hotseat-test-%d", os.Getpid())
-	orphaned := []string{"psm_" + tag, "sem.mp-" + tag, "torch_" + tag, "nccl-" + tag, "vllm_offload_" + tag + ".mmap"}
+	orphaned := []string{"psm_" + tag, "sem.mp-" + tag, "torch_" + tag, "nccl-" + tag, "vllm_offload_" + tag + ".mmap", "vllm_ec_" + tag + ".mmap", "vllm_engram_" + tag, tag + "-tp:0-[0-1]-cpushm_0"}
 	for _, name := range orphaned {
 		t.Cleanup(func() { _ = os.Remove(filepath.Join("/dev/shm", name)) })
 	}

@@ -227,20 +227,21 @@ func (s *bucket) Resumes() bool {
 	return !slices.ContainsFunc(s.objects, func(o object) bool { return !o.strong() })
 }
 
-// isPartOf reports whether an object that was opened in the middle is of the version that was
-// listed. A server whose answers have other tags than its lists is asked for its list again.
-func (s *bucket) isPartOf(ctx context.Context, o object, exactly bool) (bool, error) {
-	if exactly || !o.strong() {
-		return exactly, nil
+// isPartOf reports whether an object that was opened at an offset is of the version that was
+// listed; at 0 it is none that goes on. A server whose answers have other tags than its lists is
+// asked for its list again.
+func (s *bucket) isPartOf(ctx context.Context, o object, offset int64, exactly bool) (bool, error) {
+	if offset == 0 || exactly || !o.strong() {
+		return offset == 0 || exactly, nil
 	}
 	return s.isListed(ctx, o)
 }
 
 // beginsElsewhere reports whether a server cannot begin where it was asked to. Some libraries
 // refuse the whole object that it sends then.
-func (c *call) beginsElsewhere() bool {
+func (c *call) beginsElsewhere(err error, offset int64) bool {
 	status := c.last().status
-	return status == http.StatusRequestedRangeNotSatisfiable || status == http.StatusOK
+	return err != nil && offset > 0 && (status == http.StatusRequestedRangeNotSatisfiable || status == http.StatusOK)
 }
 
 // openError returns the error for an object that cannot be opened.
@@ -263,20 +264,21 @@ func (s *bucket) open(ctx context.Context, n int, offset int64) (*Stream, error)
 			return nil
 		}})
 	})
-	if err != nil && offset > 0 && call.beginsElsewhere() {
+	if call.beginsElsewhere(err, offset) {
 		return s.open(ctx, n, 0)
 	}
 	if err != nil {
 		return nil, call.openError(ctx, err)
 	}
 	stream := &Stream{ReadCloser: reading{r, ctx, call}, Offset: offset, Size: r.Size()}
-	part := true
-	if offset > 0 {
-		if part, err = s.isPartOf(ctx, o, exactly); err != nil {
-			return nil, errors.Join(err, stream.Close())
-		}
-	}
+	part, err := s.isPartOf(ctx, o, offset, exactly)
 	answer := call.last()
+	if err == nil && stream.Size != o.file.Size { // an object may have been stored with an encoding; then it has its size
+		err = checkEncoding(answer.header, answer.asked)
+	}
+	if err != nil {
+		return nil, errors.Join(err, stream.Close())
+	}
 	first, _, _ := contentRange(answer.header.Get("Content-Range"))
 	partial := answer.status == http.StatusPartialContent
 	switch {

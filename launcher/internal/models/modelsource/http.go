@@ -111,7 +111,7 @@ func (c *caller) do(ctx context.Context, address string, header http.Header, wan
 	watch.Stop()
 	resp.Body = &watched{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, watch: watch, stall: c.stall, left: c.stall}
 	if slices.Contains(wanted, resp.StatusCode) {
-		if err := checkEncoding(resp); err != nil {
+		if err := checkEncoding(resp.Header, resp.Request.URL); err != nil {
 			return nil, errors.Join(err, resp.Body.Close())
 		}
 		return resp, nil
@@ -129,13 +129,12 @@ const (
 
 // checkEncoding refuses an answer that is compressed all the same. Some servers say of a
 // compressed file itself that it is.
-func checkEncoding(resp *http.Response) error {
-	is := strings.ToLower(resp.Header.Get("Content-Encoding"))
-	name := resp.Request.URL.Path
-	if is == "" || is == identity || strings.HasSuffix(name, ".gz") || strings.HasSuffix(name, ".tgz") {
+func checkEncoding(header http.Header, asked *url.URL) error {
+	is := strings.ToLower(header.Get("Content-Encoding"))
+	if is == "" || is == identity || strings.HasSuffix(asked.Path, ".gz") || strings.HasSuffix(asked.Path, ".tgz") {
 		return nil
 	}
-	return invalid("%s, or a proxy before it, sends the file encoded as %s although it was asked not to; have it sent as it is", resp.Request.URL.Host, is)
+	return invalid("%s, or a proxy before it, sends the file encoded as %s although it was asked not to; have it sent as it is", asked.Host, is)
 }
 
 var errSilent = errors.New("the source sent nothing for too long, or next to nothing")

@@ -203,7 +203,7 @@ func (s *artifact) Open(ctx context.Context, n int, offset int64) (*Stream, erro
 	if err != nil {
 		return nil, call.error(ctx, err)
 	}
-	if err := checkEncoding(resp); err != nil {
+	if err := checkEncoding(resp.Header, resp.Request.URL); err != nil {
 		_ = resp.Body.Close()
 		return nil, err
 	}

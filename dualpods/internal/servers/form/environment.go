@@ -1,4 +1,4 @@
-package nominal
+package form
 
 import (
 	"fmt"
@@ -125,21 +125,10 @@ func (w *work) mounts(pod *corev1.Pod, theirs, own *corev1.Container) {
 // On settles the form for launchers of a Pod template: their image is the
 // form's. An image that is another and mounts that they lack are problems.
 func (f Form) On(launcher *corev1.PodSpec) (Form, []podmeta.Problem) {
-	w := work{form: f}
-	c := podmeta.Container(launcher, podmeta.ServingContainer)
-	if c == nil {
-		w.invalid("spec.podTemplate.spec.containers", "none is named "+podmeta.ServingContainer+": the LauncherConfig should have one with vLLM in it")
-		return w.form, w.problems
+	need := f.Need()
+	lacks := need.Lacks(launcher)
+	if c := podmeta.Container(launcher, podmeta.ServingContainer); c != nil {
+		f.Image, f.Mounts = c.Image, nil
 	}
-	if f.Image != "" && f.Image != c.Image {
-		w.cannotGive(containerField+".image", fmt.Sprintf("is %s, and the launcher's is %s: name another LauncherConfig, or leave the image out", f.Image, c.Image))
-	}
-	for _, want := range f.Mounts {
-		if !want.In(launcher) {
-			w.cannotGive(want.Field, "the launcher has not mounted that volume there: let the podTemplate of the LauncherConfig mount it")
-		}
-	}
-	w.form.Image = c.Image
-	w.form.Mounts = nil
-	return w.form, w.problems
+	return f, lacks
 }

@@ -1,4 +1,4 @@
-package nominal
+package form
 
 import (
 	"testing"
