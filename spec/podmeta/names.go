@@ -41,6 +41,16 @@ const (
 // SchedulingGate: [Placement] as JSON.
 const AnnotationPlacement = PrefixOwn + "placement"
 
+// AnnotationEndpoints stands on a Service without a selector that is to lead to requesters: a
+// label selector. The controller keeps its EndpointSlices. Their label
+// endpointslice.kubernetes.io/managed-by is ManagedByEndpoints. A condition ConditionEndpoints
+// of the Service says what is wrong with the annotation, where something is.
+const (
+	AnnotationEndpoints = PrefixOwn + "endpoints"
+	ManagedByEndpoints  = "endpoints.hotseat.dev"
+	ConditionEndpoints  = PrefixOwn + "endpoints"
+)
+
 // SchedulingGate is the scheduling gate of a requester that is to be placed where its
 // model is near: the controller adds preferences for nodes, and takes the gate off.
 const SchedulingGate = PrefixOwn + "placement"

@@ -161,9 +161,17 @@ func differs(key string) bool {
 // readStatus returns the fields of a status that the controllers read.
 func readStatus(s *corev1.PodStatus) corev1.PodStatus {
 	return corev1.PodStatus{
-		Phase: text(s.Phase), PodIP: s.PodIP, StartTime: s.StartTime, Conditions: conditions(s.Conditions),
+		Phase: text(s.Phase), PodIP: s.PodIP, PodIPs: addresses(s.PodIPs), StartTime: s.StartTime, Conditions: conditions(s.Conditions),
 		InitContainerStatuses: states(s.InitContainerStatuses), ContainerStatuses: states(s.ContainerStatuses),
 	}
+}
+
+// addresses returns the addresses of a Pod that has more than one, which is PodIP.
+func addresses(all []corev1.PodIP) []corev1.PodIP {
+	if len(all) < 2 {
+		return nil
+	}
+	return slices.Clone(all)
 }
 
 func conditions(all []corev1.PodCondition) []corev1.PodCondition {
@@ -181,7 +189,7 @@ func states(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	}
 	held := make([]corev1.ContainerStatus, len(all))
 	for i, s := range all {
-		held[i] = corev1.ContainerStatus{Name: text(s.Name), State: s.State, LastTerminationState: s.LastTerminationState, RestartCount: s.RestartCount}
+		held[i] = corev1.ContainerStatus{Name: text(s.Name), Ready: s.Ready, State: s.State, LastTerminationState: s.LastTerminationState, RestartCount: s.RestartCount}
 	}
 	return held
 }

@@ -328,14 +328,14 @@ func TestPartsGoWithTheirPods(t *testing.T) {
 func TestOfAStatusIsKeptWhatIsRead(t *testing.T) {
 	pod := requester(3)
 	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "init", Image: "i", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "m"}}}}
-	pod.Status.ContainerStatuses[0].RestartCount = 2
+	pod.Status.ContainerStatuses[0].RestartCount, pod.Status.ContainerStatuses[0].Ready = 2, true
 	pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 3, Message: "ended"}
 	got := compact(t, pod)
 	assert.True(t, equality.Semantic.DeepEqual(corev1.PodStatus{
 		Phase: corev1.PodRunning, PodIP: "10.1.0.3", StartTime: pod.Status.StartTime, Conditions: pod.Status.Conditions,
 		InitContainerStatuses: []corev1.ContainerStatus{{Name: "init", State: pod.Status.InitContainerStatuses[0].State}},
 		ContainerStatuses: []corev1.ContainerStatus{{
-			Name: podmeta.ServingContainer, RestartCount: 2, State: pod.Status.ContainerStatuses[0].State, LastTerminationState: pod.Status.ContainerStatuses[0].LastTerminationState,
+			Name: podmeta.ServingContainer, Ready: true, RestartCount: 2, State: pod.Status.ContainerStatuses[0].State, LastTerminationState: pod.Status.ContainerStatuses[0].LastTerminationState,
 		}},
 	}, got.Status), asJSON(t, got.Status))
 	why, stuck := podmeta.Waits(got)
@@ -343,4 +343,8 @@ func TestOfAStatusIsKeptWhatIsRead(t *testing.T) {
 	assert.Contains(t, why, "ImagePullBackOff")
 	assert.True(t, podmeta.Ready(got))
 	assert.True(t, podmeta.ContainerRuns(got, podmeta.ServingContainer))
+
+	both := requester(4)
+	both.Status.PodIPs = []corev1.PodIP{{IP: both.Status.PodIP}, {IP: "fd00::4"}}
+	assert.Equal(t, []corev1.PodIP{{IP: both.Status.PodIP}, {IP: "fd00::4"}}, compact(t, both).Status.PodIPs)
 }

@@ -123,6 +123,12 @@ func preStop(seconds int64) *corev1.Lifecycle {
 func (s *site) deploy(v server, n int32) {
 	s.t.Helper()
 	s.service(v.app, map[string]string{"app": v.app})
+	s.deployment(v, n)
+}
+
+// deployment makes a Deployment of n requesters.
+func (s *site) deployment(v server, n int32) {
+	s.t.Helper()
 	require.NoError(s.t, s.api.Create(s.t.Context(), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: v.app},
 		Spec: appsv1.DeploymentSpec{

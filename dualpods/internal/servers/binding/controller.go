@@ -57,6 +57,8 @@ type Options struct {
 	// Keeper is the ClusterModelCache of a model, where that has the model served from
 	// launchers' own copies alone, and how far a node is with it; nil: none does.
 	Keeper func(ctx context.Context, model modelref.Name, node string) (*dualpods.ModelKeeper, []podmeta.Problem)
+	// Endpoints keeps the EndpointSlices of Services that ask for them; nil: nobody does.
+	Endpoints Endpoints
 	// Launchers makes launchers where there is none; nil: nobody does.
 	Launchers Launchers
 	// Drain is how long the connections of a requester's clients may take to end

@@ -82,6 +82,7 @@ var leaving = []rule{
 		func(o *Observation) Step {
 			return Step{Do: Retry, After: o.untilUnbound(), Why: "proxies may not have heard yet that it ends: it serves until they have had their time"}
 		}},
+	{"leaving, in its endpoints", (*Observation).leavesItsEndpoints, waitForEndpoints},
 	{"leaving, carries", func(o *Observation) bool {
 		starting := o.known() && o.in(launcher.Starting) // what the program carries for died before
 		return (o.leaving() || o.letGo()) && o.carries() && !starting
@@ -308,8 +309,11 @@ var served = []rule{
 // letGo says that the server of a record is to sleep: nobody wants it any more,
 // or it is not what the requester would be bound to.
 func (o *Observation) letGo() bool {
-	return o.Record != nil && (o.leaving() || o.misbound() || o.outrun() || o.bereft())
+	return o.Record != nil && (o.leaving() || o.recordChanged())
 }
+
+// recordChanged says that the record is not what the requester would be bound to.
+func (o *Observation) recordChanged() bool { return o.misbound() || o.outrun() || o.bereft() }
 
 // bereft says that the launcher's container has ended under a requester that is
 // not served yet, and waits for the next launcher as it did for this one.

@@ -130,19 +130,54 @@ var examples = map[string]example{
 	"a deleted one on a node that is gone, its launcher silent": {"leaving, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) {
 		o.Node.Gone, o.Launcher.Connected = true, false
 	})},
-	"a deleted one whose clients are being seen off":                  {"leaving, being unbound", Nothing, but(servedOne(), func(o *Observation) { deleting(o); o.Calls.Unbind = true })},
-	"a deleted one whose preStop hook may run":                        {"leaving, still serving", Retry, but(servedOne(), deletedNow)},
-	"a deleted one whose launcher fell silent while it serves":        {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { deletedNow(o); o.Launcher.Connected = false })},
-	"a deleted one that was told to end a moment ago":                 {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { deletedNow(o); toldToEnd(o, time.Second) })},
-	"a deleted one that was told to end, its shutdown delay over":     {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); toldToEnd(o, 0) })},
-	"a deleted one whose grace is over, its program never told":       {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Requester.GraceEnds = now.Add(killMargin) })},
-	"a deleted one whose model died while it still served":            {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Instance.State = "failed" })},
-	"a deleted one whose launcher's container has ended":              {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Launcher.Connected, o.Launcher.Ended = false, true })},
-	"a deleted one that was not ready yet":                            {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.Ready = false })},
-	"a deleted one that names other GPUs than its record":             {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.GPUs = []string{"GPU-1"} })},
-	"a deleted one that forwards for an earlier attempt":              {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Record.Attempt = 2 })},
-	"a deleted one that an earlier controller began to unbind":        {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.State = requesterapi.StateDraining })},
-	"a deleted one whose node is gone while it is being unbound":      {"leaving, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI, o.Calls.Unbind, o.Node.Gone = nil, true, true })},
+	"a deleted one whose clients are being seen off":              {"leaving, being unbound", Nothing, but(servedOne(), func(o *Observation) { deleting(o); o.Calls.Unbind = true })},
+	"a deleted one whose preStop hook may run":                    {"leaving, still serving", Retry, but(servedOne(), deletedNow)},
+	"a deleted one whose launcher fell silent while it serves":    {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { deletedNow(o); o.Launcher.Connected = false })},
+	"a deleted one that was told to end a moment ago":             {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { deletedNow(o); toldToEnd(o, time.Second) })},
+	"a deleted one that was told to end, its shutdown delay over": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); toldToEnd(o, 0) })},
+	"a deleted one whose grace is over, its program never told":   {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Requester.GraceEnds = now.Add(killMargin) })},
+	"a deleted one whose model died while it still served":        {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Instance.State = "failed" })},
+	"a deleted one whose launcher's container has ended":          {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Launcher.Connected, o.Launcher.Ended = false, true })},
+	"a deleted one that was not ready yet":                        {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.Ready = false })},
+	"a deleted one that names other GPUs than its record":         {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.GPUs = []string{"GPU-1"} })},
+	"a deleted one that forwards for an earlier attempt":          {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Record.Attempt = 2 })},
+	"a deleted one that an earlier controller began to unbind":    {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.State = requesterapi.StateDraining })},
+	"a deleted one whose node is gone while it is being unbound":  {"leaving, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI, o.Calls.Unbind, o.Node.Gone = nil, true, true })},
+	"a deleted one that a slice leads to still": {"leaving, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
+		deletedNow(o)
+		toldToEnd(o, 0)
+		o.Slices.Lead = true
+	})},
+	"a deleted one that the slices left a moment ago": {"leaving, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
+		deletedNow(o)
+		toldToEnd(o, 0)
+		o.Slices.Left = now.Add(-time.Second)
+	})},
+	"one that the kubelet ends, and that a slice leads to still": {"leaving, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
+		o.Requester.Shown = false
+		toldToEnd(o, 0)
+		o.Slices.Lead = true
+	})},
+	"one that has other GPUs, and that a slice leads to still": {"leaving, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
+		o.SPI.GPUs, o.Requester.Shown, o.Slices.Lead = []string{"GPU-1"}, false, true
+	})},
+	"a deleted one that the slices left long ago": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {
+		deletedNow(o)
+		toldToEnd(o, 0)
+		o.Slices.Left = now.Add(-endpointsDelay)
+	})},
+	"a deleted one that a slice leads to, its grace over": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {
+		deletedNow(o)
+		o.Requester.GraceEnds, o.Slices.Lead = now.Add(killMargin), true
+	})},
+	"a deleted one that a slice leads to, its model asleep": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {
+		deletedNow(o)
+		o.Instance.State, o.Slices.Lead = "sleeping", true
+	})},
+	"a deleted one that a slice leads to, and that refuses connections already": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {
+		deletedNow(o)
+		o.SPI.Proxy.State, o.Slices.Lead = requesterapi.StateDraining, true
+	})},
 	"a deleted one that carries traffic":                              {"leaving, carries", Unbind, but(servedOne(), deleting)},
 	"a deleted one that carries traffic to a launcher that has ended": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deleting(o); o.Launcher.Dead = true })},
 	"a deleted one that carries traffic to a launcher that has vanished": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {

@@ -22,6 +22,8 @@ type nodeWork struct {
 	quiet map[types.UID]silence // of requester programs that do not answer
 	mu    sync.Mutex            // guards gpus: requesters are asked side by side
 	told  map[types.UID]telling
+	// serves is what was noted of requesters for EndpointSlices.
+	serves map[types.UID]bool
 	// repeats are the writes that show requesters.
 	repeats repeats
 	// kubelet is what the kubelet said, and how it was asked in vain.
@@ -49,7 +51,7 @@ func (c *Controller) work(name string) *nodeWork {
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
 	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}, repeats: repeats{}}
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}, serves: map[types.UID]bool{}, repeats: repeats{}}
 		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]Trouble{}, written: map[string]bool{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}

@@ -44,6 +44,7 @@ type Observation struct {
 	Failures  *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
 	Attempt   Attempt           // the swap of the record's attempt
 	Calls     Calls
+	Slices    Slices              // only of a requester that is to be unbound
 	Troubles  map[Action]Trouble  // of calls to the requester program, and about the instance
 	Told      telling             // what the requester was told last
 	Repeats   map[Action]repeated // how often the writes were made that show the requester

@@ -59,6 +59,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	if pod != nil { // compared with what the rest of the observation calls for
 		o.Requester.Published = published(pod, w.asked[id.UID].RelayedLabels, o)
 	}
+	c.observeEndpoints(ctx, n, &o, pod)
 	return o
 }
 

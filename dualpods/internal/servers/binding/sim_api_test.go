@@ -121,6 +121,7 @@ func (a *simAPI) putPod(pod *corev1.Pod) {
 		}
 		if ours(pod) || ours(old) {
 			c.inc.enqueue(pod.Spec.NodeName)
+			c.inc.hears(pod.UID)
 			if old != nil && old.Spec.NodeName != pod.Spec.NodeName {
 				c.inc.enqueue(old.Spec.NodeName)
 			}

@@ -115,6 +115,7 @@ func (s *sim) check() {
 	}) {
 		s.checkProgram(s.programs[uid], records)
 	}
+	s.checkSlices()
 }
 
 func (s *sim) checkProgram(p *simProgram, records []simRecord) {
@@ -200,6 +201,7 @@ func (s *sim) checkRest() {
 	clear(s.unheld)
 	s.check()
 	s.checkDoomed()
+	s.checkSlicesAtRest()
 	records := s.records()
 	for _, name := range sortedKeys(s.api.pods) {
 		pod := s.api.pods[name]

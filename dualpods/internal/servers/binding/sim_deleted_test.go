@@ -150,6 +150,12 @@ func saysNothingOfReady(p *corev1.Pod) {
 // deletedWhileItServes has a requester deleted that serves.
 var deletedWhileItServes = []simEvent{{at: 3 * time.Second, what: "create"}, {at: 20 * time.Second, what: "delete"}}
 
+// withoutService is a script in which requesters are endpoints of no Service whose slices the
+// controller keeps, for which they would wait.
+func withoutService(script []simEvent) []simEvent {
+	return append([]simEvent{{what: "no service"}}, script...)
+}
+
 func TestDeletedRequesterServesUntilItsEndpointsHaveHadTheirTime(t *testing.T) {
 	several(t, deletedWhileItServes)
 	several(t, append(slices.Clone(deletedWhileItServes), simEvent{at: 20300 * time.Millisecond, what: "kill controller"}))
@@ -160,7 +166,7 @@ func TestUnbindingAtTheDeletionIsFound(t *testing.T) {
 	require.NotEqual(t, -1, at)
 	without := slices.Delete(slices.Clone(rules), at, at+1)
 	assert.True(t, slices.ContainsFunc(seedsOfComposed, func(seed uint64) bool {
-		return len(simulate(t, seed, deletedWhileItServes, without, false).wrong) > 0
+		return len(simulate(t, seed, withoutService(deletedWhileItServes), without, false).wrong) > 0
 	}))
 }
 
@@ -189,7 +195,7 @@ func TestUnbindingAtSIGTERMIsFound(t *testing.T) {
 	without := slices.Delete(slices.Clone(rules), at, at+1)
 	for why := range uint64(simEnds) {
 		assert.True(t, slices.ContainsFunc(seedsOfComposed, func(seed uint64) bool {
-			return len(simulate(t, seed, endedWhileItServes(why), without, false).wrong) > 0
+			return len(simulate(t, seed, withoutService(endedWhileItServes(why)), without, false).wrong) > 0
 		}))
 	}
 }

@@ -144,6 +144,7 @@ func (r *simRequesters) Unbind(ctx context.Context, address, binding string, dra
 		}
 		if p.proxy.State == requesterapi.StateBound {
 			p.s.unbinds(p)
+			p.s.refuses(p)
 			p.proxy.State, p.proxy.Ready = requesterapi.StateDraining, false
 			if p.s.living(p.uid) != nil { // it is served no more, whatever became of its instance
 				delete(p.s.doomed, p.uid)

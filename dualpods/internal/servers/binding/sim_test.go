@@ -60,9 +60,11 @@ type sim struct {
 	doomed      map[types.UID]string    // requesters whose server died while it served, and how
 	leaves      map[types.UID]time.Time // since when requesters do
 	quiet       simQuiet
-	awake       uint64                            // how much memory of a GPU an engine has that is awake
-	writeAhead  bool                              // requesters are bound before their programs run
-	sets        map[string]*simSet                // that make Pods again under their names
+	awake       uint64             // how much memory of a GPU an engine has that is awake
+	writeAhead  bool               // requesters are bound before their programs run
+	sets        map[string]*simSet // that make Pods again under their names
+	service     bool               // all requesters are endpoints of a Service
+	slices      map[types.UID]*simSlice
 	knows       map[string]map[string]*simProgram // Pods that the kubelets of nodes have admitted, by name
 	asksKubelet bool                              // nodes have an agent that asks the kubelet, and its word counts
 	kubelets    map[string]string                 // what the kubelets of nodes do
@@ -145,6 +147,7 @@ type incarnation struct {
 	killAt  int // at which step it is killed
 	ctrl    *Controller
 	cache   *simCache
+	slices  *simEndpoints
 	views   map[string]*simView
 	steps   map[string]int // in the pass, by node and requester
 	dirty   map[string]bool
@@ -160,6 +163,7 @@ func (s *sim) boot() {
 		s: s, born: time.Now(), steps: map[string]int{}, views: map[string]*simView{}, dirty: map[string]bool{}, working: map[string]bool{}, waiting: map[string]time.Time{},
 	}
 	inc.ctx, inc.cancel = context.WithCancel(context.Background())
+	inc.slices = s.newEndpoints(inc)
 	log := logr.New(&stepCounter{inc: inc})
 	if s.trace {
 		log = funcr.New(func(_, args string) {
@@ -172,7 +176,7 @@ func (s *sim) boot() {
 	}
 	inc.ctrl = New(inc.ctx, Options{
 		API: &simClient{inc: inc}, Pods: inc.podsOf, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
-		LauncherPort: 8001, Access: simAccess, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc}, AgentNamespace: "ns", WriteAhead: s.writeAhead, Keeper: s.keeper,
+		LauncherPort: 8001, Access: simAccess, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc}, Endpoints: inc.slices, AgentNamespace: "ns", WriteAhead: s.writeAhead, Keeper: s.keeper,
 		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now, Observer: simObserver{inc}, RelayLog: inc.relayLog,
 	}, log)
 	inc.ctrl.opts.Recorder = silentRecorder{}
@@ -360,7 +364,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, 
 	synctest.Test(t, func(*testing.T) {
 		s := &sim{
 			start: time.Now(), rules: rules, trace: trace, draws: schedules.Draws{Seed: seed}, numbers: map[string]int{}, launchers: map[string]*simLauncher{},
-			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, sets: map[string]*simSet{}, knows: map[string]map[string]*simProgram{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
+			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, sets: map[string]*simSet{}, slices: map[types.UID]*simSlice{}, knows: map[string]map[string]*simProgram{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
 			lacks: map[string]map[string]bool{}, unselected: map[string]time.Time{},
 			failures: map[types.UID]int{}, serves: map[types.UID]time.Time{}, evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
 			killing: simKilling{after: row, decided: map[string]bool{}, acted: map[string]bool{}},
@@ -369,6 +373,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, 
 			s.api = newSimAPI(s)
 			s.asksKubelet = s.chance("asks kubelet", 50)
 			s.writeAhead = s.chance("write ahead", 60)
+			s.service = s.chance("service", 60)
 			if s.awake = simBig; s.chance("small models", 35) {
 				s.awake = simSmall
 			}

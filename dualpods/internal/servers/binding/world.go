@@ -118,6 +118,7 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 		return cmp.Or(a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time), cmp.Compare(a.pod.UID, b.pod.UID))
 	})
 	n.forgetOthers(pods.Items)
+	c.forgetServes(n, w)
 	var asked sync.WaitGroup
 	asked.Go(func() { c.askKubelet(ctx, n, w) })
 	c.askRequesters(ctx, n, w)

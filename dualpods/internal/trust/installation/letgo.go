@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +35,7 @@ const (
 	// that is installed later finds them as they are.
 	Leave Engines = "leave"
 	// Stop deletes the launchers, which ends their engines, and the requesters that are
-	// bound to them.
+	// bound to them, and the EndpointSlices that lead to them.
 	Stop Engines = "stop"
 )
 
@@ -62,6 +63,9 @@ func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	if opts.Engines == Stop {
 		var err error
 		if launchers, err = deleteLaunchers(ctx, api, opts); err != nil {
+			return err
+		}
+		if err := deleteSlices(ctx, api, opts); err != nil {
 			return err
 		}
 	}
@@ -142,6 +146,20 @@ func deleteDaemonSets(ctx context.Context, api client.Client, configs []v1alpha1
 		}
 		if err != nil {
 			return fmt.Errorf("cannot delete DaemonSet %s/%s: %w", config.Namespace, dualpods.LauncherSet(config.Name), err)
+		}
+	}
+	return nil
+}
+
+// deleteSlices deletes the EndpointSlices that the controller kept.
+func deleteSlices(ctx context.Context, api client.Client, opts LetGoOptions) error {
+	var slices discoveryv1.EndpointSliceList
+	if err := api.List(ctx, &slices, client.InNamespace(opts.Namespace), client.MatchingLabels{discoveryv1.LabelManagedBy: podmeta.ManagedByEndpoints}); err != nil {
+		return fmt.Errorf("cannot list the EndpointSlices: %w", err)
+	}
+	for i := range slices.Items {
+		if err := client.IgnoreNotFound(api.Delete(ctx, &slices.Items[i])); err != nil {
+			return fmt.Errorf("cannot delete EndpointSlice %s: %w", client.ObjectKeyFromObject(&slices.Items[i]), err)
 		}
 	}
 	return nil

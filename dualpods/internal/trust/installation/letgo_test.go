@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,4 +123,24 @@ func TestOnlyLaunchersEndWithTheController(t *testing.T) {
 	assert.ElementsMatch(t, []string{"of-theirs", "labels-alone"}, left)
 	require.Len(t, sets.Items, 1)
 	assert.Equal(t, "theirs-launcher", sets.Items[0].Name)
+}
+
+func TestStoppedEnginesTakeTheSlicesOfTheirRequestersWithThem(t *testing.T) {
+	slice := func(namespace, name, keeper string) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelManagedBy: keeper}}}
+	}
+	for engines, left := range map[Engines][]string{Stop: {"theirs"}, Leave: {"ours", "theirs"}} {
+		scheme := runtime.NewScheme()
+		require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+		api := fake.NewClientBuilder().WithScheme(scheme).
+			WithObjects(slice("ns", "ours", podmeta.ManagedByEndpoints), slice("ns", "theirs", "endpointslice-controller.k8s.io")).Build()
+		require.NoError(t, LetGo(t.Context(), api, LetGoOptions{Deployment: client.ObjectKey{Namespace: "system", Name: "none"}, Engines: engines, Log: logr.Discard()}))
+		var slices discoveryv1.EndpointSliceList
+		require.NoError(t, api.List(t.Context(), &slices))
+		var names []string
+		for _, s := range slices.Items {
+			names = append(names, s.Name)
+		}
+		assert.Equal(t, left, names, engines)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,32 +18,32 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// ownOnly keeps DaemonSets, Jobs and ConfigMaps of others, and Secrets that are of no
-// launcher, out of the cache.
-func ownOnly() (map[client.Object]cache.ByObject, error) {
+// ownOnly keeps DaemonSets, Jobs, ConfigMaps and EndpointSlices of others, and Secrets that
+// are of no launcher, out of the cache.
+func ownOnly(opts Options) (map[client.Object]cache.ByObject, error) {
 	tokens, err := labels.Parse(podmeta.LabelLauncherConfig) // whatever its value
-	return map[client.Object]cache.ByObject{
-		&corev1.Secret{}:    {Label: tokens},
-		&corev1.ConfigMap{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, mtls.ConfigMap)},
-		&appsv1.DaemonSet{}: {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
-		&batchv1.Job{}:      {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
-	}, err
-}
-
-// admissionOnly keeps the objects of others out of the cache.
-func admissionOnly(into map[client.Object]cache.ByObject, opts Options) error {
-	if opts.AdmissionPort == 0 {
-		return nil
-	}
-	namespace, err := opts.ownNamespace()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	into[&admissionv1.ValidatingWebhookConfiguration{}] = cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, admission.Configuration)}
-	into[&discoveryv1.EndpointSlice{}] = cache.ByObject{Namespaces: map[string]cache.Config{
-		namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, admission.Service)},
-	}}
-	return nil
+	keepers := []string{podmeta.ManagedByEndpoints}
+	if answersAdmission(opts) {
+		keepers = append(keepers, podmeta.ManagedBy)
+	}
+	slices, err := labels.NewRequirement(discoveryv1.LabelManagedBy, selection.In, keepers)
+	if err != nil {
+		return nil, err
+	}
+	own := map[client.Object]cache.ByObject{
+		&corev1.Secret{}:             {Label: tokens},
+		&corev1.ConfigMap{}:          {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, mtls.ConfigMap)},
+		&appsv1.DaemonSet{}:          {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
+		&batchv1.Job{}:               {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
+		&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*slices)},
+	}
+	if answersAdmission(opts) {
+		own[&admissionv1.ValidatingWebhookConfiguration{}] = cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, admission.Configuration)}
+	}
+	return own, nil
 }
 
 // withAgents adds the agents in the controller's namespace to the Pods of the namespace that a

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,7 +15,7 @@ import (
 )
 
 func TestTheTokensOfLaunchersAreAllTheSecretsThatAreWatched(t *testing.T) {
-	own, err := ownOnly()
+	own, err := ownOnly(Options{})
 	require.NoError(t, err)
 	for o, by := range own {
 		if _, ok := o.(*corev1.Secret); !ok {
@@ -25,6 +26,27 @@ func TestTheTokensOfLaunchersAreAllTheSecretsThatAreWatched(t *testing.T) {
 		return
 	}
 	require.Fail(t, "all Secrets are watched")
+}
+
+func TestEndpointSlicesOfOthersAreNotWatched(t *testing.T) {
+	watched := func(opts Options) labels.Selector {
+		own, err := ownOnly(opts)
+		require.NoError(t, err)
+		for o, by := range own {
+			if _, ok := o.(*discoveryv1.EndpointSlice); ok {
+				return by.Label
+			}
+		}
+		require.Fail(t, "all EndpointSlices are watched")
+		return nil
+	}
+	by := func(keeper string) labels.Set { return labels.Set{discoveryv1.LabelManagedBy: keeper} }
+	for _, opts := range []Options{{}, {AdmissionPort: 9443}, {AdmissionPort: 9443, Namespace: "only"}} {
+		assert.True(t, watched(opts).Matches(by(podmeta.ManagedByEndpoints)))
+		assert.False(t, watched(opts).Matches(by("endpointslice-controller.k8s.io")))
+		assert.False(t, watched(opts).Matches(labels.Set{}))
+		assert.Equal(t, answersAdmission(opts), watched(opts).Matches(by(podmeta.ManagedBy)), "the slice of the admission webhook")
+	}
 }
 
 func TestOfTheControllersNamespaceTheAgentsAreWatchedToo(t *testing.T) {

@@ -131,11 +131,11 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeWatcher()) }()
 	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
+	slices := newEndpoints(mgr, &again, leading(lock), opts)
 	binder = binding.New(life, binding.Options{
-		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, AgentNamespace: own, Recorder: mgr.GetEventRecorder("hotseat"),
+		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Endpoints: slices, AgentNamespace: own, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Access: pool.Access, WriteAhead: opts.WriteAhead, RequireTLS: opts.RequireTLS, ModelCache: binding.ReadModelCache(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
-		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
-		Leads: leading(lock),
+		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now, Leads: leading(lock),
 	}, opts.Log.WithName("binding"))
 	caches, err := newModels(life, mgr, views, config, &models, opts)
 	if err != nil {
@@ -146,7 +146,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer views.Close()
 	defer caches.Close()
 	defer end()
-	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, keeper, trusted, own}, heard, opts); err != nil {
+	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, keeper, trusted, own}, heard, opts); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -179,8 +179,11 @@ func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
-	own, err := ownOnly()
-	if err := errors.Join(err, admissionOnly(own, opts), volumesOnly(own)); err != nil {
+	own, err := ownOnly(opts)
+	if err == nil {
+		err = volumesOnly(own)
+	}
+	if err != nil {
 		return ctrl.Options{}, fmt.Errorf("cannot say what is watched: %w", err)
 	}
 	mopts := ctrl.Options{

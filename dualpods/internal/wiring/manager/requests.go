@@ -103,3 +103,12 @@ const longestRetry = 10 * time.Second
 func triedAgain() controller.Options {
 	return controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, longestRetry)}
 }
+
+// services is how many Services are reconciled side by side.
+const services = 8
+
+func sideBySide() controller.Options {
+	options := triedAgain()
+	options.MaxConcurrentReconciles = services
+	return options
+}

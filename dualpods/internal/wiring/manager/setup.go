@@ -21,6 +21,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/models/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/models/sourcesecret"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/endpoints"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
 	"hotseat.dev/hotseat/dualpods/internal/trust/admission"
@@ -33,6 +34,7 @@ type parts struct {
 	pool    *launcherpool.Pool
 	caches  *modelcache.Controller
 	views   *nodeview.Set
+	slices  *endpoints.Controller
 	keeper  *authority.Keeper
 	trusted *trust
 	own     string // the controller's namespace
@@ -61,6 +63,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, config *rest.Config, p parts, 
 		claims.SetupWithManager(ctx, mgr, queues.claims.source(), triedAgain()),
 		volumes.SetupWithManager(ctx, mgr, triedAgain()),
 		placer.SetupWithManager(ctx, mgr),
+		p.slices.SetupWithManager(ctx, mgr, sideBySide()),
 		setUpAdmission(mgr, p.keeper, p.trusted, &admission.Guard{Uses: p.caches.Uses}, opts),
 		setUpProbes(mgr),
 	)
@@ -73,6 +76,14 @@ func setUpModels(ctx context.Context, mgr ctrl.Manager, caches *modelcache.Contr
 		return nil
 	}
 	return caches.SetupWithManager(ctx, mgr, again.source())
+}
+
+// newEndpoints makes the controller of the EndpointSlices of requesters.
+func newEndpoints(mgr ctrl.Manager, nodes *requests, leads func() bool, opts Options) *endpoints.Controller {
+	return endpoints.New(endpoints.Options{
+		API: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("hotseat"),
+		Left: nodes.add, Leads: leads, Now: time.Now, Log: opts.Log.WithName("endpoints"),
+	})
 }
 
 // newModels makes the controller of model caches.
@@ -110,7 +121,7 @@ func newClaims(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, confi
 // setUpAdmission has the API server ask the replica that leads whether a model cache
 // may be deleted. A controller that keeps no model caches is not asked.
 func setUpAdmission(mgr ctrl.Manager, keeper *authority.Keeper, on *trust, guard *admission.Guard, opts Options) error {
-	if opts.AdmissionPort == 0 || opts.Namespace != "" {
+	if !answersAdmission(opts) {
 		return nil
 	}
 	address, err := netip.ParseAddr(opts.PodIP)
@@ -137,6 +148,8 @@ func setUpAdmission(mgr ctrl.Manager, keeper *authority.Keeper, on *trust, guard
 		publisher.SetupWithManager(mgr, on.asked.source()),
 	)
 }
+
+func answersAdmission(opts Options) bool { return opts.AdmissionPort != 0 && opts.Namespace == "" }
 
 func setUpProbes(mgr ctrl.Manager) error {
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {

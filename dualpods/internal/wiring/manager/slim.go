@@ -10,6 +10,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/podcache"
+	"hotseat.dev/hotseat/dualpods/internal/servers/endpoints"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -24,6 +25,11 @@ func slim(in any) (any, error) {
 		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints}
 		o.Status, o.Annotations = corev1.NodeStatus{Conditions: readiness(o)}, nil
 		o.Labels = podcache.Texts(o.Labels) // a thousand nodes have one for each of the same hundred models
+	case *corev1.Service:
+		if !endpoints.Concerns(o) {
+			o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
+			o.Spec, o.Status = corev1.ServiceSpec{}, corev1.ServiceStatus{}
+		}
 	case *corev1.ServiceAccount:
 		o.Annotations, o.Labels, o.OwnerReferences = nil, nil, nil
 	case *metav1.PartialObjectMetadata: // of a namespace

@@ -114,3 +114,22 @@ func TestOfNamespacesIsCachedFromWhereTheirModelsComeAlone(t *testing.T) {
 	assert.Equal(t, map[string]string{podmeta.AnnotationModelCache: "off"}, got.(*metav1.PartialObjectMetadata).Annotations)
 	assert.Empty(t, got.(*metav1.PartialObjectMetadata).Labels)
 }
+
+func TestServicesThatAskForNoSlicesAreCachedByNameAlone(t *testing.T) {
+	service := func(annotations map[string]string, conditions ...metav1.Condition) *corev1.Service {
+		return &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}, Annotations: annotations},
+			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1"}, Status: corev1.ServiceStatus{Conditions: conditions},
+		}
+	}
+	slimmed := func(s *corev1.Service) any {
+		got, err := slim(s)
+		require.NoError(t, err)
+		return got
+	}
+	asks := map[string]string{podmeta.AnnotationEndpoints: "app=a"}
+	asked := metav1.Condition{Type: podmeta.ConditionEndpoints}
+	assert.Equal(t, service(asks), slimmed(service(asks)))
+	assert.Equal(t, service(nil, asked), slimmed(service(nil, asked)), "one that asked: its condition is to go")
+	assert.Equal(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "u", ResourceVersion: "7"}}, slimmed(service(nil)))
+}
