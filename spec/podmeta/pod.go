@@ -57,10 +57,15 @@ var underWay = []string{"", "PodInitializing", "ContainerCreating"}
 func ServerEnded(launcher *corev1.Pod) bool {
 	for _, s := range launcher.Status.ContainerStatuses {
 		if s.Name == ServingContainer {
-			return s.State.Terminated != nil || s.State.Waiting != nil && (s.RestartCount > 0 || s.LastTerminationState.Terminated != nil)
+			return ended(&s)
 		}
 	}
 	return false
+}
+
+// ended reports whether a container has ended, and has not been started again yet.
+func ended(s *corev1.ContainerStatus) bool {
+	return s.State.Terminated != nil || s.State.Waiting != nil && (s.RestartCount > 0 || s.LastTerminationState.Terminated != nil)
 }
 
 // ContainerRuns reports whether a container of a Pod runs, and the Pod has an address.

@@ -23,7 +23,7 @@ func pod(name, container string, ids ...string) podresourcesapi.Pod {
 	}}}
 }
 
-func TestTheGPUsOfARequesterAreThoseOfItsServingContainer(t *testing.T) {
+func TestGPUsOfARequesterAreThoseOfItsProgram(t *testing.T) {
 	const serving = "inference-server"
 	for name, c := range map[string]struct {
 		pods []podresourcesapi.Pod
@@ -40,7 +40,7 @@ func TestTheGPUsOfARequesterAreThoseOfItsServingContainer(t *testing.T) {
 		"two Pods of the name":       {[]podresourcesapi.Pod{pod("req", serving, "GPU-a"), pod("req", serving, "GPU-b")}, nil, "two Pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := allocations.GPUs(c.pods, "req")
+			got, err := allocations.GPUs(c.pods, "req", serving)
 			if c.says != "" {
 				require.ErrorContains(t, err, c.says)
 				return
@@ -49,6 +49,11 @@ func TestTheGPUsOfARequesterAreThoseOfItsServingContainer(t *testing.T) {
 			assert.Equal(t, c.want, got)
 		})
 	}
+	both := pod("req", serving, "GPU-a")
+	both.Containers = append(pod("", "requester", "GPU-b").Containers, both.Containers...)
+	got, err := allocations.GPUs([]podresourcesapi.Pod{both}, "req", "requester")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"GPU-b"}, got, "those of its sidecar")
 }
 
 func TestAnAnswerThatIsNoneIsAnErrorThatSaysSo(t *testing.T) {

@@ -20,7 +20,7 @@ func fresh() Observation {
 		Now: now, Node: Node{Name: "node-0"}, Form: form,
 		Requester: Requester{
 			UID: "uid", Namespace: "ns", Name: "req", Instance: "model-1", Exists: true, Running: true, Finalizer: true, GPUs: 1,
-			AdminAddress: "10.1.0.5:8081",
+			AdminAddress: "10.1.0.5:8081", Program: podmeta.ServingContainer,
 		},
 		SPI:      &SPI{GPUs: []string{"GPU-0"}, Proxy: requesterapi.Proxy{State: requesterapi.StateUnbound}},
 		Launcher: &Launcher{Name: "launcher-0", Config: "vllm", IP: "10.1.0.2", Connected: true, GPUs: []string{"GPU-0", "GPU-1"}},

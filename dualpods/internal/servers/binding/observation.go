@@ -66,6 +66,7 @@ type Requester struct {
 	Grace           time.Duration // that the kubelet gives it to end, at most
 	Ending          bool          // the kubelet has begun to end it, deleted or not
 	Finished        bool          // its containers have ended for good
+	Program         string        // the container that runs the requester program
 	Running         bool          // the requester program runs
 	Stuck           string        // why it does not, and will not by itself, as in "its Pod …"; empty: it may run soon
 	Tolerates       bool          // that its node is made unschedulable, as the Pods of a DaemonSet do

@@ -37,7 +37,7 @@ func (k *simKubelets) Pods(ctx context.Context, target nodeview.Target, _ string
 			for _, name := range sortedKeys(s.knows[l.node]) {
 				if p := s.knows[l.node][name]; !p.dead || p.there() == nil { // it may not have heard of that yet
 					pods = append(pods, podresourcesapi.Pod{Name: name, Containers: []podresourcesapi.Container{{
-						Name: podmeta.ServingContainer, Devices: map[string][]string{string(podmeta.ResourceGPU): p.gpus},
+						Name: p.container, Devices: map[string][]string{string(podmeta.ResourceGPU): p.gpus},
 					}}})
 				}
 			}

@@ -297,7 +297,7 @@ func (p *simProgram) said() []string {
 
 // wrongGPUs says what is wrong with the GPUs that a program names.
 func (s *sim) wrongGPUs(pod *corev1.Pod, p *simProgram) []string {
-	want, _ := podmeta.GPUs(pod.Spec.Containers[0].Resources.Limits)
+	want := gpusAsked(pod)
 	switch {
 	case p.mute != "":
 		return []string{p.mute}
