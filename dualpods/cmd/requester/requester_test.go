@@ -4,11 +4,14 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"debug/elf"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // What the resident memory of a requester may be, in KiB: with few connections,
@@ -220,4 +224,19 @@ func BenchmarkStart(b *testing.B) {
 	slices.Sort(times)
 	b.ReportMetric(float64(times[len(times)/2].Microseconds())/1000, "ms/p50")
 	b.ReportMetric(float64(times[len(times)*99/100].Microseconds())/1000, "ms/p99")
+}
+
+func TestWaitingProgramEndsAtSIGTERM(t *testing.T) {
+	cmd := exec.Command(program, waitCommand)
+	require.NoError(t, cmd.Start())
+	// It has asked for the signal when the kernel says that it catches it.
+	require.Eventually(t, func() bool {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+		_, caught, _ := strings.Cut(string(status), "SigCgt:\t")
+		caught, _, _ = strings.Cut(caught, "\n")
+		mask, wrong := strconv.ParseUint(caught, 16, 64)
+		return err == nil && wrong == nil && mask&(1<<(syscall.SIGTERM-1)) != 0
+	}, patience.Wait(), time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Wait())
 }
