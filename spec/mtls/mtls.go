@@ -30,8 +30,8 @@ const (
 )
 
 // ConfigMap is the name of the ConfigMap with CAFile that the controller keeps in
-// each namespace that has a LauncherConfig or a requester. A requester whose container
-// inference-server mounts it at Dir takes orders from the controller alone.
+// each namespace that has a LauncherConfig or a requester. A requester takes orders from the
+// controller alone if the container of its program mounts it at Dir.
 const ConfigMap = "hotseat-ca"
 
 // LauncherName is the name in the certificate of the launchers of a
