@@ -219,6 +219,7 @@ type simProgram struct {
 	asked     int
 	dead      bool // for good
 	proxy     requesterapi.Proxy
+	heldFor   string // the instance that it holds connections for
 	drained   chan struct{}
 	delayed   time.Time // the end of its shutdown delay
 }
@@ -398,7 +399,7 @@ func (p *simProgram) begin() {
 		return
 	}
 	p.up, p.ran = true, true
-	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound, Instance: fmt.Sprintf("%s-%d", p.pod, p.s.number("process"))}
+	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound, CanHold: p.canHold(), Instance: fmt.Sprintf("%s-%d", p.pod, p.s.number("process"))}
 }
 
 // restartProgram is what the kubelet does when the container ends. It tells of an

@@ -410,6 +410,9 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		shown := readStatus(pod).State == stateServing || pod.Labels["model"] != "" || gateOpen(pod)
 		answers := before.programs[pod.UID] != "" && before.programs[pod.UID] == p.proxy.Instance && !p.hung
 		at := s.recordOf(pod.UID)
+		if answers && p.odd == "" {
+			s.checkHold(inc.kept(node), before, p, at)
+		}
 		if at < 0 {
 			if shown && !s.mayServe(node, before) {
 				s.violated("requester %s is shown as served, and nobody is bound to it", name)
