@@ -33,18 +33,38 @@ func (hangingOrders) BecomeUnready(ctx context.Context, _, _ string) error {
 	return ctx.Err()
 }
 
+func (hangingOrders) Hold(ctx context.Context, _ string, _ requesterapi.Hold) (requesterapi.Proxy, error) {
+	<-ctx.Done()
+	return requesterapi.Proxy{}, ctx.Err()
+}
+
+func (hangingOrders) Unbind(ctx context.Context, _, _ string, _ time.Duration) (requesterapi.Unbound, error) {
+	<-ctx.Done()
+	return requesterapi.Unbound{}, ctx.Err()
+}
+
 func TestHangingOrderHoldsAPassForAMomentOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(t.Context(), Options{Requesters: hangingOrders{}, Now: time.Now}, logr.Discard())
 		n := c.work("node-0")
-		for _, do := range []Action{Bind, BecomeReady, BecomeUnready} {
+		for _, do := range []Action{Bind, BecomeReady, BecomeUnready, Hold, EndHold} {
 			o := servedOne()
 			o.Now = time.Now()
 			w := &world{spi: map[types.UID]*SPI{o.Requester.UID: o.SPI}}
 			err := c.callRequester(t.Context(), n, w, o, Step{Do: do})
-			assert.Equal(t, do != BecomeUnready, err != nil, "%s: in the same pass other steps keep clients away", do)
+			assert.Equal(t, do == Bind || do == BecomeReady, err != nil, "%s: after the others the pass goes on", do)
 			assert.LessOrEqual(t, time.Since(o.Now), passLimit, "%s", do)
 			assert.Equal(t, 1, n.calls.trouble(troubleKey(do, o.Requester.UID)).Count, "%s is repeated later and later", do)
 		}
 	})
+}
+
+func TestHoldThatIsNotEndedIsAskedForAgainAndTold(t *testing.T) {
+	o := but(fresh(), holdsFor("uid.1.1"))
+	refusedOf(&o, EndHold)
+	assert.Equal(t, []any{Tell, RequesterRefuses}, []any{Decide(o).Do, Decide(o).Reason})
+	o.Troubles[EndHold] = Trouble{Count: 1, Why: "no", Until: o.Now.Add(time.Second)}
+	assert.Equal(t, []any{Retry, time.Second}, []any{Decide(o).Do, Decide(o).After})
+	o.Now = o.Now.Add(time.Second)
+	assert.Equal(t, EndHold, Decide(o).Do)
 }
