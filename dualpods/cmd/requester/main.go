@@ -60,11 +60,15 @@ func beSmall() {
 // patch makes the engine of, where the requester program runs in a sidecar.
 const waitCommand = "wait"
 
+// waiting is what a program that only waits says.
+const waiting = "waiting for SIGTERM: the requester program runs in the sidecar of this Pod"
+
 // wait returns at SIGTERM or SIGINT. The kubelet ends sidecars after the other containers, so
 // that a container that did not end at SIGTERM would take the sidecar's time to drain.
-func wait() int {
+func wait(stderr io.Writer) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	_, _ = fmt.Fprintln(stderr, waiting)
 	<-signals
 	return 0
 }
@@ -74,7 +78,7 @@ func wait() int {
 // inference server.
 func run(args []string, env func(string) (string, bool), stdout, stderr io.Writer) int {
 	if len(args) == 1 && args[0] == waitCommand {
-		return wait()
+		return wait(stderr)
 	}
 	settings, err := parse(args, env)
 	switch {

@@ -1,17 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"crypto/rand"
 	"crypto/sha256"
 	"debug/elf"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
-	"hotseat.dev/hotseat/test/patience"
 )
 
 // What the resident memory of a requester may be, in KiB: with few connections,
@@ -79,7 +77,7 @@ func TestARequesterThatStartsAgainIsUnboundAndSaysThatItIsAnother(t *testing.T) 
 
 	p = startAt(t, probes, spi, nil)
 	after := p.state()
-	require.Equal(t, requesterapi.Proxy{Instance: after.Instance, State: requesterapi.StateUnbound}, after)
+	require.Equal(t, requesterapi.Proxy{Instance: after.Instance, State: requesterapi.StateUnbound, CanHold: true}, after)
 	require.NotEqual(t, before.Instance, after.Instance)
 	status, _ := p.call("GET", p.spi+requesterapi.PathReady, "")
 	require.Equal(t, 503, status)
@@ -228,15 +226,12 @@ func BenchmarkStart(b *testing.B) {
 
 func TestWaitingProgramEndsAtSIGTERM(t *testing.T) {
 	cmd := exec.Command(program, waitCommand)
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	// It has asked for the signal when the kernel says that it catches it.
-	require.Eventually(t, func() bool {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-		_, caught, _ := strings.Cut(string(status), "SigCgt:\t")
-		caught, _, _ = strings.Cut(caught, "\n")
-		mask, wrong := strconv.ParseUint(caught, 16, 64)
-		return err == nil && wrong == nil && mask&(1<<(syscall.SIGTERM-1)) != 0
-	}, patience.Wait(), time.Millisecond)
+	line, err := bufio.NewReader(stderr).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, waiting+"\n", line)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, cmd.Wait())
 }
