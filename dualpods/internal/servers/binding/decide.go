@@ -28,7 +28,7 @@ func decide(o *Observation, rules []rule) Step {
 			step.Rule = r.name
 			step = o.spaced(o.paused(step))
 			step.shorten()
-			return o.once(step)
+			return o.againToEndHold(o.once(step))
 		}
 	}
 	return Step{Do: Nothing, Why: "served"}
@@ -89,7 +89,7 @@ var leaving = []rule{
 		do(Unbind, "its clients' connections must end before its model sleeps, and the requester program with its binding")},
 	{"leaving, released", func(o *Observation) bool { return o.leaving() && o.Record == nil && !o.mayCarry() },
 		do(RemoveFinalizer, "its inference server sleeps or is gone")},
-	{"holds for nobody", (*Observation).holdsForNobody, do(EndHold, "its program holds connections for a binding that does not come")},
+	{"holds for nobody", (*Observation).shouldEndHold, do(EndHold, "its program holds connections for a binding that does not come")},
 	{"leaving, launcher gone", func(o *Observation) bool { return o.letGo() && o.emptied() },
 		do(RemoveRecord, "what the launcher held is gone with it")},
 	{"leaving, requester silent for long", func(o *Observation) bool { return o.mayCarry() && o.silentForLong() },

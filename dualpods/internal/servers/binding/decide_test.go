@@ -563,6 +563,7 @@ var examples = map[string]example{
 	"one that is awake, its swap over, and that holds":                                        {"carries nothing", Bind, but(with("awake"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o); o.Attempt.Over = true })},
 	"one that holds for an earlier attempt":                                                   {"holds for nobody", EndHold, but(with("starting"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o); o.Record.Attempt = 2 })},
 	"one that holds, and whose record is gone":                                                {"holds for nobody", EndHold, but(fresh(), holdsFor("uid.1.1"))},
+	"one that holds for nobody, and refused to end that":                                      {"no record", AddRecord, but(fresh(), func(o *Observation) { holdsFor("uid.1.1")(o); refusedOf(o, EndHold) })},
 	"one that holds, and whose record is let go":                                              {"holds for nobody", EndHold, but(with("starting"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o); o.Form.Args = []string{"org/other"} })},
 	"a deleted one that holds":                                                                {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o); deleting(o) })},
 	"a swap that opens the gate just now":                                                     {"swap under way", Nothing, but(with("awake"), func(o *Observation) { o.Attempt.Asked = true })},

@@ -3,6 +3,7 @@ package binding
 import (
 	"context"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
@@ -24,6 +25,19 @@ func (o *Observation) holding() string {
 func (o *Observation) shouldHold() bool {
 	return o.Requester.Gate && o.SPI != nil && o.SPI.Proxy.CanHold && !o.carries() && !o.Calls.Unbind &&
 		o.Attempt.Asked && !o.Attempt.Over && o.holding() != o.Record.SwapKey() && !o.inVain(Hold)
+}
+
+// shouldEndHold reports whether the requester program is to be told to hold no connections.
+// Where that was in vain, everything else goes on: what is held reaches nobody else, and is
+// reset after a while.
+func (o *Observation) shouldEndHold() bool { return o.holdsForNobody() && !o.inVain(EndHold) }
+
+// againToEndHold adds to a step when the program is told again to end its hold.
+func (o *Observation) againToEndHold(step Step) Step {
+	if o.holdsForNobody() && o.inVain(EndHold) {
+		step.After = dualpods.Sooner(step.After, o.Troubles[EndHold].Until.Sub(o.Now))
+	}
+	return step
 }
 
 // holdsForNobody reports whether a requester that stays holds connections for a binding that

@@ -59,12 +59,16 @@ func TestHangingOrderHoldsAPassForAMomentOnly(t *testing.T) {
 	})
 }
 
-func TestHoldThatIsNotEndedIsAskedForAgainAndTold(t *testing.T) {
-	o := but(fresh(), holdsFor("uid.1.1"))
+func TestHoldThatIsNotEndedHoldsNothingUp(t *testing.T) {
+	o := but(recorded(), holdsFor("uid.1.1"))
+	o.Attempt.Asked, o.Form.Args = false, []string{"org/other"}
+	assert.Equal(t, EndHold, Decide(o).Do)
 	refusedOf(&o, EndHold)
-	assert.Equal(t, []any{Tell, RequesterRefuses}, []any{Decide(o).Do, Decide(o).Reason})
-	o.Troubles[EndHold] = Trouble{Count: 1, Why: "no", Until: o.Now.Add(time.Second)}
-	assert.Equal(t, []any{Retry, time.Second}, []any{Decide(o).Do, Decide(o).After})
+	step := Decide(o)
+	assert.Equal(t, []any{"leaving, swap waits", CallOff, time.Second}, []any{step.Rule, step.Do, step.After})
+	o.Calls.CallOff = true
+	step = Decide(o)
+	assert.Equal(t, []any{"leaving, asleep or gone", RemoveRecord, time.Second}, []any{step.Rule, step.Do, step.After})
 	o.Now = o.Now.Add(time.Second)
 	assert.Equal(t, EndHold, Decide(o).Do)
 }

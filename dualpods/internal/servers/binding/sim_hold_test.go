@@ -87,7 +87,7 @@ func (s *sim) checkHold(n *nodeWork, before simPass, p *simProgram, at int) {
 		s.violated("requester %s holds connections for another binding than that of its record", p.pod)
 	}
 	v, now := before.views[string(r.on.UID)], s.inc.views[string(r.on.UID)]
-	if now == nil || !v.Connected || !now.Connected || v.stream != now.stream || v.Revision != now.Revision {
+	if s.edited.After(time.Now().Add(-longestLag-passLimit-justNow)) || now == nil || !v.Connected || !now.Connected || v.stream != now.stream || v.Revision != now.Revision {
 		return
 	}
 	form, problems := s.asks(p.there())
@@ -95,7 +95,8 @@ func (s *sim) checkHold(n *nodeWork, before simPass, p *simProgram, at int) {
 	if readable := len(problems)+len(lacks) == 0; readable && form.Hash() != r.SpecHash && p.proxy.Holding != "" && !s.unreadable(r) {
 		s.violated("requester %s holds connections for an instance that it does not want any more", p.pod)
 	}
-	wanted := len(problems)+len(lacks) == 0 && form.Hash() == r.SpecHash && form.Port == r.ServingPort && sameSet(r.GPUs, p.said()) && !podmeta.ServerEnded(r.on)
+	elsewhere := form.LauncherConfig != "" && form.LauncherConfig != r.on.Labels[podmeta.LabelLauncherConfig]
+	wanted := len(problems)+len(lacks) == 0 && !elsewhere && form.Hash() == r.SpecHash && form.Port == r.ServingPort && sameSet(r.GPUs, p.said()) && !podmeta.ServerEnded(r.on)
 	if s.unreadable(r) || r.Ahead || !wanted || !p.proxy.CanHold || len(p.there().Spec.ReadinessGates) == 0 {
 		return
 	}
