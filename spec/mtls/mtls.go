@@ -28,8 +28,8 @@ const (
 )
 
 // ConfigMap is the name of the ConfigMap with CAFile, which the controller creates in each
-// namespace that it watches. A requester whose container inference-server mounts it at Dir
-// accepts calls only from the controller.
+// namespace that it watches. A requester accepts calls only from the controller if the
+// container of its program mounts it at Dir.
 const ConfigMap = "hotseat-ca"
 
 // LauncherName is the name in the certificate of the launchers of a

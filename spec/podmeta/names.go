@@ -23,7 +23,7 @@ const (
 const (
 	AnnotationServerPatch           = Prefix + "server-patch"            // strategic merge patch, in YAML or JSON
 	AnnotationInferenceServerConfig = Prefix + "inference-server-config" // name of an InferenceServerConfig
-	AnnotationAdminPort             = Prefix + "admin-port"              // number, or name of a port of the serving container
+	AnnotationAdminPort             = Prefix + "admin-port"              // number, or name of a port of the container that runs the requester program
 	AnnotationLauncherConfig        = PrefixOwn + "launcher-config"      // name of a LauncherConfig
 	AnnotationModelCache            = PrefixOwn + "model-cache"          // on a requester or its namespace: auto, require or off, as launcherapi.InstanceSpec.ModelCache
 )
@@ -113,9 +113,9 @@ const (
 // readiness gate.
 const ReadinessGate corev1.PodConditionType = PrefixOwn + "inference-server"
 
-// ServingContainer is the name of the container that a requester holds its GPUs
-// with, that a server patch describes, and that runs the launcher in the Pod
-// template of a LauncherConfig.
+// ServingContainer is the name of the container that a server patch describes, and that runs
+// the launcher in the Pod template of a LauncherConfig. In a requester it runs the requester
+// program, unless SidecarContainer does; see [Program].
 const ServingContainer = "inference-server"
 
 // AgentSet is the name of the DaemonSet of the agents, in the controller's namespace. The agent
@@ -127,6 +127,10 @@ const (
 	AgentContainer = "agent"
 	AgentSecret    = "hotseat-agent-tls"
 )
+
+// SidecarContainer is the name of the init container of a requester that runs the requester
+// program as a sidecar.
+const SidecarContainer = "requester"
 
 // DefaultAdminPort is where the requester program listens for the controller.
 const DefaultAdminPort int32 = 8081

@@ -57,7 +57,7 @@ var underWay = []string{"", "PodInitializing", "ContainerCreating"}
 func ServerEnded(launcher *corev1.Pod) bool {
 	for _, s := range launcher.Status.ContainerStatuses {
 		if s.Name == ServingContainer {
-			return s.State.Terminated != nil || s.State.Waiting != nil && (s.RestartCount > 0 || s.LastTerminationState.Terminated != nil)
+			return ended(&s)
 		}
 	}
 	return false
@@ -66,6 +66,11 @@ func ServerEnded(launcher *corev1.Pod) bool {
 // IsAgent reports whether a Pod has the label of an agent. It is one if it is in the controller's
 // namespace.
 func IsAgent(pod *corev1.Pod) bool { return pod.Labels[LabelComponent] == ComponentAgent }
+
+// ended reports whether a container has ended, and has not been started again yet.
+func ended(s *corev1.ContainerStatus) bool {
+	return s.State.Terminated != nil || s.State.Waiting != nil && (s.RestartCount > 0 || s.LastTerminationState.Terminated != nil)
+}
 
 // ContainerRuns reports whether a container of a Pod runs, and the Pod has an address.
 func ContainerRuns(pod *corev1.Pod, container string) bool {

@@ -43,7 +43,7 @@ type Requester struct {
 	ModelCache     string   // one of ModelCacheModes; empty where it does not say
 	AdminPort      int32    // where the requester program listens for the controller
 	TLS            bool     // it takes orders by TLS, from the controller alone: it mounts the ConfigMap mtls.ConfigMap
-	GPUs           int      // how many GPUs the serving container holds
+	GPUs           int      // how many GPUs the container of the requester program holds
 	Gated          bool     // the Pod lists ReadinessGate
 	RelayedLabels  []string // keys of its labels that the controller put there, sorted
 }
@@ -86,22 +86,19 @@ func ReadRequester(pod *corev1.Pod) (Requester, []Problem) {
 	}
 	got.Input, got.Patch, got.ConfigName = r.input()
 	got.Gated = slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == ReadinessGate })
-	c := Container(&pod.Spec, ServingContainer)
-	if c == nil {
-		r.add("spec.containers", fmt.Sprintf("none is named %s: the container of that name runs the requester program and holds the GPUs", ServingContainer))
-	}
-	got.AdminPort = r.adminPort(c)
-	if c != nil {
-		got.GPUs = r.gpus(c)
-		got.TLS = r.mountsCA(c)
+	program := ProgramOf(pod)
+	got.GPUs = r.gpus(program)
+	got.AdminPort = r.adminPort(program)
+	if program.Container != nil {
+		got.TLS = r.mountsCA(program.Container)
 	}
 	return got, r.problems
 }
 
 // NoTLS is the problem of a requester that does not take orders by TLS where it
 // has to.
-func NoTLS() Problem {
-	return invalid("spec.containers["+ServingContainer+"].volumeMounts", fmt.Sprintf(
+func NoTLS(pod *corev1.Pod) Problem {
+	return invalid(ProgramOf(pod).Field+".volumeMounts", fmt.Sprintf(
 		"do not have the ConfigMap %[1]s at %[2]s, and requesters have to take orders from the controller alone here: "+
 			"add to the container volumeMounts: [{name: %[1]s, mountPath: %[2]s, readOnly: true}], "+
 			"and to the Pod volumes: [{name: %[1]s, configMap: {name: %[1]s}}]", mtls.ConfigMap, mtls.Dir))
@@ -221,7 +218,7 @@ func CheckModelCache(mode string) string {
 	return fmt.Sprintf("%q is none of auto (the launcher's copy of the model where it has one), require (nothing but that) and off (the engine finds its model by itself)", mode)
 }
 
-func (r *reading) adminPort(c *corev1.Container) int32 {
+func (r *reading) adminPort(p Program) int32 {
 	value, key := r.value(AnnotationAdminPort)
 	if _, ok := r.pod.Annotations[key]; !ok {
 		return DefaultAdminPort
@@ -230,28 +227,16 @@ func (r *reading) adminPort(c *corev1.Container) int32 {
 	if err == nil && n >= 1 && n <= math.MaxUint16 {
 		return int32(n)
 	}
-	if err != nil && c != nil {
-		for _, port := range c.Ports {
+	if err != nil && p.Container != nil {
+		for _, port := range p.Container.Ports {
 			if port.Name != "" && port.Name == value {
 				return port.ContainerPort
 			}
 		}
 	}
-	r.add(annotationField(key), fmt.Sprintf("%q is no port: it should be a number from 1 to 65535, or the name of a port of container %s", value, ServingContainer))
+	r.add(annotationField(key), fmt.Sprintf("%q is no port: it should be a number from 1 to 65535, or the name of a port of container %s", value, p.Name))
 	return DefaultAdminPort
 }
-
-// gpus reads how many GPUs a container holds.
-func (r *reading) gpus(c *corev1.Container) int {
-	n, wrong := GPUs(c.Resources.Limits)
-	if wrong != "" {
-		r.add(GPUField, wrong)
-	}
-	return n
-}
-
-// GPUField is where a requester says how many GPUs it wants.
-const GPUField = "spec.containers[" + ServingContainer + "].resources.limits[" + string(ResourceGPU) + "]"
 
 // maxGPUs is what the launcher takes for one instance.
 const maxGPUs = 64

@@ -17,20 +17,36 @@
 //	PUT    /v1/proxy/config                         [ProxyConfig] → [Proxy], or 409 other_binding, draining, terminating, port_taken
 //	DELETE /v1/proxy/config?binding=ID              [Unbound], or 409 other_binding
 //	       [&drain_timeout=10s][&idle_timeout=2s]
+//	PUT    /v1/proxy/hold                           [Hold] → [Proxy], or 409 as for PUT of a ProxyConfig
 //
 // Errors are RFC 9457 problem documents ([Problem]); every answer of the SPI
 // names the requester's process in the header [InstanceHeader].
 //
 // Paths, fields and status codes are those of the llm-d community's requester
 // (github.com/llm-d-incubation/llm-d-fast-model-actuation, pkg/spi), so that its
-// clients find what they expect. Hotseat adds DELETE, the query parameters except
+// clients find what they expect. Hotseat adds DELETE, hold, the query parameters except
 // startPos, and the fields of ProxyConfig except address and port. It differs in one
 // thing: the requester refuses become-ready while it is unbound.
 //
+// # Holding connections
+//
+// PUT of a [Hold] names a binding that is to come soon. From then on, an unbound requester
+// listens on its serving port. It accepts [MaxHeld] connections at most and holds each for
+// [MaxHold] at most; it resets those that are one too many, and those that have waited for
+// too long. PUT of a ProxyConfig with the same binding and the same serving port forwards
+// what is held. So no client is refused that comes a moment too early.
+//
+// What is held for a binding reaches no other one. PUT of another Hold or of a ProxyConfig
+// with another binding or port resets it, as do DELETE of the binding and SIGTERM. After
+// DELETE and SIGTERM, the serving port refuses connections again.
+//
+// A program of an earlier release does not know this call. [Proxy] of one that does has
+// can_hold.
+//
 // # What a binding owns
 //
-// A requester is bound by PUT and unbound by DELETE. While it is unbound, or is
-// being unbound, it does not listen on its serving port: the kernel refuses
+// A requester is bound by PUT and unbound by DELETE. While it is unbound and holds nothing,
+// or is being unbound, it does not listen on its serving port: the kernel refuses
 // clients at once. A connection belongs to the binding that was there when it came in.
 // The requester forwards it to that binding's target alone, and has closed it when
 // DELETE answers. PUT may come before the target listens: then the requester resets

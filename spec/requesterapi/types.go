@@ -15,6 +15,7 @@ const (
 	PathReady                  = "/ready"
 	PathSetLog                 = "/v1/set-log"
 	PathProxyConfig            = "/v1/proxy/config"
+	PathProxyHold              = "/v1/proxy/hold"
 )
 
 // Query parameters.
@@ -51,6 +52,9 @@ const (
 	MaxConfig = 64 << 10
 	// MaxBinding is how many bytes the name of a binding may have.
 	MaxBinding = 512
+	// MaxHeld is how many connections are held at once, and MaxHold for how long each.
+	MaxHeld = 64
+	MaxHold = 10 * time.Second
 )
 
 // InstanceHeader is the header of every answer of the SPI that holds
@@ -85,6 +89,15 @@ func (c ProxyConfig) Target() string {
 	return net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port)))
 }
 
+// Hold asks a requester that is unbound to accept connections at its serving port, and to hold
+// them until PUT of a ProxyConfig with the same Binding and ServingPort.
+type Hold struct {
+	// Binding is the name of the binding that is to come. It must not be empty.
+	Binding string `json:"binding"`
+	// ServingPort is as in ProxyConfig.
+	ServingPort uint16 `json:"serving_port,omitempty"`
+}
+
 // States of a Proxy.
 const (
 	StateUnbound  = "unbound"
@@ -106,8 +119,14 @@ type Proxy struct {
 	// serve as before, because clients may not have heard yet that it ends. It is 0 once
 	// that time is over, and if the requester was not ready when it was told to end.
 	ShutdownDelayMS int64 `json:"shutdown_delay_ms,omitempty"`
-	// Connections are those open now.
+	// Connections are those open now that the binding has.
 	Connections int `json:"connections"`
+	// CanHold says that the program knows PUT of a Hold. Those of earlier releases do not.
+	CanHold bool `json:"can_hold,omitempty"`
+	// Holding is the Binding of the Hold; empty: the requester holds no connections.
+	Holding string `json:"holding,omitempty"`
+	// Held are the connections that are held now.
+	Held int `json:"held,omitempty"`
 	// Log is the log that set-log brought last.
 	Log Log `json:"log,omitzero"`
 }

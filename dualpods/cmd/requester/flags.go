@@ -35,12 +35,14 @@ const defaultDelay = 5 * time.Second
 // alias are environment variables of the llm-d community's requester.
 var alias = map[string]string{"probes-port": "PROBES_PORT", "spi-port": "SPI_PORT"}
 
-const intro = `The requester runs in the container "inference-server" of a server-requesting Pod.
+const intro = `The requester runs in the container "inference-server" of a server-requesting Pod, or in
+its sidecar, the init container "requester".
 It holds the Pod's GPUs; a controller binds it to an inference server, and it carries
 what comes in at the Pod's serving port there. Its SPI is for the controller; the
 serving port comes with the binding.
 
 Usage: requester [flags]
+       requester wait      only wait for SIGTERM: for the container "inference-server" beside the sidecar
 
 Each flag can be given by an environment variable: --spi-port by HOTSEAT_REQUESTER_SPI_PORT.
 The flag counts when both are given. PROBES_PORT and SPI_PORT are read as well.
@@ -69,7 +71,7 @@ func parse(args []string, env func(string) (string, bool)) (settings, error) {
 		return s, err
 	}
 	if rest := flags.Args(); len(rest) > 0 {
-		return s, fmt.Errorf("unknown argument %q: the requester takes only flags", rest[0])
+		return s, fmt.Errorf("unknown argument %q: the requester takes flags, or the one word wait", rest[0])
 	}
 	if err := fromEnvironment(flags, env); err != nil {
 		return s, err

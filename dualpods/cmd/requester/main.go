@@ -56,10 +56,30 @@ func beSmall() {
 	runtime.GOMAXPROCS(mostThreads)
 }
 
+// waitCommand is the argument by which the program only waits: in the container that a server
+// patch makes the engine of, where the requester program runs in a sidecar.
+const waitCommand = "wait"
+
+// waiting is what a program that only waits says.
+const waiting = "waiting for SIGTERM: the requester program runs in the sidecar of this Pod"
+
+// wait returns at SIGTERM or SIGINT. The kubelet ends sidecars after the other containers, so
+// that a container that did not end at SIGTERM would take the sidecar's time to drain.
+func wait(stderr io.Writer) int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	_, _ = fmt.Fprintln(stderr, waiting)
+	<-signals
+	return 0
+}
+
 // run serves until SIGTERM or SIGINT; a second one ends the process at once. What
 // the requester itself has to say goes to stderr: stdout is the log of the
 // inference server.
 func run(args []string, env func(string) (string, bool), stdout, stderr io.Writer) int {
+	if len(args) == 1 && args[0] == waitCommand {
+		return wait(stderr)
+	}
 	settings, err := parse(args, env)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"crypto/rand"
 	"crypto/sha256"
 	"debug/elf"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -75,7 +77,7 @@ func TestARequesterThatStartsAgainIsUnboundAndSaysThatItIsAnother(t *testing.T) 
 
 	p = startAt(t, probes, spi, nil)
 	after := p.state()
-	require.Equal(t, requesterapi.Proxy{Instance: after.Instance, State: requesterapi.StateUnbound}, after)
+	require.Equal(t, requesterapi.Proxy{Instance: after.Instance, State: requesterapi.StateUnbound, CanHold: true}, after)
 	require.NotEqual(t, before.Instance, after.Instance)
 	status, _ := p.call("GET", p.spi+requesterapi.PathReady, "")
 	require.Equal(t, 503, status)
@@ -220,4 +222,16 @@ func BenchmarkStart(b *testing.B) {
 	slices.Sort(times)
 	b.ReportMetric(float64(times[len(times)/2].Microseconds())/1000, "ms/p50")
 	b.ReportMetric(float64(times[len(times)*99/100].Microseconds())/1000, "ms/p99")
+}
+
+func TestWaitingProgramEndsAtSIGTERM(t *testing.T) {
+	cmd := exec.Command(program, waitCommand)
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(stderr).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, waiting+"\n", line)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Wait())
 }

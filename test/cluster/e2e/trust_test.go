@@ -226,6 +226,7 @@ func TestNobodyButTheControllerGivesOrdersToLaunchersAndRequesters(t *testing.T)
 			{http.MethodPut, spi + requesterapi.PathProxyConfig, string(proxy)},
 			{http.MethodDelete, spi + requesterapi.PathProxyConfig + "?binding=x", ""},
 			{http.MethodGet, spi + requesterapi.PathProxyConfig, ""},
+			{http.MethodPut, spi + requesterapi.PathProxyHold, `{"binding":"mine"}`},
 			{http.MethodPost, spi + requesterapi.PathSetLog + "?startPos=0", "a lie"},
 		} {
 			s.refused(dial, a)

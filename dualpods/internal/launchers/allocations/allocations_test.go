@@ -23,7 +23,7 @@ func pod(name, container string, ids ...string) podresourcesapi.Pod {
 	}}}
 }
 
-func TestTheGPUsOfARequesterAreThoseOfItsServingContainer(t *testing.T) {
+func TestGPUsOfARequesterAreThoseOfItsProgram(t *testing.T) {
 	const serving = "inference-server"
 	elsewhere := pod("req", serving, "GPU-b")
 	elsewhere.Namespace = "other"
@@ -43,7 +43,7 @@ func TestTheGPUsOfARequesterAreThoseOfItsServingContainer(t *testing.T) {
 		"two Pods of the name":       {[]podresourcesapi.Pod{pod("req", serving, "GPU-a"), pod("req", serving, "GPU-b")}, nil, "two Pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := allocations.GPUs(c.pods, "ns", "req")
+			got, err := allocations.GPUs(c.pods, "ns", "req", serving)
 			if c.says != "" {
 				require.ErrorContains(t, err, c.says)
 				return
@@ -52,6 +52,11 @@ func TestTheGPUsOfARequesterAreThoseOfItsServingContainer(t *testing.T) {
 			assert.Equal(t, c.want, got)
 		})
 	}
+	both := pod("req", serving, "GPU-a")
+	both.Containers = append(pod("", "requester", "GPU-b").Containers, both.Containers...)
+	got, err := allocations.GPUs([]podresourcesapi.Pod{both}, "ns", "req", "requester")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"GPU-b"}, got, "those of its sidecar")
 }
 
 func TestAnAnswerThatIsNoneIsAnErrorThatSaysSo(t *testing.T) {

@@ -9,9 +9,10 @@ import (
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
 
-// GPUs are the UUIDs of those that the kubelet has given to the container of the
-// requester with that name, sorted, each once; empty where the Pod is not among pods
-// or has none there. An error says that they cannot be told.
+// GPUs are the UUIDs of those that the kubelet has given to the container that runs the
+// program of the requester with that name, sorted, each once; empty where the Pod is not among
+// pods or has none there. An error says that they cannot be told. The kubelet lists sidecars
+// beside the other containers of a Pod (pkg/kubelet/apis/podresources/server_v1.go, since 1.29).
 //
 // NVIDIA's device plugin takes the UUID that NVML has for a GPU or a MIG device
 // as the id of its device, and UUID::n for the n-th replica of one that is shared
@@ -19,7 +20,7 @@ import (
 // internal/rm/devices.go: BuildDevice, AnnotatedID). UUIDs of NVML begin with
 // GPU- or MIG- (nvmlDeviceGetUUID). Other plugins have other ids: those of GKE,
 // for instance, are names such as nvidia0.
-func GPUs(pods []podresourcesapi.Pod, namespace, name string) (uuids []string, err error) {
+func GPUs(pods []podresourcesapi.Pod, namespace, name, container string) (uuids []string, err error) {
 	seen := false
 	for _, p := range pods {
 		if p.Namespace != namespace || p.Name != name {
@@ -30,7 +31,7 @@ func GPUs(pods []podresourcesapi.Pod, namespace, name string) (uuids []string, e
 		}
 		seen = true
 		for _, c := range p.Containers {
-			if c.Name != podmeta.ServingContainer {
+			if c.Name != container {
 				continue
 			}
 			for _, id := range c.Devices[string(podmeta.ResourceGPU)] {

@@ -21,12 +21,14 @@ const (
 )
 
 // binding owns a serving port and the connections that came in through it. They
-// go to its target, and none outlives it.
+// go to its target, and none outlives it. Until it has a target it holds them.
 type binding struct {
 	config   requesterapi.ProxyConfig
 	listener *net.TCPListener
 	tally    *tally
 	maxConns int
+	holdFor  time.Duration // for how long a connection is held
+	served   chan struct{} // closed when there is a target; config is complete then
 	endDials context.CancelFunc
 	// running are the accept loop and the connections; over is closed when none
 	// of them is left.
@@ -40,6 +42,7 @@ type binding struct {
 
 	mu       sync.Mutex
 	conns    map[*connection]struct{}
+	holds    bool      // there is no target yet
 	deadline time.Time // of the drain; zero before there is one
 	idle     time.Duration
 }
@@ -47,21 +50,48 @@ type binding struct {
 // drainFor is how patient a drain is.
 type drainFor struct{ timeout, idle time.Duration }
 
-func newBinding(config requesterapi.ProxyConfig, l *net.TCPListener, t *tally, maxConns int) *binding {
+// newBinding makes a binding that holds the connections that come in until serve.
+func newBinding(hold requesterapi.Hold, l *net.TCPListener, t *tally, maxConns int, holdFor time.Duration) *binding {
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &binding{
-		config:   config,
+		config:   requesterapi.ProxyConfig{Binding: hold.Binding, ServingPort: hold.ServingPort},
 		listener: l,
 		tally:    t,
 		maxConns: maxConns,
+		holdFor:  holdFor,
+		served:   make(chan struct{}),
 		endDials: cancel,
 		over:     make(chan struct{}),
 		hurry:    make(chan struct{}, 1),
 		gone:     make(chan struct{}),
 		conns:    map[*connection]struct{}{},
+		holds:    true,
 	}
 	b.running.Go(func() { b.accept(ctx) })
 	return b
+}
+
+// serve gives a binding that holds its target. The connections that are held go there.
+func (b *binding) serve(config requesterapi.ProxyConfig) {
+	b.mu.Lock()
+	b.config, b.holds = config, false
+	b.mu.Unlock()
+	close(b.served)
+}
+
+// isFor reports whether a binding has this name and this serving port.
+func (b *binding) isFor(hold requesterapi.Hold) bool {
+	return b.config.Binding == hold.Binding && b.config.ServingPort == hold.ServingPort
+}
+
+// release ends a binding that holds: it stops listening, and resets what it holds.
+func (b *binding) release() {
+	b.mu.Lock()
+	b.deadline = time.Now()
+	b.mu.Unlock()
+	_ = b.listener.Close() // fails only when it is closed
+	b.endDials()
+	b.running.Wait()
 }
 
 func (b *binding) accept(ctx context.Context) {
@@ -92,7 +122,7 @@ func pause(ctx context.Context, d time.Duration) {
 func (b *binding) take(ctx context.Context, client *net.TCPConn) {
 	c := &connection{client: client, last: time.Now()}
 	b.mu.Lock()
-	refuse := !b.deadline.IsZero() || len(b.conns) >= b.maxConns
+	refuse := !b.deadline.IsZero() || len(b.conns) >= b.maxConns || b.holds && len(b.conns) >= requesterapi.MaxHeld
 	if !refuse {
 		b.conns[c] = struct{}{}
 	}
@@ -103,8 +133,31 @@ func (b *binding) take(ctx context.Context, client *net.TCPConn) {
 		return
 	}
 	b.running.Go(func() {
+		if !b.awaitTarget(ctx) {
+			c.stop(outcomeUnserved)
+			b.left(c, outcomeUnserved)
+			return
+		}
 		b.left(c, c.carry(ctx, b.config.Target(), b.tally))
 	})
+}
+
+// awaitTarget waits until a connection that is held can be carried; false: it cannot be.
+func (b *binding) awaitTarget(ctx context.Context) bool {
+	select {
+	case <-b.served:
+		return true
+	default:
+	}
+	timer := time.NewTimer(b.holdFor)
+	defer timer.Stop()
+	select {
+	case <-b.served:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // left counts how a connection ended.
@@ -121,7 +174,7 @@ func (b *binding) left(c *connection, how outcome) {
 		b.outcome.Idle++
 	case outcomeCut:
 		b.outcome.Cut++
-	case outcomeFinished, outcomeReset, outcomeUnreachable, outcomeRefused:
+	case outcomeFinished, outcomeReset, outcomeUnreachable, outcomeRefused, outcomeUnserved:
 		b.outcome.Finished++
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 const example = `{"binding": "a1b2", "serving_port": 8000, "address": "10.0.0.7", "port": 8005, "metrics_url": "http://10.0.0.7:8005/metrics"}`
 
+const holdExample = `{"binding": "a1b2", "serving_port": 8000}`
+
 var (
 	bindingName = regexp.MustCompile(`^[\x21-\x7e]*$`)
 	dnsName     = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.?$`)

@@ -23,6 +23,7 @@ const (
 	outcomeCut         outcome = "cut"         // a drain ran out of time
 	outcomeUnreachable outcome = "unreachable" // the target could not be reached
 	outcomeRefused     outcome = "refused"     // too late or one too many
+	outcomeUnserved    outcome = "unserved"    // held, and nobody was bound in time
 )
 
 // direction is which way bytes go.

@@ -21,13 +21,13 @@ const (
 )
 
 var (
-	outcomes   = []outcome{outcomeFinished, outcomeReset, outcomeIdle, outcomeCut, outcomeUnreachable, outcomeRefused}
+	outcomes   = []outcome{outcomeFinished, outcomeReset, outcomeIdle, outcomeCut, outcomeUnreachable, outcomeRefused, outcomeUnserved}
 	directions = []string{up: "up", down: "down"}
 )
 
 // tally counts for the metrics.
 type tally struct {
-	connections [6]atomic.Int64 // by place in outcomes
+	connections [7]atomic.Int64 // by place in outcomes
 	bytes       [2]atomic.Int64 // by direction
 }
 
@@ -120,7 +120,8 @@ func (r *Requester) writeMetrics(to io.Writer, status requesterapi.Proxy, whole 
 	_, _ = fmt.Fprintf(w, "hotseat_requester_build_info{version=%q} 1\n", r.opts.Version)
 	gauge("hotseat_requester_bound", "1 while a controller has bound this requester, also while it is being unbound.", number(status.State != requesterapi.StateUnbound))
 	gauge("hotseat_requester_ready", "1 while /ready reports ready.", number(status.Ready))
-	gauge("hotseat_requester_connections", "Open client connections.", status.Connections)
+	gauge("hotseat_requester_connections", "Open client connections, without those that are held.", status.Connections)
+	gauge("hotseat_requester_connections_held", "Client connections that wait until this requester is bound.", status.Held)
 	head("hotseat_requester_connections_total", "counter", "Client connections that have ended, by outcome.")
 	for i, o := range outcomes {
 		_, _ = fmt.Fprintf(w, "hotseat_requester_connections_total{outcome=%q} %d\n", o, r.tally.connections[i].Load())

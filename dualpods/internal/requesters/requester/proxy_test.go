@@ -29,7 +29,7 @@ func TestARequesterThatNobodyIsBoundToRefusesAtOnce(t *testing.T) {
 	requireRefused(t, serving)
 	got = s.put(config)
 	require.Equal(t, 200, got.status)
-	assert.Equal(t, requesterapi.Proxy{ProxyConfig: config, Instance: unbound.Instance, State: requesterapi.StateBound}, read[requesterapi.Proxy](t, got))
+	assert.Equal(t, requesterapi.Proxy{ProxyConfig: config, Instance: unbound.Instance, State: requesterapi.StateBound, CanHold: true}, read[requesterapi.Proxy](t, got))
 	assert.Equal(t, "hello", say(t, dial(t, serving), "hello"), "it listens when PUT answers")
 	require.Equal(t, 200, s.delete("binding=one&drain_timeout=0s").status)
 	requireRefused(t, serving)

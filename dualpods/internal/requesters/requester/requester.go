@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/mtls"
+	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
 // closingTime bounds how long Close waits for answers under way at the two HTTP
@@ -76,7 +77,9 @@ type Requester struct {
 	maxConns     int
 
 	mu          sync.Mutex
-	bound       *binding // nil: nobody
+	bound       *binding      // nil: nobody
+	held        *binding      // holds connections until it is bound; nil: the serving port refuses, or bound has it
+	holdFor     time.Duration // as requesterapi has it; a test takes another
 	ready       bool
 	turned      chan struct{} // closed when ready turns to something else, and once told to end
 	toldReady   bool          // the last probe that may wait was answered so
@@ -107,7 +110,7 @@ func New(opts Options) (*Requester, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Requester{opts: opts, instance: newInstance(), accelerators: found, log: newLogRelay(opts.Log), maxConns: maxConnections(), turned: make(chan struct{}), readyHold: readyHold}
+	r := &Requester{opts: opts, instance: newInstance(), accelerators: found, log: newLogRelay(opts.Log), maxConns: maxConnections(), turned: make(chan struct{}), readyHold: readyHold, holdFor: requesterapi.MaxHold}
 	probes, err := listenAt("probes", opts.Host, opts.ProbesPort)
 	if err != nil {
 		return nil, err
@@ -219,6 +222,7 @@ func (r *Requester) terminate() *binding {
 		if r.ready {
 			r.delayUntil = time.Now().Add(min(r.opts.ShutdownDelay, r.opts.TerminationGrace/2))
 		}
+		r.endHold()
 		r.setReady(false)
 		r.terminating = true
 		close(r.turned)

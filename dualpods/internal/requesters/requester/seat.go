@@ -32,18 +32,60 @@ func (r *Requester) bind(config requesterapi.ProxyConfig) error {
 		return refused(requesterapi.CodeOtherBinding, r.bound, "this requester is bound to %s: DELETE that first", r.bound.config.Binding)
 	case r.terminating:
 		return refused(requesterapi.CodeTerminating, nil, "this requester is terminating: bind another one")
-	case slices.Contains(r.reserved, int(config.ServingPort)):
-		return invalid("serving_port %d is the requester's own, by one of --probes-port, --spi-port, --metrics-port and --debug-port: give the port that clients of the Pod use, or change that flag", config.ServingPort)
 	}
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(r.opts.Host, strconv.Itoa(int(config.ServingPort))))
+	if err := r.open(requesterapi.Hold{Binding: config.Binding, ServingPort: config.ServingPort}); err != nil {
+		return err
+	}
+	r.bound, r.held = r.held, nil
+	r.bound.serve(config)
+	return nil
+}
+
+// hold has the serving port accept connections, and hold them for a binding that is to come.
+// A second one for the same binding changes nothing.
+func (r *Requester) hold(hold requesterapi.Hold) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.bound != nil && r.bound.draining():
+		return refused(requesterapi.CodeDraining, r.bound, "binding %s is being unbound: wait for DELETE to answer", r.bound.config.Binding)
+	case r.bound != nil && r.bound.isFor(hold):
+		return nil
+	case r.bound != nil:
+		return refused(requesterapi.CodeOtherBinding, r.bound, "this requester is bound to %s: DELETE that first", r.bound.config.Binding)
+	case r.terminating:
+		return refused(requesterapi.CodeTerminating, nil, "this requester is terminating")
+	}
+	return r.open(hold)
+}
+
+// open makes the binding that holds connections, unless it is there. What is held for another
+// one is reset before.
+func (r *Requester) open(hold requesterapi.Hold) error {
+	if r.held != nil && r.held.isFor(hold) {
+		return nil
+	}
+	r.endHold()
+	if slices.Contains(r.reserved, int(hold.ServingPort)) {
+		return invalid("serving_port %d is the requester's own, by one of --probes-port, --spi-port, --metrics-port and --debug-port: give the port that clients of the Pod use, or change that flag", hold.ServingPort)
+	}
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(r.opts.Host, strconv.Itoa(int(hold.ServingPort))))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return refused(requesterapi.CodePortTaken, nil, "serving_port %d is in use by another program of this Pod: stop that program, or give another port", config.ServingPort)
+		return refused(requesterapi.CodePortTaken, nil, "serving_port %d is in use by another program of this Pod: stop that program, or give another port", hold.ServingPort)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot listen on serving_port %d: %w", config.ServingPort, err)
+		return fmt.Errorf("cannot listen on serving_port %d: %w", hold.ServingPort, err)
 	}
-	r.bound = newBinding(config, l.(*net.TCPListener), &r.tally, r.maxConns)
+	r.held = newBinding(hold, l.(*net.TCPListener), &r.tally, r.maxConns, r.holdFor)
 	return nil
+}
+
+// endHold resets the connections that are held, and refuses further ones.
+func (r *Requester) endHold() {
+	if r.held != nil {
+		r.held.release()
+		r.held = nil
+	}
 }
 
 func difference(a, b requesterapi.ProxyConfig) string {
@@ -63,6 +105,9 @@ func difference(a, b requesterapi.ProxyConfig) string {
 func (r *Requester) unbind(ctx context.Context, id string, limits drainFor) (requesterapi.Unbound, error) {
 	r.mu.Lock()
 	bound := r.bound
+	if r.held != nil && r.held.config.Binding == id {
+		r.endHold()
+	}
 	if err := r.meant(id); err != nil || bound == nil {
 		r.mu.Unlock()
 		return requesterapi.Unbound{}, err
@@ -132,7 +177,10 @@ func (r *Requester) status() requesterapi.Proxy {
 	log, delay := r.log.known(), r.delayLeft()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := requesterapi.Proxy{Instance: r.instance, State: requesterapi.StateUnbound, Ready: r.ready, Terminating: r.terminating, Log: log}
+	p := requesterapi.Proxy{Instance: r.instance, State: requesterapi.StateUnbound, Ready: r.ready, Terminating: r.terminating, CanHold: true, Log: log}
+	if r.held != nil {
+		p.Holding, p.Held = r.held.config.Binding, r.held.open()
+	}
 	if r.bound == nil {
 		return p
 	}

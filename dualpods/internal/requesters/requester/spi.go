@@ -35,6 +35,7 @@ func (r *Requester) spiRoutes() http.Handler {
 	mux.HandleFunc("GET "+requesterapi.PathProxyConfig, r.getProxy)
 	mux.HandleFunc("PUT "+requesterapi.PathProxyConfig, r.serve(r.putProxy))
 	mux.HandleFunc("DELETE "+requesterapi.PathProxyConfig, r.serve(r.deleteProxy))
+	mux.HandleFunc("PUT "+requesterapi.PathProxyHold, r.serve(r.putHold))
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		w.Header().Set(requesterapi.InstanceHeader, r.instance)
 		if r.opts.ClientCAFile != "" && !mtls.Shown(request) && (request.Method != http.MethodGet || request.URL.Path != requesterapi.PathReady) {
@@ -149,13 +150,8 @@ func (r *Requester) putProxy(request *http.Request) (any, error) {
 // readConfig reads what PUT brings and fills in what may be left out.
 func readConfig(content []byte) (requesterapi.ProxyConfig, error) {
 	var config requesterapi.ProxyConfig
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&config); err != nil {
-		return config, invalid("the body is not a proxy configuration: %v: send an object such as %s", err, example)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return config, invalid("the body has more after the proxy configuration: send one object")
+	if err := readObject(content, &config, "proxy configuration", example); err != nil {
+		return config, err
 	}
 	if err := checkConfig(config); err != nil {
 		return config, err
@@ -167,6 +163,42 @@ func readConfig(content []byte) (requesterapi.ProxyConfig, error) {
 		config.ServingPort = requesterapi.DefaultServingPort
 	}
 	return config, nil
+}
+
+// readObject reads the one JSON object of a body, without unknown fields.
+func readObject(content []byte, into any, what, example string) error {
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return invalid("the body is not a %s: %v: send an object such as %s", what, err, example)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return invalid("the body has more after the %s: send one object", what)
+	}
+	return nil
+}
+
+func (r *Requester) putHold(request *http.Request) (any, error) {
+	content, err := body(request, requesterapi.MaxConfig)
+	if err != nil {
+		return nil, err
+	}
+	var hold requesterapi.Hold
+	if err := readObject(content, &hold, "hold", holdExample); err != nil {
+		return nil, err
+	}
+	if hold.Binding == "" {
+		return nil, invalid("binding is missing: name the binding that connections are held for")
+	}
+	if err := checkName("binding", hold.Binding); err != nil {
+		return nil, err
+	}
+	hold.ServingPort = cmp.Or(hold.ServingPort, requesterapi.DefaultServingPort)
+	if err := r.hold(hold); err != nil {
+		return nil, err
+	}
+	r.opts.Logger.Info("holding connections", "binding", hold.Binding, "serving_port", hold.ServingPort)
+	return r.status(), nil
 }
 
 func (r *Requester) deleteProxy(request *http.Request) (any, error) {

@@ -70,6 +70,7 @@ func TestARequesterTakesOrdersFromItsControllerAlone(t *testing.T) {
 		{http.MethodPut, requesterapi.PathProxyConfig, `{"address": "127.0.0.1", "port": 1, "serving_port": 2}`},
 		{http.MethodDelete, requesterapi.PathProxyConfig + "?binding=x", ""},
 		{http.MethodGet, requesterapi.PathProxyConfig, ""},
+		{http.MethodPut, requesterapi.PathProxyHold, `{"binding": "x", "serving_port": 2}`},
 		{http.MethodPost, requesterapi.PathBecomeReady, ""},
 		{http.MethodPost, requesterapi.PathBecomeUnready, ""},
 		{http.MethodPost, requesterapi.PathSetLog + "?startPos=0", "a lie"},

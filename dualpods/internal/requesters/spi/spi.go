@@ -90,6 +90,14 @@ func (c *Client) Bind(ctx context.Context, address string, config requesterapi.P
 	return p, err
 }
 
+// Hold has the requester, which is unbound, hold connections for a binding that is to come.
+// Unbind of that binding ends it.
+func (c *Client) Hold(ctx context.Context, address string, hold requesterapi.Hold) (requesterapi.Proxy, error) {
+	var p requesterapi.Proxy
+	err := c.call(ctx, http.MethodPut, address, requesterapi.PathProxyHold, nil, hold, &p)
+	return p, err
+}
+
 // Unbind ends that binding, and returns once no connection of it is left, which
 // may take the drain timeout.
 func (c *Client) Unbind(ctx context.Context, address, binding string, drain time.Duration) (requesterapi.Unbound, error) {

@@ -130,6 +130,20 @@ func TestARequesterIsBoundMadeReadyAndUnbound(t *testing.T) {
 	assert.False(t, proxy.Ready)
 }
 
+func TestRequesterHoldsUntilItsHoldIsEnded(t *testing.T) {
+	c, address := newClient(t), start(t, "GPU-a")
+	hold := requesterapi.Hold{Binding: "one", ServingPort: freePort(t)}
+	proxy, err := c.Hold(t.Context(), address, hold)
+	require.NoError(t, err)
+	assert.True(t, proxy.CanHold)
+	assert.Equal(t, "one", proxy.Holding)
+	_, err = c.Unbind(t.Context(), address, "one", 0)
+	require.NoError(t, err)
+	proxy, err = c.Proxy(t.Context(), address)
+	require.NoError(t, err)
+	assert.Equal(t, []string{requesterapi.StateUnbound, ""}, []string{proxy.State, proxy.Holding})
+}
+
 func TestARefusalComesBackAsItWas(t *testing.T) {
 	c, address := newClient(t), start(t, "all")
 	refusal := func(err error) *RefusedError {

@@ -70,7 +70,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 		return c.callLauncher(n, l, record.Instance, step.Do, record, o.Form)
 	case Evict:
 		return c.evict(n, w, l, record, step.Victims)
-	case Bind, Unbind, BecomeReady, BecomeUnready:
+	case Bind, Unbind, BecomeReady, BecomeUnready, Hold, EndHold:
 		return c.callRequester(ctx, n, w, o, step)
 	default:
 		return fmt.Errorf("no such write: %q", step.Do)
@@ -284,6 +284,9 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 	ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), passLimit)
 	defer stop()
 	switch step.Do {
+	case Hold, EndHold:
+		c.hold(ctx, n, o, seat, step.Do)
+		return nil
 	case Bind:
 		proxy, err := c.opts.Requesters.Bind(ctx, address, o.proxy())
 		n.calls.count(troubleKey(Bind, o.Requester.UID), seat.Proxy.Instance, err)

@@ -314,7 +314,7 @@ func ends(do Action) bool {
 func (c *Controller) watchLaunchers(w *world) {
 	here := map[string]bool{}
 	for _, l := range w.launchers {
-		if !running(l.pod) {
+		if !l.runs() {
 			continue
 		}
 		here[l.key()] = true

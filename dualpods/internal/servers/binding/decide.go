@@ -28,7 +28,7 @@ func decide(o *Observation, rules []rule) Step {
 			step.Rule = r.name
 			step = o.spaced(o.paused(step))
 			step.shorten()
-			return o.once(step)
+			return o.againToEndHold(o.once(step))
 		}
 	}
 	return Step{Do: Nothing, Why: "served"}
@@ -90,6 +90,7 @@ var leaving = []rule{
 		do(Unbind, "its clients' connections must end before its model sleeps, and the requester program with its binding")},
 	{"leaving, released", func(o *Observation) bool { return o.leaving() && o.Record == nil && !o.mayCarry() },
 		do(RemoveFinalizer, "its inference server sleeps or is gone")},
+	{"holds for nobody", (*Observation).shouldEndHold, do(EndHold, "its program holds connections for a binding that does not come")},
 	{"leaving, launcher gone", func(o *Observation) bool { return o.letGo() && o.emptied() },
 		do(RemoveRecord, "what the launcher held is gone with it")},
 	{"leaving, requester silent for long", func(o *Observation) bool { return o.mayCarry() && o.silentForLong() },
@@ -273,6 +274,7 @@ var waking = slices.Concat([]rule{
 		do(Nothing, "%s is bound on one of its GPUs still, and its own program has not said yet that it has them", func(o *Observation) string { return o.BoundToo })},
 	{"swap not asked", func(o *Observation) bool { return !o.Attempt.Asked && o.atRest() },
 		do(Swap, "instance %s is to be awake on its GPUs", instanceID)},
+	{"not holding", (*Observation).shouldHold, do(Hold, "instance %s is on its way: clients that come too early are to wait for it", instanceID)},
 	{"swap under way", func(o *Observation) bool { return o.Attempt.Asked && !o.Attempt.Over },
 		do(Nothing, "the launcher has a swap under way for it; instance %s is %s", instanceID, instanceState)},
 	{"attempt outdated", func(o *Observation) bool { return o.outdated() && !o.in(launcher.Awake) }, (*Observation).otherAttempt},

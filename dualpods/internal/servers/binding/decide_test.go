@@ -20,7 +20,7 @@ func fresh() Observation {
 		Now: now, Node: Node{Name: "node-0"}, Form: wanted,
 		Requester: Requester{
 			UID: "uid", Namespace: "ns", Name: "req", Instance: "model-1", Exists: true, Running: true, Finalizer: true, GPUs: 1,
-			AdminAddress: "10.1.0.5:8081",
+			AdminAddress: "10.1.0.5:8081", Program: podmeta.ServingContainer,
 		},
 		SPI:      &SPI{GPUs: []string{"GPU-0"}, Proxy: requesterapi.Proxy{State: requesterapi.StateUnbound}},
 		Launcher: &Launcher{Name: "launcher-0", Config: "vllm", IP: "10.1.0.2", Connected: true, GPUs: []string{"GPU-0", "GPU-1"}},
@@ -68,6 +68,14 @@ func ahead(o Observation) Observation {
 		o.Record.Ahead = true
 	}
 	return o
+}
+
+// holdsFor has the requester program hold connections for a binding.
+func holdsFor(binding string) func(*Observation) {
+	return func(o *Observation) {
+		o.Requester.Gate, o.Attempt.Asked = true, true
+		o.SPI.Proxy.CanHold, o.SPI.Proxy.Holding = true, binding
+	}
 }
 
 func deleting(o *Observation) { o.Requester.Deleting = true }
@@ -581,6 +589,18 @@ var examples = map[string]example{
 	"one whose input changed while its model was asleep":                                      {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), func(o *Observation) { o.Form.Args, o.Calls.CallOff = []string{"org/other"}, true })},
 	"a start that the controller does not remember":                                           {"moving", Nothing, with("starting")},
 	"a swap that starts the model":                                                            {"swap under way", Nothing, but(with("starting"), func(o *Observation) { o.Attempt.Asked = true })},
+	"a swap for one that lists the gate":                                                      {"not holding", Hold, but(with("starting"), holdsFor(""))},
+	"a swap for one whose program holds already":                                              {"swap under way", Nothing, but(with("starting"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o) })},
+	"a swap for one whose program is of an earlier release":                                   {"swap under way", Nothing, but(with("starting"), func(o *Observation) { holdsFor("")(o); o.SPI.Proxy.CanHold = false })},
+	"a swap for one that does not list the gate":                                              {"swap under way", Nothing, but(with("starting"), func(o *Observation) { holdsFor("")(o); o.Requester.Gate = false })},
+	"a swap for one whose program refused to hold a moment ago":                               {"swap under way", Nothing, but(with("starting"), func(o *Observation) { holdsFor("")(o); refusedOf(o, Hold) })},
+	"a swap for one whose program does not run yet":                                           {"swap under way", Nothing, but(ahead(with("starting")), func(o *Observation) { o.Requester.Gate, o.Attempt.Asked = true, true })},
+	"one that is awake, its swap over, and that holds":                                        {"carries nothing", Bind, but(with("awake"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o); o.Attempt.Over = true })},
+	"one that holds for an earlier attempt":                                                   {"holds for nobody", EndHold, but(with("starting"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o); o.Record.Attempt = 2 })},
+	"one that holds, and whose record is gone":                                                {"holds for nobody", EndHold, but(fresh(), holdsFor("uid.1.1"))},
+	"one that holds for nobody, and refused to end that":                                      {"no record", AddRecord, but(fresh(), func(o *Observation) { holdsFor("uid.1.1")(o); refusedOf(o, EndHold) })},
+	"one that holds, and whose record is let go":                                              {"holds for nobody", EndHold, but(with("starting"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o); o.Form.Args = []string{"org/other"} })},
+	"a deleted one that holds":                                                                {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o); deleting(o) })},
 	"a swap that opens the gate just now":                                                     {"swap under way", Nothing, but(with("awake"), func(o *Observation) { o.Attempt.Asked = true })},
 	"a swap that came to nothing": {"swap failed", NextAttempt, but(recorded(), func(o *Observation) {
 		o.Attempt = Attempt{Asked: true, Over: true, Failure: "out of memory"}

@@ -106,7 +106,7 @@ func (c *Controller) isToBeTold(pod *corev1.Pod, record *podmeta.Binding) bool {
 // its word counts at once for a name that no other Pod has; for others when the kubelet has
 // written the status of this Pod, which it does when it has given it its devices.
 func (c *Controller) asksAhead(pod *corev1.Pod) bool {
-	if !c.opts.WriteAhead || pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || podmeta.Finished(pod) || podmeta.ServerEnded(pod) {
+	if !c.opts.WriteAhead || pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || podmeta.Finished(pod) || podmeta.ProgramOf(pod).Ended() {
 		return false
 	}
 	return pod.Status.StartTime != nil || namedAtRandom(pod)
@@ -164,12 +164,13 @@ func waitsForAgent(agent *corev1.Pod) string {
 // next is what is known of a Pod's GPUs after the kubelet was asked once more.
 func (a Allocation) next(now time.Time, told []podresourcesapi.Pod, why string, pod *corev1.Pod) Allocation {
 	if told != nil {
-		gpus, err := allocations.GPUs(told, pod.Namespace, pod.Name)
+		program := podmeta.ProgramOf(pod)
+		gpus, err := allocations.GPUs(told, pod.Namespace, pod.Name, program.Name)
 		switch {
 		case err != nil:
 			why = err.Error()
 		case len(gpus) == 0:
-			why = "the kubelet tells of no GPU of its container " + podmeta.ServingContainer
+			why = "the kubelet tells of no GPU of its container " + program.Name
 		default:
 			return Allocation{GPUs: gpus, Early: !running(pod)}
 		}

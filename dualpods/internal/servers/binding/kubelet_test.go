@@ -327,3 +327,19 @@ func TestForRequestersOfOrphansNoKubeletIsAsked(t *testing.T) {
 	a.pass(t, 0)
 	assert.Empty(t, a.kubelets.asked)
 }
+
+func TestKubeletsWordAboutASidecarCountsWhereThatRunsTheProgram(t *testing.T) {
+	a := newAsking(t)
+	pod := running1("a", "one", podmeta.ServingContainer)
+	pod.Spec.InitContainers = []corev1.Container{{Name: podmeta.SidecarContainer, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
+	a.w.pods[pod.UID], a.w.spi[pod.UID] = pod, &SPI{}
+	a.gave("a", "one", "GPU-0")
+	a.pass(t, 0)
+	assert.Empty(t, a.kubelets.asked, "the container that waits runs, and the sidecar does not")
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: podmeta.SidecarContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	a.pass(t, 0)
+	assert.Equal(t, "the kubelet tells of no GPU of its container requester", a.w.kubelet[pod.UID].Why)
+	a.kubelets.pods[0].Containers[0].Name = podmeta.SidecarContainer
+	a.pass(t, time.Hour)
+	assert.Equal(t, Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[pod.UID])
+}

@@ -131,7 +131,7 @@ func (l *launcherPod) observed() *Launcher {
 		Name: l.pod.Name, Config: l.config(), IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: podmeta.Finished(l.pod), Ended: !podmeta.Finished(l.pod) && l.ended(),
 		Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
 	}
-	if !running(l.pod) {
+	if !l.runs() {
 		seen.Waits = dualpods.WaitForLauncher(l.pod)
 		seen.Why = seen.Waits.Why
 	}
@@ -142,7 +142,7 @@ func (l *launcherPod) observed() *Launcher {
 // long, once until it does: other launchers of its node do not wait for it.
 func (c *Controller) tellMute(n *nodeWork, w *world) {
 	for _, l := range w.launchers {
-		mute := running(l.pod) && !w.node.Gone && l.view.LostFor(w.now) >= patience
+		mute := l.runs() && !w.node.Gone && l.view.LostFor(w.now) >= patience
 		if mute && !n.mute[l.pod.UID] {
 			c.event(l.pod, Step{Reason: LauncherSilent, Warn: true, Why: "the launcher does not answer the controller: " + l.view.Why}, "Ask")
 		}

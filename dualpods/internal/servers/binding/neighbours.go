@@ -42,7 +42,7 @@ func (c *Controller) beside(w *world, l *launcherPod) (others []*launcherPod) {
 		switch {
 		case other == l || other.ended():
 		case !other.countsFor(l.pod.Namespace):
-		case !c.opts.Views.Pick(other.key(), nil).Connected && !running(other.pod): // it has not begun
+		case !c.opts.Views.Pick(other.key(), nil).Connected && !other.runs(): // it has not begun
 		default:
 			others = append(others, other)
 		}

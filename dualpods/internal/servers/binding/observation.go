@@ -65,6 +65,7 @@ type Requester struct {
 	Exists          bool          // false: deleted by force; the record alone tells of it
 	GraceEnds       time.Time     // when the kubelet kills what is left of it; zero: it is not being deleted
 	Grace           time.Duration // that the kubelet gives it to end, at most
+	Program         string        // the container that runs the requester program
 	Running         bool          // the requester program runs
 	Stuck           string        // why it does not, and will not by itself, as in "its Pod …"; empty: it may run soon
 	Tolerates       bool          // that its node is made unschedulable, as the Pods of a DaemonSet do

@@ -68,7 +68,7 @@ func (c *Controller) observeAhead(o *Observation, pod *corev1.Pod) {
 	switch {
 	case pod == nil || o.Requester.Running:
 	case o.Record != nil:
-		o.Ahead = o.Record.Ahead && !podmeta.ServerEnded(pod)
+		o.Ahead = o.Record.Ahead && !podmeta.ProgramOf(pod).Ended()
 	default:
 		o.AsksAhead = c.asksAhead(pod)
 		o.Ahead = o.AsksAhead && o.Kubelet != nil && len(o.Kubelet.GPUs) > 0 && len(o.Kubelet.GPUs) == o.Requester.GPUs
@@ -108,7 +108,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	read := w.asked[pod.UID]
 	o.Problems = read.problems
 	if c.opts.RequireTLS && !read.TLS && o.Record == nil { // one that is bound is served until it goes
-		o.Problems = append(slices.Clip(o.Problems), podmeta.NoTLS())
+		o.Problems = append(slices.Clip(o.Problems), podmeta.NoTLS(pod))
 	}
 	if len(o.Problems) == 0 {
 		o.Form, o.Problems = c.form(ctx, n, pod, read.Requester)
@@ -116,12 +116,13 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	if len(o.Problems) == 0 {
 		c.fromWhere(ctx, o, pod.Namespace)
 	}
+	program := podmeta.ProgramOf(pod)
 	o.Requester = Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
-		Exists: true, Requester: dualpods.RequesterOf(pod), GraceEnds: graceEnds(pod), Grace: graceOf(pod), Running: running(pod),
+		Exists: true, Requester: dualpods.RequesterOf(pod), GraceEnds: graceEnds(pod), Grace: graceOf(pod), Running: program.Runs(), Program: program.Name,
 		Finalizer: podmeta.Held(pod), Tolerates: toleratesClosed(pod),
 		Gate: read.Gated, GateOpen: gateOpen(pod),
-		Started: started(pod), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
+		Started: program.Started(), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
 		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
 	}

@@ -37,4 +37,5 @@ type Requesters interface {
 	Unbind(ctx context.Context, address, binding string, drain time.Duration) (requesterapi.Unbound, error)
 	BecomeReady(ctx context.Context, address, binding string) error
 	BecomeUnready(ctx context.Context, address, binding string) error
+	Hold(ctx context.Context, address string, hold requesterapi.Hold) (requesterapi.Proxy, error)
 }

@@ -193,6 +193,7 @@ func (a *simAPI) dropNode(name string) {
 
 func (a *simAPI) putConfig(config *v1alpha1.InferenceServerConfig) {
 	config.ResourceVersion = a.nextVersion()
+	a.s.edited = time.Now()
 	a.configs[config.Name] = config
 	a.tell("configs", func(c *simCache) {
 		c.configs[config.Name] = config

@@ -234,6 +234,7 @@ func (s *sim) checkRest() {
 			s.checkOne(pod)
 		}
 	}
+	s.checkHoldAtRest()
 	for _, r := range records {
 		if s.living(r.RequesterUID) == nil {
 			s.violated("at rest: a record of %s, which is not there any more", r.Name)

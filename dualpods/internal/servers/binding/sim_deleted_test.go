@@ -40,7 +40,7 @@ func (p *simProgram) toldToEnd() {
 		return
 	}
 	p.s.note("%s is told to end", p.pod)
-	p.proxy.Terminating = true
+	p.proxy.Terminating, p.proxy.Holding = true, ""
 	if p.proxy.Ready {
 		p.delayed = time.Now().Add(p.s.between("shutdown delay", 0, 6*time.Second))
 	}

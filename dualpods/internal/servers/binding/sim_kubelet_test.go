@@ -42,7 +42,7 @@ func (k *simKubelets) Pods(ctx context.Context, agent nodeview.Target) (pods []p
 		for _, name := range sortedKeys(s.knows[node]) {
 			if p := s.knows[node][name]; !p.dead || p.there() == nil { // it may not have heard of that yet
 				pods = append(pods, podresourcesapi.Pod{Namespace: "ns", Name: name, Containers: []podresourcesapi.Container{{
-					Name: podmeta.ServingContainer, Devices: map[string][]string{string(podmeta.ResourceGPU): p.gpus},
+					Name: p.container, Devices: map[string][]string{string(podmeta.ResourceGPU): p.gpus},
 				}}})
 			}
 		}

@@ -2,6 +2,7 @@ package binding
 
 import (
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strings"
 	"time"
@@ -143,29 +144,41 @@ func (s *sim) addLauncher(node, config string) {
 
 func runs(p *corev1.Pod, ip string) {
 	p.Status.Phase, p.Status.PodIP = corev1.PodRunning, ip
-	p.Status.ContainerStatuses = nil
-	for _, c := range p.Spec.Containers {
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
-			Name: c.Name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
-		})
+	all := func(containers []corev1.Container) (statuses []corev1.ContainerStatus) {
+		for _, c := range containers {
+			statuses = append(statuses, corev1.ContainerStatus{
+				Name: c.Name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+			})
+		}
+		return statuses
+	}
+	p.Status.InitContainerStatuses, p.Status.ContainerStatuses = all(p.Spec.InitContainers), all(p.Spec.Containers)
+}
+
+// programIs is what the kubelet says of the container of a Pod's program. The container that
+// waits for a sidecar goes on.
+func programIs(p *corev1.Pod, state corev1.ContainerState) {
+	program := podmeta.ProgramOf(p)
+	status := []corev1.ContainerStatus{{Name: program.Name, State: state}}
+	if program.Name == podmeta.SidecarContainer {
+		p.Status.InitContainerStatuses = status
+	} else {
+		p.Status.ContainerStatuses = status
 	}
 }
 
 // waitsForImage is what the kubelet says of a Pod whose image cannot be pulled.
 func waitsForImage(p *corev1.Pod) {
 	if p.DeletionTimestamp == nil && !podmeta.Finished(p) {
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
-			Name: podmeta.ServingContainer, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}},
-		}}
+		programIs(p, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}})
 	}
 }
 
 // ended is what the kubelet says of a Pod that has ended for good.
 func ended(p *corev1.Pod) {
 	p.Status.Phase = corev1.PodFailed
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{
-		Name: podmeta.ServingContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}},
-	}}
+	p.Status.ContainerStatuses = nil
+	programIs(p, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}})
 	if p.DeletionTimestamp != nil {
 		zero := int64(0)
 		p.DeletionGracePeriodSeconds = &zero
@@ -189,24 +202,26 @@ func (l *simLauncher) die() {
 
 // simProgram is a requester program.
 type simProgram struct {
-	s       *sim
-	uid     types.UID
-	pod     string
-	node    string
-	ip      string
-	gpus    []string
-	lie     []string // what it says instead
-	mute    string   // why it cannot tell
-	placed  time.Time
-	up      bool
-	ran     bool // it has begun once
-	hung    bool
-	odd     string // what is wrong with its answers: one of odd…
-	asked   int
-	dead    bool // for good
-	proxy   requesterapi.Proxy
-	drained chan struct{}
-	delayed time.Time // the end of its shutdown delay
+	s         *sim
+	uid       types.UID
+	pod       string
+	container string
+	node      string
+	ip        string
+	gpus      []string
+	lie       []string // what it says instead
+	mute      string   // why it cannot tell
+	placed    time.Time
+	up        bool
+	ran       bool // it has begun once
+	hung      bool
+	odd       string // what is wrong with its answers: one of odd…
+	asked     int
+	dead      bool // for good
+	proxy     requesterapi.Proxy
+	heldFor   string // the instance that it holds connections for
+	drained   chan struct{}
+	delayed   time.Time // the end of its shutdown delay
 }
 
 func (p *simProgram) address() string { return p.ip + ":8081" }
@@ -291,6 +306,9 @@ func (s *sim) createAs(name, generated string, uid types.UID, of *simSet) {
 			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(int64(gpus), resource.DecimalSI)}},
 		}}},
 	}
+	if crc32.ChecksumIEEE([]byte(uid))%2 == 0 {
+		asSidecar(&pod.Spec)
+	}
 	if gate {
 		pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}
 	}
@@ -299,6 +317,20 @@ func (s *sim) createAs(name, generated string, uid types.UID, of *simSet) {
 	}
 	s.api.putPod(pod)
 	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
+}
+
+// asSidecar has a requester run its program in a sidecar.
+func asSidecar(spec *corev1.PodSpec) {
+	program := spec.Containers[0]
+	program.Name, program.RestartPolicy = podmeta.SidecarContainer, new(corev1.ContainerRestartPolicyAlways)
+	spec.InitContainers = []corev1.Container{program}
+	spec.Containers = []corev1.Container{{Name: podmeta.ServingContainer, Image: "requester", Args: []string{"wait"}}}
+}
+
+// gpusAsked is how many GPUs a requester asks for.
+func gpusAsked(pod *corev1.Pod) int {
+	n, _ := podmeta.GPUs(podmeta.ProgramOf(pod).Container.Resources.Limits)
+	return n
 }
 
 // free are the GPUs of a node that no Pod has: one that is there and has not
@@ -327,7 +359,7 @@ func (s *sim) schedule() {
 	}
 	slices.SortFunc(waiting, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for _, pod := range waiting {
-		want, _ := podmeta.GPUs(pod.Spec.Containers[0].Resources.Limits)
+		want := gpusAsked(pod)
 		for _, node := range sortedKeys(s.api.nodes) {
 			free := s.free(node)
 			if s.api.nodes[node].Spec.Unschedulable || len(free) < want {
@@ -340,7 +372,7 @@ func (s *sim) schedule() {
 }
 
 func (s *sim) place(pod *corev1.Pod, node string, gpus []string) {
-	p := &simProgram{s: s, placed: time.Now(), uid: pod.UID, pod: pod.Name, node: node, ip: s.address(), gpus: gpus}
+	p := &simProgram{s: s, placed: time.Now(), uid: pod.UID, pod: pod.Name, container: podmeta.ProgramOf(pod).Name, node: node, ip: s.address(), gpus: gpus}
 	s.programs[pod.UID] = p
 	s.note("%s is on %s with %v", pod.Name, node, gpus)
 	s.api.changePod(pod.Name, func(p *corev1.Pod) { p.Spec.NodeName = node })
@@ -367,7 +399,7 @@ func (p *simProgram) begin() {
 		return
 	}
 	p.up, p.ran = true, true
-	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound, Instance: fmt.Sprintf("%s-%d", p.pod, p.s.number("process"))}
+	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound, CanHold: p.canHold(), Instance: fmt.Sprintf("%s-%d", p.pod, p.s.number("process"))}
 }
 
 // restartProgram is what the kubelet does when the container ends. It tells of an
@@ -378,7 +410,7 @@ func (s *sim) restartProgram(p *simProgram, d time.Duration) {
 	s.after(300*time.Millisecond, func() {
 		if pod := s.api.pods[p.pod]; !p.up && !p.dead && pod != nil && pod.UID == p.uid {
 			s.api.changePod(p.pod, func(o *corev1.Pod) {
-				o.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
+				programIs(o, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}})
 			})
 		}
 	})

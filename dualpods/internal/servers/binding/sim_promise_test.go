@@ -210,7 +210,7 @@ func (s *sim) recorded(l *simLauncher, b podmeta.Binding) {
 	}
 	s.failures[b.RequesterUID] = 0
 	s.recordedWithout(l, b, pod)
-	if n, _ := podmeta.GPUs(pod.Spec.Containers[0].Resources.Limits); n != len(b.GPUs) {
+	if n := gpusAsked(pod); n != len(b.GPUs) {
 		s.violated("requester %s asks for %d GPUs and is bound on %d", b.Name, n, len(b.GPUs))
 	}
 	if p := s.programs[b.RequesterUID]; s.asksKubelet && !sameSet(p.gpus, b.GPUs) {

@@ -113,6 +113,7 @@ func (r *simRequesters) Bind(ctx context.Context, address string, config request
 		case p.proxy.Terminating:
 			return refusal(requesterapi.CodeTerminating)
 		default:
+			p.endsHold(config)
 			p.proxy.ProxyConfig, p.proxy.State, p.proxy.Ready = config, requesterapi.StateBound, false
 			p.s.note("%s is bound to %s", p.pod, config.Target())
 		}
@@ -138,6 +139,9 @@ func (r *simRequesters) Unbind(ctx context.Context, address, binding string, dra
 			return nil
 		case oddStays:
 			return refusal(p.odd)
+		}
+		if p.proxy.Holding == binding {
+			p.proxy.Holding = ""
 		}
 		if err := p.meant(binding); err != nil || p.proxy.State == requesterapi.StateUnbound {
 			return err

@@ -297,7 +297,7 @@ func (p *simProgram) said() []string {
 
 // wrongGPUs says what is wrong with the GPUs that a program names.
 func (s *sim) wrongGPUs(pod *corev1.Pod, p *simProgram) []string {
-	want, _ := podmeta.GPUs(pod.Spec.Containers[0].Resources.Limits)
+	want := gpusAsked(pod)
 	switch {
 	case p.mute != "":
 		return []string{p.mute}
@@ -410,6 +410,9 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		shown := readStatus(pod).State == stateServing || pod.Labels["model"] != "" || gateOpen(pod)
 		answers := before.programs[pod.UID] != "" && before.programs[pod.UID] == p.proxy.Instance && !p.hung
 		at := s.recordOf(pod.UID)
+		if answers && p.odd == "" {
+			s.checkHold(inc.kept(node), before, p, at)
+		}
 		if at < 0 {
 			if shown && !s.mayServe(node, before) {
 				s.violated("requester %s is shown as served, and nobody is bound to it", name)

@@ -75,6 +75,7 @@ type sim struct {
 	killing     simKilling
 	unselected  map[string]time.Time       // nodes that the LauncherConfigs do not select any more, and since when
 	lacks       map[string]map[string]bool // models that are not whole, by node
+	edited      time.Time                  // when a configuration was put last
 	lateModels  int                        // how many launchers are still to say late what models they have
 }
 

@@ -41,6 +41,8 @@ const (
 	Unbind        Action = "unbind"
 	BecomeReady   Action = "become ready"
 	BecomeUnready Action = "become unready"
+	Hold          Action = "hold connections" // for the record
+	EndHold       Action = "end hold"
 )
 
 // shorten bounds what others have said: all the annotations of a Pod have room

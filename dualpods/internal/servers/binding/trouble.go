@@ -109,7 +109,7 @@ func refuses(err error) bool {
 }
 
 // requesterCalls are the calls to a process of a requester program.
-var requesterCalls = []Action{Bind, Unbind, BecomeReady, BecomeUnready}
+var requesterCalls = []Action{Bind, Unbind, BecomeReady, BecomeUnready, Hold, EndHold}
 
 func troubleKey(do Action, uid types.UID) string { return string(do) + "/" + string(uid) }
 
@@ -126,7 +126,8 @@ func (o *Observation) observeTroubles(n *nodeWork, l *launcherPod, id string) {
 	done := o.Record != nil && !o.goes() && o.in(launcher.Awake) && o.ready() && o.SPI.Proxy.ProxyConfig == o.proxy()
 	for _, do := range requesterCalls {
 		key := troubleKey(do, o.Requester.UID)
-		if done || do == BecomeUnready && !o.ready() {
+		if done || do == BecomeUnready && !o.ready() || do == EndHold && o.holding() == "" ||
+			do == Hold && o.Record != nil && o.holding() == o.Record.SwapKey() {
 			n.calls.hadEffect(key)
 		}
 		o.Troubles[do] = n.calls.troubleWith(key, o.SPI.Proxy.Instance, o.Now)

@@ -123,7 +123,8 @@ func TestARefusalToBecomeUnreadyIsToldOnceNothingElseKeepsClientsAway(t *testing
 func TestARequesterProgramThatRefusesToBecomeUnreadyIsUnboundOnceItsLauncherIsEvicted(t *testing.T) {
 	lines := steps(t, simEvent{at: 20 * time.Second, what: oddUnready}, simEvent{at: 21 * time.Second, what: "evict launcher"})
 	assert.Equal(t, 1, counted(lines, `"rule"="launcher gone, stays ready" "do"="unbind"`))
-	assert.Equal(t, 1, counted(lines, "API server: controller deletes "))
+	// The end of the unbinding may begin a pass before the cache has the deletion.
+	assert.Positive(t, counted(lines, "API server: controller deletes "))
 }
 
 func TestAProgramThatCallsItselfSomethingElseEachTimeBeginsAnewOnlyNowAndThen(t *testing.T) {

@@ -14,7 +14,7 @@ func launcherName(o *Observation) string { return o.Launcher.Name }
 func launcherWhy(o *Observation) string  { return o.Launcher.Why }
 func nodeName(o *Observation) string     { return o.Node.Name }
 func adminAddress(o *Observation) string { return o.Requester.AdminAddress }
-func container(*Observation) string      { return podmeta.ServingContainer }
+func container(o *Observation) string    { return o.Requester.Program }
 func problems(o *Observation) string     { return podmeta.Join(o.Problems) }
 func retryAt(o *Observation) string      { return o.Record.RetryAt.UTC().Format(time.RFC3339) }
 

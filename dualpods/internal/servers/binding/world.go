@@ -373,16 +373,6 @@ func (r rank) compare(other rank) int {
 	return cmp.Or(cmp.Compare(r.id.UID, other.id.UID), cmp.Compare(r.id.Namespace, other.id.Namespace))
 }
 
-// started is when the requester program did.
-func started(pod *corev1.Pod) time.Time {
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.Name == podmeta.ServingContainer && c.State.Running != nil {
-			return c.State.Running.StartedAt.Time
-		}
-	}
-	return time.Time{}
-}
-
 // readySince is since when a Pod is ready; zero: it is not.
 func readySince(pod *corev1.Pod) time.Time {
 	for _, c := range pod.Status.Conditions {
@@ -393,5 +383,8 @@ func readySince(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// running says that the requester program, or the launcher, runs.
-func running(pod *corev1.Pod) bool { return podmeta.ContainerRuns(pod, podmeta.ServingContainer) }
+// running says that the program of a requester runs.
+func running(pod *corev1.Pod) bool { return podmeta.ProgramOf(pod).Runs() }
+
+// runs says that the program of a launcher runs.
+func (l *launcherPod) runs() bool { return podmeta.ContainerRuns(l.pod, podmeta.ServingContainer) }

@@ -58,7 +58,7 @@ func FromPatch(requester *corev1.Pod, patch string) (Form, []podmeta.Problem) {
 	w.image(theirs, own)
 	vars := w.environment(theirs, own)
 	port := w.command(theirs, own, vars)
-	w.port(port, theirs, own)
+	w.port(port, theirs, own, podmeta.ProgramOf(requester).Container)
 	w.resources(theirs, who.GPUs)
 	w.mounts(pod, theirs, own)
 	w.others(pod, base, theirs, own)
@@ -166,8 +166,9 @@ func (w *work) image(theirs, own *corev1.Container) {
 
 // port settles where the requester answers: what the arguments say, or the port
 // that the patch adds to the container, or the one that its readiness probe
-// asks, or the requester's port named http, or vLLM's 8000.
-func (w *work) port(said int32, theirs, own *corev1.Container) {
+// asks, or the port named http of the requester program or of the container as the
+// requester has it, or vLLM's 8000.
+func (w *work) port(said int32, theirs, own, program *corev1.Container) {
 	w.form.Port = 8000
 	if said != 0 {
 		w.form.Port = said
@@ -193,8 +194,12 @@ func (w *work) port(said int32, theirs, own *corev1.Container) {
 	case probe != 0 && probe != probePort(own.ReadinessProbe, own):
 		w.form.Port = probe
 	default:
-		if i := slices.IndexFunc(own.Ports, http); i >= 0 {
-			w.form.Port = own.Ports[i].ContainerPort
+		ports := own.Ports
+		if program != nil {
+			ports = slices.Concat(program.Ports, own.Ports)
+		}
+		if i := slices.IndexFunc(ports, http); i >= 0 {
+			w.form.Port = ports[i].ContainerPort
 		}
 	}
 	if w.form.Port < 1 || w.form.Port > 65535 {
@@ -207,6 +212,6 @@ func (w *work) port(said int32, theirs, own *corev1.Container) {
 func (w *work) resources(theirs *corev1.Container, gpus int) {
 	q, ok := theirs.Resources.Limits[podmeta.ResourceGPU]
 	if n, wrong := podmeta.GPUs(theirs.Resources.Limits); ok && gpus > 0 && !q.IsZero() && (wrong != "" || n != gpus) {
-		w.invalid(podmeta.GPUField, fmt.Sprintf("%s in the patch, and %d on the requester, which holds them: leave it out of the patch", q.String(), gpus))
+		w.invalid(containerField+".resources.limits["+string(podmeta.ResourceGPU)+"]", fmt.Sprintf("%s in the patch, and %d on the requester, which holds them: leave it out of the patch", q.String(), gpus))
 	}
 }

@@ -104,7 +104,7 @@ func TestWhatIsWrongWithAPatchIsSaidWithWhatWouldBeRight(t *testing.T) {
 		"two ports":              {serving(`args: [m], ports: [{containerPort: 9000}, {containerPort: 9001}]`), []string{c + "ports: 9000, 9001 could each be where the server answers: name one of them http, or say --port in its arguments"}},
 		"the admin port":         {serving(`args: [m, --port=8081]`), []string{c + "ports: 8081 is the requester's admin port: inference requests need another port"}},
 		"the port of the probes": {serving(`args: [m, --port=8080]`), []string{c + "ports: 8080 is what the requester's own probes ask: inference requests need another port"}},
-		"more GPUs":              {serving(`args: [m], resources: {limits: {nvidia.com/gpu: 2}}`), []string{podmeta.GPUField + ": 2 in the patch, and 1 on the requester, which holds them: leave it out of the patch"}},
+		"more GPUs":              {serving(`args: [m], resources: {limits: {nvidia.com/gpu: 2}}`), []string{c + "resources.limits[nvidia.com/gpu]: 2 in the patch, and 1 on the requester, which holds them: leave it out of the patch"}},
 		"a volume that is none":  {serving(`args: [m], volumeMounts: [{name: x, mountPath: /m}]`), []string{c + `volumeMounts[/m]: names the volume "x", which spec.volumes does not have`}},
 		"labels that are none or the controller's": {"metadata: {labels: {a b: x, m: a/b, hotseat.dev/x: z}}\n" + serving(`args: [m]`), []string{
 			"metadata.labels[a b]: is no key of a label: ", "metadata.labels[hotseat.dev/x]: is the controller's own: choose a key with another prefix", `metadata.labels[m]: "a/b" is no value of a label: `}},

@@ -88,7 +88,7 @@ func (w *work) setEnv(name, value, field string) {
 // checkPort sees to it that the requester can listen where it should answer.
 func (w *work) checkPort(requester *corev1.Pod, admin int32, field string) {
 	taken := map[int32]string{admin: "the requester's admin port"}
-	if c := podmeta.Container(&requester.Spec, podmeta.ServingContainer); c != nil {
+	if c := podmeta.ProgramOf(requester).Container; c != nil {
 		for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe, c.StartupProbe} {
 			if port := probePort(probe, c); port != 0 && taken[port] == "" {
 				taken[port] = "what the requester's own probes ask"

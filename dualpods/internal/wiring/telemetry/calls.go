@@ -117,6 +117,10 @@ func (r *observedRequesters) BecomeUnready(ctx context.Context, address, name st
 	return r.plain(ctx, "become_unready", func() error { return r.requesters.BecomeUnready(ctx, address, name) })
 }
 
+func (r *observedRequesters) Hold(ctx context.Context, address string, hold requesterapi.Hold) (requesterapi.Proxy, error) {
+	return timed(ctx, r.t.metrics.programs, "hold", func() (requesterapi.Proxy, error) { return r.requesters.Hold(ctx, address, hold) })
+}
+
 // plain is timed for a call without an answer.
 func (r *observedRequesters) plain(ctx context.Context, call string, do func() error) error {
 	_, err := timed(ctx, r.t.metrics.programs, call, func() (struct{}, error) { return struct{}{}, do() })
