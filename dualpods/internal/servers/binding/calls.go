@@ -21,7 +21,7 @@ type calls struct {
 	mu     sync.Mutex
 	all    map[string]*outcome
 	// troubles are the calls that are made again and again.
-	troubles map[string]Trouble
+	troubles map[string]callTrouble
 	// written are the swaps whose attempts this process has written into a record.
 	written map[string]bool
 	running sync.WaitGroup

@@ -77,14 +77,14 @@ func (c *Controller) askKubelet(ctx context.Context, n *nodeWork, w *world) {
 			n.kubelet[uid] = word
 		}
 		_, record := w.boundTo(dualpods.IdentityOf(pod))
-		if checks[pod.Namespace] && c.isToBeTold(pod, record) && (!known || !word.settles(pod) && !w.now.Before(word.Again)) {
+		if checks[pod.Namespace] && c.isToBeTold(pod, record) && (!known || !settles(word, pod) && !w.now.Before(word.Again)) {
 			wanted = append(wanted, pod)
 		}
 	}
 	if len(wanted) > 0 {
 		told, why := c.askAgents(ctx, w)
 		for _, pod := range wanted {
-			n.kubelet[pod.UID] = n.kubelet[pod.UID].next(w.now, told, why, pod)
+			n.kubelet[pod.UID] = askedOnceMore(n.kubelet[pod.UID], w.now, told, why, pod)
 		}
 	}
 	for uid, word := range n.kubelet {
@@ -121,7 +121,7 @@ func namedAtRandom(pod *corev1.Pod) bool {
 
 // settles says that the kubelet need not be asked again about a requester: what it has given to
 // a container stays given.
-func (a Allocation) settles(pod *corev1.Pod) bool {
+func settles(a Allocation, pod *corev1.Pod) bool {
 	return len(a.GPUs) > 0 && (!a.Early || !running(pod))
 }
 
@@ -161,8 +161,8 @@ func waitsForAgent(agent *corev1.Pod) string {
 	return "agent " + agent.Name + " " + cmp.Or(why, "is starting")
 }
 
-// next is what is known of a Pod's GPUs after the kubelet was asked once more.
-func (a Allocation) next(now time.Time, told []podresourcesapi.Pod, why string, pod *corev1.Pod) Allocation {
+// askedOnceMore is what is known of a Pod's GPUs after the kubelet was asked once more.
+func askedOnceMore(a Allocation, now time.Time, told []podresourcesapi.Pod, why string, pod *corev1.Pod) Allocation {
 	if told != nil {
 		program := podmeta.ProgramOf(pod)
 		gpus, err := allocations.GPUs(told, pod.Namespace, pod.Name, program.Name)

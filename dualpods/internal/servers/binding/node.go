@@ -52,7 +52,7 @@ func (c *Controller) work(name string) *nodeWork {
 	n, ok := c.nodes[name]
 	if !ok {
 		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}, serves: map[types.UID]bool{}, repeats: repeats{}}
-		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]Trouble{}, written: map[string]bool{}, notify: func() { c.opts.Again(name) }}
+		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]callTrouble{}, written: map[string]bool{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}
 	return n

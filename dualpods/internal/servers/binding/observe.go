@@ -55,7 +55,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 		o.Failures = podmeta.ReadFailures(l.pod, instance)
 		o.Instance = l.instance(instance)
 	}
-	o.observeTroubles(n, l, instance)
+	observeTroubles(&o, n, l, instance)
 	if pod != nil { // compared with what the rest of the observation calls for
 		o.Requester.Published = published(pod, w.asked[id.UID].RelayedLabels, o)
 	}

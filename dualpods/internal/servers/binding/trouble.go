@@ -17,7 +17,11 @@ type Trouble struct {
 	Count int
 	Why   string
 	Until time.Time // when it is made again
+}
 
+// callTrouble is the Trouble of a call, as it is kept between passes.
+type callTrouble struct {
+	Trouble
 	process string    // of the requester program that it is with
 	renewed time.Time // when another process was seen last
 }
@@ -43,7 +47,7 @@ func (c *calls) count(key, process string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.troubles[key]
-	t := Trouble{Count: before.Count + 1, Why: nothingChanged, process: process, renewed: before.renewed}
+	t := callTrouble{Trouble: Trouble{Count: before.Count + 1, Why: nothingChanged}, process: process, renewed: before.renewed}
 	if err != nil {
 		t.Why = err.Error()
 	}
@@ -72,7 +76,7 @@ func (c *calls) hadEffect(keys ...string) {
 func (c *calls) trouble(key string) Trouble {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.troubles[key]
+	return c.troubles[key].Trouble
 }
 
 // troubleWith is that of a call to a process of a requester program: none, where
@@ -82,17 +86,17 @@ func (c *calls) troubleWith(key, process string, now time.Time) Trouble {
 	defer c.mu.Unlock()
 	t, ok := c.troubles[key]
 	if ok && t.process != process && now.Sub(t.renewed) >= renewal {
-		t = Trouble{process: process, renewed: now}
+		t = callTrouble{process: process, renewed: now}
 		c.troubles[key] = t
 	}
-	return t
+	return t.Trouble
 }
 
 // forgetTroubles forgets calls that have not been made for long.
 func (c *calls) forgetTroubles(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.troubles, func(_ string, t Trouble) bool {
+	maps.DeleteFunc(c.troubles, func(_ string, t callTrouble) bool {
 		return now.Sub(t.Until) > settled && now.Sub(t.renewed) > settled
 	})
 }
@@ -115,7 +119,7 @@ func troubleKey(do Action, uid types.UID) string { return string(do) + "/" + str
 
 // observeTroubles adds the calls that are in trouble, and forgets those that had
 // their effect.
-func (o *Observation) observeTroubles(n *nodeWork, l *launcherPod, id string) {
+func observeTroubles(o *Observation, n *nodeWork, l *launcherPod, id string) {
 	o.Troubles = map[Action]Trouble{}
 	if l != nil && o.Record != nil {
 		o.Troubles[Sleep], o.Troubles[DeleteInstance] = n.calls.instanceTroubles(l, id, o.state())

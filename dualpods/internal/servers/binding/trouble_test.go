@@ -128,7 +128,7 @@ func TestARequesterProgramThatRefusesToBecomeUnreadyIsUnboundOnceItsLauncherIsEv
 }
 
 func TestAProgramThatCallsItselfSomethingElseEachTimeBeginsAnewOnlyNowAndThen(t *testing.T) {
-	c := &calls{troubles: map[string]Trouble{}}
+	c := &calls{troubles: map[string]callTrouble{}}
 	at, renewed := time.Now(), 0
 	for n := range 100 {
 		process := fmt.Sprint("process-", n)
