@@ -21,7 +21,7 @@ func TestAControllerThatIsKilledAfterAnyStepUpOrDownIsFollowedByOneThatComesToTh
 	s := newSite(t).crashing()
 	s.onOneGPU()
 	up := []string{"no finalizer", "no record", "swap not asked", "swap under way", "carries nothing", "not ready", "not published", "gate shut"}
-	down := []string{"leaving, carries", "leaving, awake", "leaving, asleep or gone", "leaving, released"}
+	down := []string{"unbinding, carries", "resting, awake", "resting, asleep or gone", "leaving, released"}
 	for n, row := range up {
 		warm := s.upAndDown(fmt.Sprintf("up-%d", n), row, down[n%len(down)])
 		hot := s.upAndDown(fmt.Sprintf("up-%d", n), row, down[(n+1)%len(down)])
@@ -31,7 +31,7 @@ func TestAControllerThatIsKilledAfterAnyStepUpOrDownIsFollowedByOneThatComesToTh
 
 func TestAControllerThatIsKilledWhileItCancelsAStartIsFollowedByOneThatDoes(t *testing.T) {
 	s := newSite(t).crashing()
-	for n, row := range []string{"leaving, starting or failed", "leaving, asleep or gone"} {
+	for n, row := range []string{"resting, starting or failed", "resting, asleep or gone"} {
 		app := fmt.Sprintf("slow-%d", n)
 		s.run(row)
 		s.start(server{app: app, node: 1, args: []string{"--sim-load-time=1h"}})
@@ -48,7 +48,7 @@ func TestAControllerThatIsKilledWhileItReplacesARequesterIsFollowedByOneThatDoes
 	s := newSite(t).crashing()
 	s.run("")
 	s.deploy(server{app: "victim", node: 1, gate: true}, 1)
-	for _, row := range []string{"not awake, ready", "died, not noted", "died while it served", "leaving, starting or failed", "leftover"} {
+	for _, row := range []string{"not awake, ready", "died, not noted", "died while it served", "resting, starting or failed", "leftover"} {
 		was := s.shown("victim")
 		i := s.instance("launcher-node-1", "victim", "awake")
 		s.run(row)
@@ -86,7 +86,7 @@ func TestAControllerThatIsKilledWhileItWakesAModelAgainIsFollowedByOneThatDoes(t
 
 func TestAControllerThatIsKilledWhileALauncherGoesIsFollowedByOneThatLetsItGo(t *testing.T) {
 	s := newSite(t).crashing()
-	for n, row := range []string{"provider leaving", "leaving, carries", "leaving, released"} {
+	for n, row := range []string{"provider leaving", "unbinding, carries", "leaving, released"} {
 		app := fmt.Sprintf("moved-%d", n)
 		s.run(row)
 		s.start(server{app: app, node: 1})
@@ -126,8 +126,8 @@ func TestAControllerThatIsKilledAfterItDroppedTheRecordOfALauncherThatWentFirstI
 	s.delete("launcher-node-1", "--grace-period=0", "--force")
 	s.delete("last")
 	s.eventually("the launcher's containers have ended", func() bool { return s.pod("launcher-node-1").Status.Phase == corev1.PodSucceeded })
-	s.run("leaving, launcher gone")
-	s.crashed("leaving, launcher gone", "")
+	s.run("unbinding, launcher gone")
+	s.crashed("unbinding, launcher gone", "")
 	s.gone("last")
 	s.eventually("the launcher is gone", func() bool { return len(s.launchers()) == 0 })
 	s.addLauncher(1)
@@ -136,11 +136,11 @@ func TestAControllerThatIsKilledAfterItDroppedTheRecordOfALauncherThatWentFirstI
 func TestAControllerThatIsKilledAfterItDeletedAModelThatDoesNotSleepIsFollowedByOneThatLetsItsRequesterGo(t *testing.T) {
 	s := newSite(t).crashing()
 	s.onOneGPU()
-	s.run("leaving, never sleeps")
+	s.run("resting, never sleeps")
 	s.start(server{app: "wakeful", node: 1, args: []string{"--sim-fail-sleep=100"}})
 	s.served("wakeful", 1)
 	s.delete("wakeful")
-	s.crashed("leaving, never sleeps", "")
+	s.crashed("resting, never sleeps", "")
 	s.gone("wakeful")
 	s.free("launcher-node-1")
 	s.eventually("the model is gone", func() bool { return len(s.instances(s.launcher("launcher-node-1"))) == 0 })
@@ -180,10 +180,10 @@ func TestAControllerThatIsKilledWhenASwapFailedIsFollowedByOneThatBacksOffAsItWo
 func TestAControllerThatIsKilledAfterItCalledASwapOffIsFollowedByOneThatLetsTheRequesterGo(t *testing.T) {
 	s := newSite(t).crashing()
 	s.onOneGPU()
-	s.run("leaving, swap waits")
+	s.run("resting, swap waits")
 	endHeld := s.heldUp("queued")
 	s.delete("queued")
-	s.crashed("leaving, swap waits", "")
+	s.crashed("resting, swap waits", "")
 	s.gone("queued")
 	s.free("launcher-node-1")
 	endHeld()
@@ -251,8 +251,8 @@ func TestAControllerThatIsKilledAfterItHidARequesterWhoseModelSleepsAndWhoseInpu
 	_, err := s.launcher("launcher-node-1").Sleep(t.Context(), first.InstanceID, launcherapi.SleepRequest{})
 	require.NoError(t, err)
 	second := s.edit("edited", `{"spec":{"modelServerConfig":{"args":["org/edited","--gpu-memory-utilization=0.4","--seed=3"]}}}`)
-	s.run("let go, shown")
-	s.crashed("let go, shown", "")
+	s.run("unwanted, shown")
+	s.crashed("unwanted, shown", "")
 	now := s.serving("edited", second)
 	assert.NotEqual(t, first.InstanceID, now.InstanceID)
 	serves := s.served("edited", 1)[0]

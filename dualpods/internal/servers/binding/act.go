@@ -15,6 +15,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	launcherclient "hotseat.dev/hotseat/launcher/client"
@@ -23,35 +24,35 @@ import (
 )
 
 // act makes a step's write, and keeps w up with what was written.
-func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observation, step Step) error {
+func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o decide.Observation, step decide.Step) error {
 	uid := o.Requester.UID
 	id := dualpods.Identity{Namespace: o.Requester.Namespace, UID: uid}
 	pod := w.pod(id)
 	l, record := w.boundTo(id)
 	switch step.Do {
-	case Tell:
+	case decide.Tell:
 		return c.tell(ctx, n, w, pod, o, step)
-	case AddFinalizer:
+	case decide.AddFinalizer:
 		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 			p.Finalizers = append(p.Finalizers, podmeta.FinalizerRequester)
 			if o.Record == nil {
-				c.setStatus(p, o, binding(o))
+				c.setStatus(p, o, decide.BindingStatus(o))
 			}
 		})
-	case RemoveFinalizer:
+	case decide.RemoveFinalizer:
 		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 			p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == podmeta.FinalizerRequester })
 		})
-	case Publish:
+	case decide.Publish:
 		return n.repeats.add(o, step.Do, c.publish(ctx, n, w, pod, o))
-	case Retract:
+	case decide.Retract:
 		return c.retract(ctx, n, w, pod, o, step)
-	case OpenGate:
+	case decide.OpenGate:
 		return n.repeats.add(o, step.Do, c.setGate(ctx, n, w, pod, corev1.ConditionTrue, "Serving", step.Why))
-	case DeleteRequester:
+	case decide.DeleteRequester:
 		return c.deleteRequester(ctx, pod, step)
-	case AddRecord, NextAttempt:
-		if step.Do == AddRecord {
+	case decide.AddRecord, decide.NextAttempt:
+		if step.Do == decide.AddRecord {
 			l = w.launcher(o.Launcher.UID)
 		}
 		err := c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
@@ -59,18 +60,18 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 			n.calls.writes(swapKey(l, &step.Record))
 		}
 		return err
-	case NoteFailure:
+	case decide.NoteFailure:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error {
 			p.Annotations = annotationsOf(p)
 			return step.Failures.Put(p, record.Instance)
 		})
-	case RemoveRecord:
+	case decide.RemoveRecord:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { dropRecord(p, record.Instance, o.Now); return nil })
-	case Swap, CallOff, Sleep, DeleteInstance:
+	case decide.Swap, decide.CallOff, decide.Sleep, decide.DeleteInstance:
 		return c.callLauncher(n, l, record.Instance, step.Do, record, o.Form)
-	case Evict:
+	case decide.Evict:
 		return c.evict(n, w, l, record, step.Victims)
-	case Bind, Unbind, BecomeReady, BecomeUnready, Hold, EndHold:
+	case decide.Bind, decide.Unbind, decide.BecomeReady, decide.BecomeUnready, decide.Hold, decide.EndHold:
 		return c.callRequester(ctx, n, w, o, step)
 	default:
 		return fmt.Errorf("no such write: %q", step.Do)
@@ -78,15 +79,15 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 }
 
 // tell has a requester's status say what a step says.
-func (c *Controller) tell(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o Observation, step Step) error {
+func (c *Controller) tell(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o decide.Observation, step decide.Step) error {
 	err := c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
-		c.setStatus(p, o, toldStatus(o, readStatus(p), step))
+		c.setStatus(p, o, decide.ToldStatus(o, readStatus(p), step))
 	})
 	if err != nil { // the write is made again, and the event is told then
 		return err
 	}
 	n.toldNow(pod.UID, step.Reason, o.Now)
-	if told(readStatus(pod), step) {
+	if decide.IsNews(readStatus(pod), step) {
 		c.event(pod, step, "Bind")
 	}
 	return nil
@@ -95,7 +96,7 @@ func (c *Controller) tell(ctx context.Context, n *nodeWork, w *world, pod *corev
 // relaysLog has a requester that is to be deleted be brought the end of its
 // instance's log, as far as that can be had soon, and says whether that is under
 // way. It is done beside the passes: those who share the node do not wait for it.
-func (c *Controller) relaysLog(n *nodeWork, o Observation) bool {
+func (c *Controller) relaysLog(n *nodeWork, o decide.Observation) bool {
 	if c.opts.RelayLog == nil || o.Record == nil || o.Instance == nil || o.SPI == nil || o.Launcher == nil || !o.Launcher.Connected {
 		return false
 	}
@@ -180,7 +181,7 @@ func dropRecord(p *corev1.Pod, instance string, now time.Time) {
 	}
 }
 
-func (c *Controller) deleteRequester(ctx context.Context, pod *corev1.Pod, step Step) error {
+func (c *Controller) deleteRequester(ctx context.Context, pod *corev1.Pod, step decide.Step) error {
 	c.event(pod, step, "Delete")
 	err := c.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
 	if apierrors.IsConflict(err) {
@@ -190,13 +191,13 @@ func (c *Controller) deleteRequester(ctx context.Context, pod *corev1.Pod, step 
 }
 
 // callLauncher begins a call that the launcher's watch stream tells the outcome of.
-func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Action, record *podmeta.Binding, wanted form.Form) error {
+func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do decide.Action, record *podmeta.Binding, wanted form.Form) error {
 	api := c.opts.Views.Client(l.key())
 	if api == nil {
 		return fmt.Errorf("cannot ask launcher %s: it is not watched", l.pod.Name)
 	}
 	switch do {
-	case Swap:
+	case decide.Swap:
 		request, key := swapRequest(record, wanted), record.SwapKey()
 		n.calls.begin(swapKey(l, record), true, func(ctx context.Context) (uint64, error) {
 			result, err := api.SwapOnce(ForRequester(ctx, record.RequesterUID), key, request, nil)
@@ -205,7 +206,7 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 			}
 			return result.In.Revision, nil
 		})
-	case CallOff: // one that has begun goes on, to be put to rest when its instance is there
+	case decide.CallOff: // one that has begun goes on, to be put to rest when its instance is there
 		key := record.SwapKey()
 		n.calls.begin(callOffKey(l, record), true, func(ctx context.Context) (uint64, error) {
 			err := api.CallOff(ctx, key)
@@ -214,7 +215,7 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 			}
 			return 0, answered(err)
 		})
-	case Sleep:
+	case decide.Sleep:
 		key := sleepKey(l, id)
 		n.calls.begin(key, false, func(ctx context.Context) (uint64, error) {
 			i, err := api.Sleep(ctx, id, launcherapi.SleepRequest{})
@@ -268,15 +269,15 @@ func swapRequest(record *podmeta.Binding, wanted form.Form) launcherapi.SwapRequ
 }
 
 // callRequester calls the requester program. All but the unbinding answer at once.
-func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o Observation, step Step) error {
+func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o decide.Observation, step decide.Step) error {
 	address, seat := o.Requester.AdminAddress, w.spi[o.Requester.UID]
-	if step.Do == Unbind {
-		binding, drain, process := seat.Proxy.Binding, o.drain(c.opts.Drain), seat.Proxy.Instance
+	if step.Do == decide.Unbind {
+		binding, drain, process := seat.Proxy.Binding, o.Drain(c.opts.Drain), seat.Proxy.Instance
 		n.calls.begin(unbindKey(o.Requester.UID), false, func(ctx context.Context) (uint64, error) {
 			ctx, stop := context.WithTimeout(ctx, drain+askLimit)
 			defer stop()
 			_, err := c.opts.Requesters.Unbind(ctx, address, binding, drain)
-			c.called(n, troubleKey(Unbind, o.Requester.UID), process, err)
+			c.called(n, troubleKey(decide.Unbind, o.Requester.UID), process, err)
 			return 0, err
 		})
 		return nil
@@ -284,20 +285,20 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 	ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), passLimit)
 	defer stop()
 	switch step.Do {
-	case Hold, EndHold:
+	case decide.Hold, decide.EndHold:
 		c.hold(ctx, n, o, seat, step.Do)
 		return nil
-	case Bind:
-		proxy, err := c.opts.Requesters.Bind(ctx, address, o.proxy())
-		n.calls.count(troubleKey(Bind, o.Requester.UID), seat.Proxy.Instance, err)
+	case decide.Bind:
+		proxy, err := c.opts.Requesters.Bind(ctx, address, o.Proxy())
+		n.calls.count(troubleKey(decide.Bind, o.Requester.UID), seat.Proxy.Instance, err)
 		if err != nil {
 			return err
 		}
 		seat.Proxy = proxy
 		return nil
-	case BecomeReady:
+	case decide.BecomeReady:
 		err := c.opts.Requesters.BecomeReady(ctx, address, o.Record.SwapKey())
-		n.calls.count(troubleKey(BecomeReady, o.Requester.UID), seat.Proxy.Instance, err)
+		n.calls.count(troubleKey(decide.BecomeReady, o.Requester.UID), seat.Proxy.Instance, err)
 		if err != nil {
 			return err
 		}
@@ -305,7 +306,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		return nil
 	default:
 		err := c.opts.Requesters.BecomeUnready(ctx, address, seat.Proxy.Binding)
-		c.called(n, troubleKey(BecomeUnready, o.Requester.UID), seat.Proxy.Instance, err)
+		c.called(n, troubleKey(decide.BecomeUnready, o.Requester.UID), seat.Proxy.Instance, err)
 		seat.Proxy.Ready = err != nil
 		return nil // where it failed clients are kept away otherwise, in this pass
 	}

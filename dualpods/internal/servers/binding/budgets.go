@@ -13,6 +13,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -135,12 +136,12 @@ func surplus(budgets sleeperBudgets, instances map[string]launcherapi.Instance, 
 		return cmp.Or(a.StateSince.Compare(b.StateSince), cmp.Compare(a.Revision, b.Revision))
 	}).InstanceID
 	slices.SortFunc(sleepers, func(a, b launcherapi.Instance) int {
-		return cmp.Or(lastUse(a).Compare(lastUse(b)), strings.Compare(a.InstanceID, b.InstanceID))
+		return cmp.Or(decide.LastUse(a).Compare(decide.LastUse(b)), strings.Compare(a.InstanceID, b.InstanceID))
 	})
 	for _, b := range budgets.all(sleepers) {
 		for b.exceeded(sleepers) {
 			at := slices.IndexFunc(sleepers, func(i launcherapi.Instance) bool {
-				return i.InstanceID != newest && !pinned(i) && ours(i) && b.uses(i) > 0
+				return i.InstanceID != newest && !decide.Pinned(i) && decide.Ours(i) && b.uses(i) > 0
 			})
 			if at < 0 {
 				break
@@ -171,8 +172,8 @@ func (c *Controller) evictSurplus(n *nodeWork, w *world, l *launcherPod, view no
 		if n.calls.underWay(deleteKey(l, id), view.Revision) {
 			continue
 		}
-		c.log.Info("step", "node", n.name, "launcher", l.pod.Name, "instance", id, "do", string(DeleteInstance), "why", "LauncherConfig "+l.of.Name+" has lowered its budgets of sleepers")
-		if err := c.callLauncher(n, l, id, DeleteInstance, nil, form.Form{}); err != nil {
+		c.log.Info("step", "node", n.name, "launcher", l.pod.Name, "instance", id, "do", string(decide.DeleteInstance), "why", "LauncherConfig "+l.of.Name+" has lowered its budgets of sleepers")
+		if err := c.callLauncher(n, l, id, decide.DeleteInstance, nil, form.Form{}); err != nil {
 			c.log.Error(err, "cannot evict a sleeper", "launcher", l.pod.Name, "instance", id)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 )
 
@@ -116,14 +117,14 @@ func (c *calls) underWay(key string, known uint64) bool {
 
 // attempt is what became of a swap, as far as what is known of the launcher's
 // instances has it already.
-func (c *calls) attempt(key string, known uint64) Attempt {
+func (c *calls) attempt(key string, known uint64) decide.Attempt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.all[key]
 	if o == nil {
-		return Attempt{}
+		return decide.Attempt{}
 	}
-	a := Attempt{Asked: true, Over: o.over && o.revision <= known && !errors.Is(o.err, errNoAnswer)}
+	a := decide.Attempt{Asked: true, Over: o.over && o.revision <= known && !errors.Is(o.err, errNoAnswer)}
 	if a.Over && o.err != nil {
 		a.Failure, a.Code, a.NoRoom, a.Evicted = o.err.Error(), launcher.CodeOf(o.err), noRoom(o.err), o.evicted
 	}

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
+
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
 
 func TestASwapThatGotNoAnswerIsAskedForAgainAndIsNoFailure(t *testing.T) {
@@ -21,11 +23,11 @@ func TestASwapThatGotNoAnswerIsAskedForAgainAndIsNoFailure(t *testing.T) {
 			synctest.Wait()
 		}
 		swap(fmt.Errorf("%w: connection reset", errNoAnswer))
-		assert.Equal(t, Attempt{Asked: true}, c.attempt("swap/a", 0), "under way, for a moment")
+		assert.Equal(t, decide.Attempt{Asked: true}, c.attempt("swap/a", 0), "under way, for a moment")
 		c.running.Wait()
-		assert.Equal(t, Attempt{}, c.attempt("swap/a", 0), "to be asked for again")
+		assert.Equal(t, decide.Attempt{}, c.attempt("swap/a", 0), "to be asked for again")
 		swap(errors.New("no memory"))
-		assert.Equal(t, Attempt{Asked: true, Over: true, Failure: "no memory"}, c.attempt("swap/a", 0))
+		assert.Equal(t, decide.Attempt{Asked: true, Over: true, Failure: "no memory"}, c.attempt("swap/a", 0))
 		swap(nil)
 		assert.Equal(t, 2, asked, "what was answered is not asked for again")
 	})

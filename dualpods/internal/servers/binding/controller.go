@@ -20,6 +20,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/modelref"
@@ -72,20 +73,20 @@ type Options struct {
 	Observer Observer
 	// RelayLog brings a requester that is about to be deleted what its instance
 	// has said; nil: nobody does.
-	RelayLog func(context.Context, Observation) error
+	RelayLog func(context.Context, decide.Observation) error
 	Now      func() time.Time
 }
 
 // Controller binds the requesters of nodes. Nodes are looked at side by side,
 // each by one goroutine at a time.
 type Controller struct {
-	opts  Options
-	log   logr.Logger
-	ctx   context.Context //nolint:containedctx // ends with the controller: calls to launchers outlive a pass
-	mu    sync.Mutex
-	nodes map[string]*nodeWork
-	owner map[string]string // node by UID of a launcher Pod
-	rules []rule            // as Decide has them; a test takes some out
+	opts   Options
+	log    logr.Logger
+	ctx    context.Context //nolint:containedctx // ends with the controller: calls to launchers outlive a pass
+	mu     sync.Mutex
+	nodes  map[string]*nodeWork
+	owner  map[string]string // node by UID of a launcher Pod
+	tables []decide.Table    // a test takes rows out
 }
 
 // New makes a controller that works until ctx ends. Close waits for what it began.
@@ -93,7 +94,7 @@ func New(ctx context.Context, opts Options, log logr.Logger) *Controller {
 	if opts.Observer == nil {
 		opts.Observer = nobody{}
 	}
-	return &Controller{opts: opts, log: log, ctx: ctx, nodes: map[string]*nodeWork{}, owner: map[string]string{}, rules: rules}
+	return &Controller{opts: opts, log: log, ctx: ctx, nodes: map[string]*nodeWork{}, owner: map[string]string{}, tables: decide.Tables}
 }
 
 // Close waits until the calls that are under way are over; the context given to
@@ -230,12 +231,12 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 				continue
 			}
 			sleep, remove := n.calls.instanceTroubles(l, id, launcher.State(i.State))
-			step := DecideStray(i, sleep.Count >= enoughSleeps)
-			if pause := map[Action]Trouble{Sleep: sleep, DeleteInstance: remove}[step.Do].Until.Sub(w.now); pause > 0 {
+			step := decide.DecideStray(i, sleep.Count >= decide.EnoughSleeps)
+			if pause := map[decide.Action]decide.Trouble{decide.Sleep: sleep, decide.DeleteInstance: remove}[step.Do].Until.Sub(w.now); pause > 0 {
 				again = dualpods.Sooner(again, pause)
 				continue
 			}
-			if step.Do == Nothing || n.calls.underWay(sleepKey(l, id), view.Revision) || n.calls.underWay(deleteKey(l, id), view.Revision) {
+			if step.Do == decide.Nothing || n.calls.underWay(sleepKey(l, id), view.Revision) || n.calls.underWay(deleteKey(l, id), view.Revision) {
 				continue
 			}
 			c.log.Info("step", "node", n.name, "launcher", l.pod.Name, "instance", id, "do", string(step.Do), "why", step.Why)
@@ -253,7 +254,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, id dualpods.Identity) (again time.Duration, err error) {
 	for range most {
 		o := c.observe(ctx, n, w, id)
-		sight := Sight{Node: n.name, Observation: o, Leaving: o.leaving(), Serving: o.stillServing(), Step: decide(&o, c.rules), Began: c.opts.Now()}
+		sight := Sight{Node: n.name, Observation: o, Leaving: o.IsLeaving(), Serving: o.ServesThroughDelay(), Step: decide.By(&o, c.tables), Began: c.opts.Now()}
 		var over bool
 		again, over, err = c.take(ctx, n, w, o, sight.Step)
 		sight.Ended, sight.Err = c.opts.Now(), err
@@ -266,29 +267,29 @@ func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, id dualp
 }
 
 // take takes a step. over says that there is no other to take now.
-func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o Observation, step Step) (again time.Duration, over bool, err error) {
-	if step.Do == Nothing || step.Do == Retry {
+func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o decide.Observation, step decide.Step) (again time.Duration, over bool, err error) {
+	if step.Do == decide.Nothing || step.Do == decide.Retry {
 		return step.After, true, nil
 	}
 	if !c.leads() {
 		return 0, false, errNotLeading
 	}
-	if step.Do == DeleteRequester && c.relaysLog(n, o) {
+	if step.Do == decide.DeleteRequester && c.relaysLog(n, o) {
 		return 0, true, nil // whose end begins the next pass
 	}
-	if step.Do == RemoveFinalizer && n.unheard {
+	if step.Do == decide.RemoveFinalizer && n.unheard {
 		if after := c.untilAsNew(ctx, n, w); after > 0 {
 			return after, true, nil
 		}
 		n.unheard = false
 	}
 	c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "uid", string(o.Requester.UID), "rule", step.Rule, "do", string(step.Do), "why", step.Why)
-	if step.Do == CreateLauncher {
+	if step.Do == decide.CreateLauncher {
 		again, err = c.createLauncher(ctx, n, w, o)
 		return again, true, err
 	}
 	if err := c.act(ctx, n, w, o, step); err != nil {
-		n.unheard = n.unheard || step.Do == AddRecord && dualpods.AnswerLost(err)
+		n.unheard = n.unheard || step.Do == decide.AddRecord && dualpods.AnswerLost(err)
 		return 0, false, fmt.Errorf("cannot %s: %w", step.Do, err)
 	}
 	return step.After, ends(step.Do), nil
@@ -301,9 +302,9 @@ var errNotLeading = errors.New("another replica may lead by now")
 func (c *Controller) leads() bool { return c.opts.Leads == nil || c.opts.Leads() }
 
 // ends says that an event has to come before there is more to do for a requester.
-func ends(do Action) bool {
+func ends(do decide.Action) bool {
 	switch do {
-	case Tell, DeleteRequester, RemoveFinalizer, Sleep, DeleteInstance:
+	case decide.Tell, decide.DeleteRequester, decide.RemoveFinalizer, decide.Sleep, decide.DeleteInstance:
 		return true
 	default:
 		return false

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -73,15 +74,15 @@ func TestNoFinalizerGoesWhileARecordMayHaveBeenWrittenOfWhichTheCacheHasNotHeard
 
 	w := cached()
 	o.Launcher.UID = w.launchers[0].pod.UID
-	_, _, err := c.take(t.Context(), n, w, o, Step{Do: AddRecord, Record: o.newRecord()})
+	_, _, err := c.take(t.Context(), n, w, o, decide.Step{Do: decide.AddRecord, Record: o.NewRecord()})
 	require.ErrorContains(t, err, "it was done")
-	again, over, err := c.take(t.Context(), n, w, o, Step{Do: RemoveFinalizer})
+	again, over, err := c.take(t.Context(), n, w, o, decide.Step{Do: decide.RemoveFinalizer})
 	require.NoError(t, err)
 	assert.True(t, over)
 	assert.Positive(t, again)
 	assert.True(t, held(), "the cache has no record, and the API server has one")
 
-	_, _, err = c.take(t.Context(), n, cached(), o, Step{Do: RemoveFinalizer})
+	_, _, err = c.take(t.Context(), n, cached(), o, decide.Step{Do: decide.RemoveFinalizer})
 	require.NoError(t, err)
 	assert.False(t, held(), "the cache has heard")
 }

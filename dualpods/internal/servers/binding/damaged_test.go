@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -18,14 +19,14 @@ import (
 var ofOneThatIsServed = []simEvent{{at: 3 * time.Second, what: "create", arg: 8}, {at: 20 * time.Second, what: "damage record", arg: 8999}}
 
 func TestARequesterWhoseRecordIsDamagedIsServedOn(t *testing.T) {
-	out := simulate(t, 1, ofOneThatIsServed, rules, false)
+	out := simulate(t, 1, ofOneThatIsServed, decide.Tables, false)
 	assert.Empty(t, out.wrong)
 	assert.Equal(t, 1, out.served)
 }
 
 func TestALauncherThatGoesIsNotKeptByADamagedRecord(t *testing.T) {
 	script := append(ofOneThatIsServed[:2:2], simEvent{at: 21 * time.Second, what: "delete launcher"}, simEvent{at: 22 * time.Second, what: "delete launcher", arg: 1})
-	assert.Empty(t, simulate(t, 1, script, rules, false).wrong)
+	assert.Empty(t, simulate(t, 1, script, decide.Tables, false).wrong)
 }
 
 func TestARequesterWhoseRecordIsDamagedIsReplacedOnceTheContainerOfItsLauncherHasEnded(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
@@ -27,13 +28,6 @@ type Allocations interface {
 	Pods(ctx context.Context, agent nodeview.Target) ([]podresourcesapi.Pod, error)
 }
 
-// Bounds of the pause before a kubelet is asked again.
-const (
-	firstKubeletPause   = 50 * time.Millisecond
-	aheadKubeletPause   = 10 * time.Millisecond // before the requester program runs
-	longestKubeletPause = 5 * time.Second
-)
-
 // checksAllocations says that the kubelet's word counts for the requesters of the launcher,
 // as its LauncherConfig wants it. Orphans have none, and get no new requesters.
 func (l *launcherPod) checksAllocations() bool {
@@ -42,13 +36,13 @@ func (l *launcherPod) checksAllocations() bool {
 
 // allocation is what the kubelet says of a requester that a launcher would serve;
 // nil where the requester's own word counts.
-func (c *Controller) allocation(w *world, l *launcherPod, id dualpods.Identity) *Allocation {
+func (c *Controller) allocation(w *world, l *launcherPod, id dualpods.Identity) *decide.Allocation {
 	if c.opts.Allocations == nil || !l.checksAllocations() {
 		return nil
 	}
 	word, asked := w.kubelet[id.UID]
 	if !asked || w.pods[id.UID] != w.pod(id) {
-		word = Allocation{Why: "it is asked in the next pass", Since: w.now}
+		word = decide.Allocation{Why: "it is asked in the next pass", Since: w.now}
 	}
 	return &word
 }
@@ -121,7 +115,7 @@ func namedAtRandom(pod *corev1.Pod) bool {
 
 // settles says that the kubelet need not be asked again about a requester: what it has given to
 // a container stays given.
-func settles(a Allocation, pod *corev1.Pod) bool {
+func settles(a decide.Allocation, pod *corev1.Pod) bool {
 	return len(a.GPUs) > 0 && (!a.Early || !running(pod))
 }
 
@@ -162,7 +156,7 @@ func waitsForAgent(agent *corev1.Pod) string {
 }
 
 // askedOnceMore is what is known of a Pod's GPUs after the kubelet was asked once more.
-func askedOnceMore(a Allocation, now time.Time, told []podresourcesapi.Pod, why string, pod *corev1.Pod) Allocation {
+func askedOnceMore(a decide.Allocation, now time.Time, told []podresourcesapi.Pod, why string, pod *corev1.Pod) decide.Allocation {
 	if told != nil {
 		program := podmeta.ProgramOf(pod)
 		gpus, err := allocations.GPUs(told, pod.Namespace, pod.Name, program.Name)
@@ -172,46 +166,16 @@ func askedOnceMore(a Allocation, now time.Time, told []podresourcesapi.Pod, why 
 		case len(gpus) == 0:
 			why = "the kubelet tells of no GPU of its container " + program.Name
 		default:
-			return Allocation{GPUs: gpus, Early: !running(pod)}
+			return decide.Allocation{GPUs: gpus, Early: !running(pod)}
 		}
 	}
 	if a.Since.IsZero() {
 		a.Since = now
 	}
-	first := firstKubeletPause
+	first := decide.FirstKubeletPause
 	if a.AskedAhead = !running(pod); a.AskedAhead {
-		first = aheadKubeletPause
+		first = decide.AheadKubeletPause
 	}
-	a.Why, a.Again = why, now.Add(min(max(now.Sub(a.Since)/4, first), longestKubeletPause))
+	a.Why, a.Again = why, now.Add(min(max(now.Sub(a.Since)/4, first), decide.LongestKubeletPause))
 	return a
-}
-
-// gpus are those that the requester has: as its program says, or the kubelet before that runs.
-func (o *Observation) gpus() []string {
-	switch {
-	case o.SPI != nil:
-		return o.SPI.GPUs
-	case o.Ahead && o.Kubelet != nil:
-		return o.Kubelet.GPUs
-	}
-	return nil
-}
-
-// gpusNotTold says that the kubelet is to be asked which GPUs a requester has,
-// and has not said: before it is bound, and once more when its program runs where it was
-// bound before.
-func (o *Observation) gpusNotTold() bool {
-	if o.Kubelet == nil || o.Ahead {
-		return false
-	}
-	told := len(o.Kubelet.GPUs) > 0 && (!o.Kubelet.Early || !o.Requester.Running)
-	return !told && (o.Record == nil || o.Record.Ahead && !o.carries())
-}
-
-// untilToldGPUs is when the kubelet is asked next.
-func (o *Observation) untilToldGPUs() time.Duration {
-	if !o.Requester.Running {
-		return max(o.Kubelet.Again.Sub(o.Now), aheadKubeletPause)
-	}
-	return max(o.Kubelet.Again.Sub(o.Now), firstKubeletPause)
 }

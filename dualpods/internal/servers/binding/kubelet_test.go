@@ -15,6 +15,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
@@ -75,7 +76,7 @@ func TestKubeletIsAskedBeforeTheProgramRunsAndOnceMoreWhenItDoes(t *testing.T) {
 	a.gave("a", pod.Name, "GPU-1")
 
 	a.pass(t, 0)
-	assert.Equal(t, Allocation{GPUs: []string{"GPU-1"}, Early: true}, a.n.kubelet[uid])
+	assert.Equal(t, decide.Allocation{GPUs: []string{"GPU-1"}, Early: true}, a.n.kubelet[uid])
 	a.pass(t, time.Minute)
 	assert.Len(t, a.kubelets.asked, 1, "what it has given stays given")
 
@@ -90,7 +91,7 @@ func TestKubeletIsAskedBeforeTheProgramRunsAndOnceMoreWhenItDoes(t *testing.T) {
 	assert.True(t, a.n.kubelet[uid].Early)
 	a.kubelets.err = nil
 	a.pass(t, time.Minute)
-	assert.Equal(t, Allocation{GPUs: []string{"GPU-1"}}, a.n.kubelet[uid])
+	assert.Equal(t, decide.Allocation{GPUs: []string{"GPU-1"}}, a.n.kubelet[uid])
 	a.pass(t, time.Minute)
 	assert.Len(t, a.kubelets.asked, 3)
 }
@@ -102,11 +103,11 @@ func TestKubeletIsAskedAnewWhenTheProgramRunsWhateverItSaidBefore(t *testing.T) 
 	a.kubelets.err = errors.New("refused")
 	a.pass(t, 0)
 	asked := a.w.now
-	assert.Equal(t, Allocation{Why: "refused", Since: asked, Again: asked.Add(aheadKubeletPause), AskedAhead: true}, a.n.kubelet[uid])
+	assert.Equal(t, decide.Allocation{Why: "refused", Since: asked, Again: asked.Add(decide.AheadKubeletPause), AskedAhead: true}, a.n.kubelet[uid])
 	a.pass(t, time.Minute)
 	pod.Status.ContainerStatuses = runs
 	a.pass(t, time.Millisecond)
-	assert.Equal(t, Allocation{Why: "refused", Since: a.w.now, Again: a.w.now.Add(firstKubeletPause)}, a.n.kubelet[uid])
+	assert.Equal(t, decide.Allocation{Why: "refused", Since: a.w.now, Again: a.w.now.Add(decide.FirstKubeletPause)}, a.n.kubelet[uid])
 	assert.Len(t, a.kubelets.asked, 3)
 
 	orphan := a.w.launchers[0]
@@ -131,7 +132,7 @@ func newAsking(t *testing.T) *asking {
 	a.n = a.c.work("node-0")
 	agent := running1("system", "agent", podmeta.AgentContainer)
 	agent.Status.PodIP = "10.1.0.3"
-	a.w = &world{now: now, node: Node{Name: "node-0"}, agents: []*corev1.Pod{agent}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}}
+	a.w = &world{now: now, node: decide.Node{Name: "node-0"}, agents: []*corev1.Pod{agent}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*decide.SPI{}, kubelet: map[types.UID]decide.Allocation{}}
 	for _, ns := range []string{"a", "b"} {
 		l := &launcherPod{of: &v1alpha1.LauncherConfig{}}
 		l.read(running1(ns, "launcher", podmeta.ServingContainer))
@@ -142,7 +143,7 @@ func newAsking(t *testing.T) *asking {
 
 func (a *asking) add(namespace, name string, says ...string) types.UID {
 	pod := running1(namespace, name, podmeta.ServingContainer)
-	a.w.pods[pod.UID], a.w.spi[pod.UID] = pod, &SPI{GPUs: says}
+	a.w.pods[pod.UID], a.w.spi[pod.UID] = pod, &decide.SPI{GPUs: says}
 	return pod.UID
 }
 
@@ -175,7 +176,7 @@ func TestAgentIsAskedOnceForTheRequestersOfAllNamespaces(t *testing.T) {
 	a.gave("b", "one", "GPU-2")
 	a.pass(t, 0)
 	assert.Equal(t, []string{"10.1.0.3:8002 system.agents.hotseat.dev"}, a.kubelets.asked)
-	assert.Equal(t, map[types.UID]Allocation{one: {GPUs: []string{"GPU-0"}}, two: {GPUs: []string{"GPU-1"}}, other: {GPUs: []string{"GPU-2"}}}, a.w.kubelet)
+	assert.Equal(t, map[types.UID]decide.Allocation{one: {GPUs: []string{"GPU-0"}}, two: {GPUs: []string{"GPU-1"}}, other: {GPUs: []string{"GPU-2"}}}, a.w.kubelet)
 	a.pass(t, time.Hour)
 	assert.Len(t, a.kubelets.asked, 1, "what it gave stays given")
 }
@@ -187,18 +188,18 @@ func TestAKubeletThatDoesNotSayIsAskedAgainLessAndLessOften(t *testing.T) {
 	a.pass(t, 0)
 	a.pass(t, time.Millisecond)
 	assert.Len(t, a.kubelets.asked, 1)
-	assert.Equal(t, Allocation{Why: "no socket", Since: now, Again: now.Add(firstKubeletPause)}, a.w.kubelet[uid])
+	assert.Equal(t, decide.Allocation{Why: "no socket", Since: now, Again: now.Add(decide.FirstKubeletPause)}, a.w.kubelet[uid])
 	for n := range 20 {
 		a.pass(t, a.w.kubelet[uid].Again.Sub(a.w.now))
 		assert.Len(t, a.kubelets.asked, n+2)
-		assert.LessOrEqual(t, a.w.kubelet[uid].Again.Sub(a.w.now), longestKubeletPause)
+		assert.LessOrEqual(t, a.w.kubelet[uid].Again.Sub(a.w.now), decide.LongestKubeletPause)
 	}
 	a.kubelets.err = nil
-	a.pass(t, longestKubeletPause)
+	a.pass(t, decide.LongestKubeletPause)
 	assert.Equal(t, "the kubelet tells of no GPU of its container inference-server", a.w.kubelet[uid].Why)
 	a.gave("a", "one", "GPU-0::1")
-	a.pass(t, longestKubeletPause)
-	assert.Equal(t, Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[uid])
+	a.pass(t, decide.LongestKubeletPause)
+	assert.Equal(t, decide.Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[uid])
 }
 
 func TestAgentThatDoesNotRunIsNamed(t *testing.T) {
@@ -236,8 +237,8 @@ func TestOnANodeWithoutAgentNoProgramIsBelieved(t *testing.T) {
 	another := running1("system", "another", podmeta.AgentContainer)
 	a.w.agents = []*corev1.Pod{another}
 	a.gave("a", "one", "GPU-0")
-	a.pass(t, firstKubeletPause)
-	assert.Equal(t, Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[uid])
+	a.pass(t, decide.FirstKubeletPause)
+	assert.Equal(t, decide.Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[uid])
 }
 
 func TestOnlyPodsOfTheControllersNamespaceAreAgents(t *testing.T) {
@@ -296,16 +297,6 @@ func TestOneThatIsBoundOnAGPUHasOnlyOthersThatAreBoundOnItForRivals(t *testing.T
 	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
 }
 
-func TestTheKubeletIsAskedAgainWhileAGPUIsClaimedTwice(t *testing.T) {
-	o := fresh()
-	o.Rivals = []string{"ns/other"}
-	assert.Zero(t, Decide(o).After, "nobody can be asked")
-	o.Kubelet = &Allocation{Why: "no socket", Since: now.Add(-time.Minute), Again: now.Add(3 * time.Second)}
-	assert.Equal(t, 3*time.Second, Decide(o).After)
-	o.Kubelet = &Allocation{GPUs: []string{"GPU-0"}}
-	assert.Zero(t, Decide(o).After, "it has said")
-}
-
 func TestRecordsOfAnOrphanThatShowsATokenClaimNoGPU(t *testing.T) {
 	a := newAsking(t)
 	first, second := a.add("a", "first", "GPU-1"), a.add("a", "second", "GPU-0")
@@ -332,7 +323,7 @@ func TestKubeletsWordAboutASidecarCountsWhereThatRunsTheProgram(t *testing.T) {
 	a := newAsking(t)
 	pod := running1("a", "one", podmeta.ServingContainer)
 	pod.Spec.InitContainers = []corev1.Container{{Name: podmeta.SidecarContainer, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
-	a.w.pods[pod.UID], a.w.spi[pod.UID] = pod, &SPI{}
+	a.w.pods[pod.UID], a.w.spi[pod.UID] = pod, &decide.SPI{}
 	a.gave("a", "one", "GPU-0")
 	a.pass(t, 0)
 	assert.Empty(t, a.kubelets.asked, "the container that waits runs, and the sidecar does not")
@@ -341,5 +332,5 @@ func TestKubeletsWordAboutASidecarCountsWhereThatRunsTheProgram(t *testing.T) {
 	assert.Equal(t, "the kubelet tells of no GPU of its container requester", a.w.kubelet[pod.UID].Why)
 	a.kubelets.pods[0].Containers[0].Name = podmeta.SidecarContainer
 	a.pass(t, time.Hour)
-	assert.Equal(t, Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[pod.UID])
+	assert.Equal(t, decide.Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[pod.UID])
 }

@@ -10,6 +10,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -23,15 +24,9 @@ type Launchers interface {
 	Create(ctx context.Context, need dualpods.LauncherNeed) error
 }
 
-func (o *Observation) need() dualpods.LauncherNeed {
-	need := o.Form.Need()
-	need.Namespace, need.Node, need.Placed = o.Requester.Namespace, o.Node.Name, o.Requester.Placed
-	return need
-}
-
 // mayGetLauncher reports whether the pool can be asked for a launcher for a requester.
-func (c *Controller) mayGetLauncher(o *Observation) bool {
-	return o.Requester.Exists && !o.leaving() && o.Record == nil && len(o.Problems) == 0 && o.Node.Name != "" && c.opts.Launchers != nil
+func (c *Controller) mayGetLauncher(o *decide.Observation) bool {
+	return o.Requester.Exists && !o.IsLeaving() && o.Record == nil && len(o.Problems) == 0 && o.Node.Name != "" && c.opts.Launchers != nil
 }
 
 // createAgain is when a launcher is tried to be made again, after it could not be.
@@ -39,32 +34,20 @@ const createAgain = 5 * time.Second
 
 // createLauncher makes a launcher, or says what is in its way and when to try
 // again. The launcher's Pod begins the next pass.
-func (c *Controller) createLauncher(ctx context.Context, n *nodeWork, w *world, o Observation) (again time.Duration, err error) {
+func (c *Controller) createLauncher(ctx context.Context, n *nodeWork, w *world, o decide.Observation) (again time.Duration, err error) {
 	err = errors.New("this controller makes none")
 	if c.opts.Launchers != nil {
-		err = c.opts.Launchers.Create(ctx, o.need())
+		err = c.opts.Launchers.Create(ctx, o.Need())
 	}
 	if err == nil {
 		return 0, nil
 	}
-	step := Step{Do: Tell, Reason: LauncherMissing, Warn: true, Why: fmt.Sprintf("cannot make a launcher on node %s: %v", o.Node.Name, err)}
-	step.shorten()
+	step := decide.Step{Do: decide.Tell, Reason: decide.LauncherMissing, Warn: true, Why: fmt.Sprintf("cannot make a launcher on node %s: %v", o.Node.Name, err)}
+	step.Shorten()
 	if o.Requester.Told == step.Why {
 		return createAgain, nil
 	}
 	return createAgain, c.act(ctx, n, w, o, step)
-}
-
-// lackingStep tells the requester what it waits for.
-func lackingStep(w *dualpods.LauncherWait) Step {
-	return Step{Do: Tell, Why: w.Why, Reason: lackingReason(w), Warn: w.Stuck}
-}
-
-func lackingReason(w *dualpods.LauncherWait) Reason {
-	if w.Missing {
-		return LauncherMissing
-	}
-	return LauncherStarting
 }
 
 // candidate returns the launcher of the node that is to serve a requester, as
@@ -81,12 +64,12 @@ func (w *world) candidate(need dualpods.LauncherNeed) (l *launcherPod, fits bool
 // requester waits for; nil: a launcher can be made for it. A launcher that lacks what the
 // requester needs is returned only if the pool has no launcher that fits: the input is
 // wrong then.
-func (c *Controller) choose(ctx context.Context, w *world, o *Observation) (*launcherPod, *dualpods.LauncherWait) {
-	l, fits := w.candidate(o.need())
+func (c *Controller) choose(ctx context.Context, w *world, o *decide.Observation) (*launcherPod, *dualpods.LauncherWait) {
+	l, fits := w.candidate(o.Need())
 	if fits || !c.mayGetLauncher(o) {
 		return l, nil
 	}
-	wait := c.opts.Launchers.Lacking(ctx, o.need())
+	wait := c.opts.Launchers.Lacking(ctx, o.Need())
 	if l != nil && wait != nil && wait.Missing {
 		return l, nil
 	}
@@ -125,8 +108,8 @@ func (l *launcherPod) instance(id string) *launcherapi.Instance {
 }
 
 // observed is what is known of a launcher.
-func (l *launcherPod) observed() *Launcher {
-	seen := &Launcher{
+func (l *launcherPod) observed() *decide.Launcher {
+	seen := &decide.Launcher{
 		UID: l.pod.UID, Created: l.pod.CreationTimestamp.Time,
 		Name: l.pod.Name, Config: l.config(), IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: podmeta.Finished(l.pod), Ended: !podmeta.Finished(l.pod) && l.ended(),
 		Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
@@ -142,9 +125,9 @@ func (l *launcherPod) observed() *Launcher {
 // long, once until it does: other launchers of its node do not wait for it.
 func (c *Controller) tellMute(n *nodeWork, w *world) {
 	for _, l := range w.launchers {
-		mute := l.runs() && !w.node.Gone && l.view.LostFor(w.now) >= patience
+		mute := l.runs() && !w.node.Gone && l.view.LostFor(w.now) >= decide.Patience
 		if mute && !n.mute[l.pod.UID] {
-			c.event(l.pod, Step{Reason: LauncherSilent, Warn: true, Why: "the launcher does not answer the controller: " + l.view.Why}, "Ask")
+			c.event(l.pod, decide.Step{Reason: decide.LauncherSilent, Warn: true, Why: "the launcher does not answer the controller: " + l.view.Why}, "Ask")
 		}
 		n.mute[l.pod.UID] = mute
 	}

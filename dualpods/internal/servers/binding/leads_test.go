@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -26,11 +27,11 @@ func TestAProcessThatWasFrozenUntilAnotherMayLeadTakesNoStep(t *testing.T) {
 	l := &launcherPod{}
 	l.read(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "theirs", UID: "theirs"}})
 	n, w := c.work("node-0"), &world{launchers: []*launcherPod{l}}
-	for _, do := range []Action{Tell, AddRecord, Swap, Sleep, DeleteInstance, Bind, Unbind, DeleteRequester, CreateLauncher} {
-		_, _, err := c.take(t.Context(), n, w, Observation{}, Step{Do: do})
+	for _, do := range []decide.Action{decide.Tell, decide.AddRecord, decide.Swap, decide.Sleep, decide.DeleteInstance, decide.Bind, decide.Unbind, decide.DeleteRequester, decide.CreateLauncher} {
+		_, _, err := c.take(t.Context(), n, w, decide.Observation{}, decide.Step{Do: do})
 		require.ErrorIs(t, err, errNotLeading, "%s", do)
 	}
-	_, over, err := c.take(t.Context(), n, w, Observation{}, Step{Do: Nothing})
+	_, over, err := c.take(t.Context(), n, w, decide.Observation{}, decide.Step{Do: decide.Nothing})
 	require.NoError(t, err)
 	assert.True(t, over)
 	_, ok := c.tidy(t.Context(), n, w)

@@ -16,22 +16,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 func TestTheLogOfAnInstanceThatSleptBeginsWhereItFellAsleep(t *testing.T) {
-	made := Observation{SPI: &SPI{}}
-	assert.Zero(t, made.newRecord().LogFrom, "it is made for the requester")
-	asleep := Observation{SPI: &SPI{}, Instance: &launcherapi.Instance{State: "sleeping", AsleepAt: 700}}
-	record := asleep.newRecord()
+	made := decide.Observation{SPI: &decide.SPI{}}
+	assert.Zero(t, made.NewRecord().LogFrom, "it is made for the requester")
+	asleep := decide.Observation{SPI: &decide.SPI{}, Instance: &launcherapi.Instance{State: "sleeping", AsleepAt: 700}}
+	record := asleep.NewRecord()
 	assert.EqualValues(t, 700, record.LogFrom)
-	awake := Observation{SPI: &SPI{}, Instance: &launcherapi.Instance{State: "awake", AsleepAt: 700}}
-	assert.Negative(t, awake.newRecord().LogFrom, "what it said since it was woken was for others")
+	awake := decide.Observation{SPI: &decide.SPI{}, Instance: &launcherapi.Instance{State: "awake", AsleepAt: 700}}
+	assert.Negative(t, awake.NewRecord().LogFrom, "what it said since it was woken was for others")
 
 	asleep.Record = &record
-	assert.EqualValues(t, 700, asleep.nextAttempt("no").Record.LogFrom)
+	assert.EqualValues(t, 700, asleep.NextAttempt("no").Record.LogFrom)
 	asleep.Instance = nil
-	assert.Zero(t, asleep.nextAttempt("no").Record.LogFrom, "the next one is made for it")
+	assert.Zero(t, asleep.NextAttempt("no").Record.LogFrom, "the next one is made for it")
 }
 
 func TestARequesterIsDeletedAfterItsLogWasRelayedOrCouldNotBe(t *testing.T) {
@@ -40,7 +41,7 @@ func TestARequesterIsDeletedAfterItsLogWasRelayedOrCouldNotBe(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "uid"}}
 			api := fake.NewClientBuilder().WithObjects(pod).Build()
 			relayed := 0
-			c := New(t.Context(), Options{API: api, Recorder: silentRecorder{}, Now: time.Now, Again: func(string) {}, RelayLog: func(ctx context.Context, o Observation) error {
+			c := New(t.Context(), Options{API: api, Recorder: silentRecorder{}, Now: time.Now, Again: func(string) {}, RelayLog: func(ctx context.Context, o decide.Observation) error {
 				relayed++
 				_, bounded := ctx.Deadline()
 				assert.True(t, bounded)
@@ -52,7 +53,7 @@ func TestARequesterIsDeletedAfterItsLogWasRelayedOrCouldNotBe(t *testing.T) {
 			o := servedOne()
 			o.Requester.UID, o.Instance = pod.UID, &launcherapi.Instance{State: "failed"}
 			w := &world{pods: map[types.UID]*corev1.Pod{pod.UID: pod}}
-			n, step := c.work("node"), Step{Do: DeleteRequester, Reason: ServerGone, Why: "it ended"}
+			n, step := c.work("node"), decide.Step{Do: decide.DeleteRequester, Reason: decide.ServerGone, Why: "it ended"}
 			for range 2 {
 				_, over, err := c.take(t.Context(), n, w, o, step)
 				require.NoError(t, err)

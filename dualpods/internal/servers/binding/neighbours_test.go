@@ -16,93 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
-
-const gib = uint64(1) << 30
-
-// beside are instances that another launcher has on GPU-0, in that state and with
-// so many bytes there, the least recently used first.
-func beside(state string, bytes ...uint64) (found []Neighbour) {
-	for n, held := range bytes {
-		used := now.Add(time.Duration(n-100) * time.Minute)
-		found = append(found, Neighbour{Launcher: "uid-1", Name: "launcher-1", Instance: launcherapi.Instance{
-			InstanceID: fmt.Sprintf("other-%d", n), State: state, GPUUUIDs: []string{"GPU-0"}, LastUsedAt: &used,
-			GPUBytes: map[string]uint64{"GPU-0": held}, Annotations: map[string]string{podmeta.AnnotationMadeFor: "ns/other"},
-		}})
-	}
-	return found
-}
-
-// unheard is an instance of a launcher that has been silent for so long.
-func unheard(d time.Duration, state string, changes ...func(*Neighbour)) []Neighbour {
-	found := beside(state, gib)
-	found[0].Silent, found[0].Lost, found[0].Why = true, now.Add(-d), "timeout"
-	for _, change := range changes {
-		change(&found[0])
-	}
-	return found
-}
-
-// recordedFor gives an instance a record of a requester that lives or does not.
-func recordedFor(living bool) func(*Neighbour) {
-	return func(b *Neighbour) { b.Recorded, b.Living = true, living }
-}
-
-// crowded is one whose attempt lacks half a GiB that others than its launcher hold.
-func crowded() Observation {
-	o := recorded()
-	o.Attempt = Attempt{Asked: true, Over: true, Failure: "no room", NoRoom: &launcherapi.Fit{
-		GPUUUID: "GPU-0", Bound: launcherapi.BoundDeviceMemory, Needed: gib, Available: gib / 2, Foreign: gib,
-	}}
-	return o
-}
-
-func TestNoMoreSleepersOfOtherLaunchersGoThanAreInTheWay(t *testing.T) {
-	ids := func(bs []Neighbour) (ids []string) {
-		for _, b := range bs {
-			ids = append(ids, b.InstanceID)
-		}
-		return ids
-	}
-	for name, c := range map[string]struct {
-		bytes  []uint64
-		change func([]Neighbour)
-		want   []string
-	}{
-		"the first is enough":            {[]uint64{gib, gib}, nil, []string{"other-0"}},
-		"two are needed":                 {[]uint64{gib / 4, gib / 4, gib}, nil, []string{"other-0", "other-1"}},
-		"all are too little":             {[]uint64{gib / 8, gib / 8}, nil, nil},
-		"one that holds nothing there":   {[]uint64{0, gib}, nil, []string{"other-1"}},
-		"one that is pinned":             {[]uint64{gib, gib}, func(b []Neighbour) { b[0].Annotations[launcherapi.AnnotationPinned] = "true" }, []string{"other-1"}},
-		"one that has a record":          {[]uint64{gib, gib}, func(b []Neighbour) { b[0].Recorded = true }, []string{"other-1"}},
-		"one that a swap has claimed":    {[]uint64{gib, gib}, func(b []Neighbour) { b[0].SwapID = "s" }, []string{"other-1"}},
-		"one that somebody made by hand": {[]uint64{gib, gib}, func(b []Neighbour) { b[0].Annotations = nil }, []string{"other-1"}},
-		"one that is awake":              {[]uint64{gib, gib}, func(b []Neighbour) { b[0].State = "awake" }, []string{"other-1"}},
-		"one on other GPUs":              {[]uint64{gib, gib}, func(b []Neighbour) { b[0].GPUUUIDs = []string{"GPU-1"} }, []string{"other-1"}},
-		"one that nobody has measured":   {[]uint64{gib / 4, gib, gib}, func(b []Neighbour) { b[1].GPUBytes = nil }, []string{"other-0", "other-1"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := crowded()
-			o.Neighbours = beside("sleeping", c.bytes...)
-			if c.change != nil {
-				c.change(o.Neighbours)
-			}
-			assert.Equal(t, c.want, ids(o.victims()))
-		})
-	}
-}
-
-func TestAnAttemptThatWasMadeRoomForIsMadeAgainAtOnce(t *testing.T) {
-	o := crowded()
-	o.Attempt.Evicted = []string{"uid-1/other-0"}
-	step := Decide(o)
-	require.Equal(t, NextAttempt, step.Do)
-	assert.Equal(t, 2, step.Record.Attempt)
-	assert.Zero(t, step.Record.RetryAt)
-}
 
 func TestOnlyARefusalForMemoryThatOthersHoldCallsForRoom(t *testing.T) {
 	refusal := func(bound string, foreign uint64) error {
@@ -112,6 +30,37 @@ func TestOnlyARefusalForMemoryThatOthersHoldCallsForRoom(t *testing.T) {
 	assert.Nil(t, noRoom(refusal(launcherapi.BoundDeviceMemory, 0)))
 	assert.Nil(t, noRoom(refusal("max_instances", 1)))
 	assert.Nil(t, noRoom(errors.New("boom")))
+}
+
+const gib = uint64(1) << 30
+
+// besides are instances that another launcher has asleep on GPU-0, the least recently used
+// first.
+func besides(count int) (found []launcherapi.Instance) {
+	for n := range count {
+		used := now.Add(time.Duration(n-100) * time.Minute)
+		found = append(found, launcherapi.Instance{
+			InstanceID: fmt.Sprintf("other-%d", n), State: "sleeping", GPUUUIDs: []string{"GPU-0"}, LastUsedAt: &used,
+			GPUBytes: map[string]uint64{"GPU-0": gib}, Annotations: map[string]string{podmeta.AnnotationMadeFor: "ns/other"},
+		})
+	}
+	return found
+}
+
+// awakeBeside is one that is awake.
+func awakeBeside() launcherapi.Instance {
+	i := besides(1)[0]
+	i.State = "awake"
+	return i
+}
+
+// crowded is one whose attempt lacks half a GiB that others than its launcher hold.
+func crowded() decide.Observation {
+	o := recorded()
+	o.Attempt = decide.Attempt{Asked: true, Over: true, Failure: "no room", NoRoom: &launcherapi.Fit{
+		GPUUUID: "GPU-0", Bound: launcherapi.BoundDeviceMemory, Needed: gib, Available: gib / 2, Foreign: gib,
+	}}
+	return o
 }
 
 // nodeViews are the views of two launchers, and what is deleted there.
@@ -147,11 +96,11 @@ func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testin
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		v := &nodeViews{deleted: make(chan string, 1), views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Connected: true, Instances: map[string]launcherapi.Instance{}}}}
-		for n, b := range beside("sleeping", gib, gib, gib) {
+		for n, b := range besides(3) {
 			if n == 2 {
 				b.GPUUUIDs = []string{"GPU-7"}
 			}
-			v.views["theirs"].Instances[b.InstanceID] = b.Instance
+			v.views["theirs"].Instances[b.InstanceID] = b
 		}
 		c := New(ctx, Options{Views: v, Again: func(string) {}}, logr.Discard())
 		defer c.Close()
@@ -172,8 +121,8 @@ func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testin
 		beside := c.neighbours(n, w, c.beside(w, w.launchers[0]), o.Record)
 		assert.False(t, beside[1].Living, "the record has only the UID of a Pod of another namespace")
 
-		step := Decide(o)
-		require.Equal(t, Evict, step.Do, step.Why)
+		step := decide.Decide(o)
+		require.Equal(t, decide.Evict, step.Do, step.Why)
 		key := swapKey(w.launchers[0], o.Record)
 		n.calls.begin(key, true, func(context.Context) (uint64, error) { return 0, errors.New("no room") })
 		require.NoError(t, c.evict(n, w, w.launchers[0], o.Record, step.Victims))
@@ -185,7 +134,7 @@ func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testin
 }
 
 func TestWhatASilentLauncherHasOnItsGPUsIsKnownByItsRecordsAndByWhatItSaidLast(t *testing.T) {
-	awake := beside("awake", gib)[0].Instance
+	awake := awakeBeside()
 	v := &nodeViews{views: map[string]nodeview.View{
 		"mine": {Connected: true}, "ended": {Instances: map[string]launcherapi.Instance{awake.InstanceID: awake}},
 		"silent": {Lost: now, Why: "timeout", Instances: map[string]launcherapi.Instance{awake.InstanceID: awake}},
@@ -200,9 +149,9 @@ func TestWhatASilentLauncherHasOnItsGPUsIsKnownByItsRecordsAndByWhatItSaidLast(t
 		w.launchers = append(w.launchers, &launcherPod{pod: pod})
 	}
 	w.launchers[1].bindings = []podmeta.Binding{{Instance: "never-told", RequesterUID: "left", GPUs: []string{"GPU-0"}}, {Instance: "beside", RequesterUID: "left", GPUs: []string{"GPU-1"}}}
-	seen := map[string]Neighbour{}
+	seen := map[string]decide.Neighbour{}
 	for _, b := range c.neighbours(c.work("node-0"), w, c.beside(w, w.launchers[0]), recorded().Record) {
-		seen[b.key()] = b
+		seen[b.Key()] = b
 	}
 	require.Len(t, seen, 2)
 	assert.True(t, seen["silent/never-told"].Recorded && seen["silent/never-told"].Silent)
@@ -227,7 +176,7 @@ func TestOrphanHoldsAGPUOnlyByItsCertificate(t *testing.T) {
 		"one of another namespace whose DaemonSet was replaced, without a certificate": {"theirs", true, true, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := &nodeViews{views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Connected: true, Certified: caseOf.certified, Instances: map[string]launcherapi.Instance{"other-0": beside("awake", gib)[0].Instance}}}}
+			v := &nodeViews{views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Connected: true, Certified: caseOf.certified, Instances: map[string]launcherapi.Instance{"other-0": awakeBeside()}}}}
 			c := New(t.Context(), Options{Views: v, Again: func(string) {}}, logr.Discard())
 			pod := func(key, namespace string) *launcherPod {
 				return &launcherPod{view: v.View(key), pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, UID: types.UID(key), Namespace: namespace}}}
@@ -236,7 +185,7 @@ func TestOrphanHoldsAGPUOnlyByItsCertificate(t *testing.T) {
 			w.launchers[1].orphan, w.launchers[1].replaced = caseOf.orphan, caseOf.replaced
 			o := recorded()
 			o.Neighbours = c.neighbours(c.work("node-0"), w, c.beside(w, w.launchers[0]), o.Record)
-			assert.Equal(t, caseOf.held, Decide(o).Rule == "awake elsewhere")
+			assert.Equal(t, caseOf.held, decide.Decide(o).Rule == "awake elsewhere")
 		})
 	}
 }

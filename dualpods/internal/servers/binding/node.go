@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
 
 // nodeWork is what is kept of a node between passes: calls that are under way,
@@ -21,13 +22,13 @@ type nodeWork struct {
 	gpus  map[types.UID]accelerators
 	quiet map[types.UID]silence // of requester programs that do not answer
 	mu    sync.Mutex            // guards gpus: requesters are asked side by side
-	told  map[types.UID]telling
+	told  map[types.UID]decide.Telling
 	// serves is what was noted of requesters for EndpointSlices.
 	serves map[types.UID]bool
 	// repeats are the writes that show requesters.
 	repeats repeats
 	// kubelet is what the kubelet said, and how it was asked in vain.
-	kubelet map[types.UID]Allocation
+	kubelet map[types.UID]decide.Allocation
 	damaged map[types.UID]string // records of launchers that cannot be read, as was told
 	// current: the cache is as new as what an earlier controller wrote.
 	current bool
@@ -51,7 +52,7 @@ func (c *Controller) work(name string) *nodeWork {
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
 	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}, serves: map[types.UID]bool{}, repeats: repeats{}}
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]decide.Allocation{}, damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]decide.Telling{}, serves: map[types.UID]bool{}, repeats: repeats{}}
 		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]callTrouble{}, written: map[string]bool{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}
@@ -101,11 +102,11 @@ func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
 	gone := func(uid types.UID) bool { return !there[uid] }
 	maps.DeleteFunc(n.own, func(uid types.UID, _ *corev1.Pod) bool { return gone(uid) })
 	maps.DeleteFunc(n.forms, func(uid types.UID, _ readForm) bool { return gone(uid) })
-	maps.DeleteFunc(n.told, func(uid types.UID, _ telling) bool { return gone(uid) })
+	maps.DeleteFunc(n.told, func(uid types.UID, _ decide.Telling) bool { return gone(uid) })
 	n.repeats.forget(gone)
 	maps.DeleteFunc(n.damaged, func(uid types.UID, _ string) bool { return gone(uid) })
 	maps.DeleteFunc(n.mute, func(uid types.UID, _ bool) bool { return gone(uid) })
-	maps.DeleteFunc(n.kubelet, func(uid types.UID, _ Allocation) bool { return gone(uid) })
+	maps.DeleteFunc(n.kubelet, func(uid types.UID, _ decide.Allocation) bool { return gone(uid) })
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	maps.DeleteFunc(n.gpus, func(uid types.UID, _ accelerators) bool { return gone(uid) })

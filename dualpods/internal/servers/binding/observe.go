@@ -9,13 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
 // observe puts together what one decision rests on.
-func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dualpods.Identity) Observation {
-	o := Observation{Now: w.now, Node: w.node, Requester: Requester{UID: id.UID, Namespace: id.Namespace}}
+func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dualpods.Identity) decide.Observation {
+	o := decide.Observation{Now: w.now, Node: w.node, Requester: decide.Requester{UID: id.UID, Namespace: id.Namespace}}
 	l, record := w.boundTo(id)
 	o.Record = record
 	pod := w.pod(id)
@@ -35,7 +36,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	}
 	c.observeAhead(&o, pod)
 	if (o.SPI != nil || o.Ahead) && len(o.Problems) == 0 {
-		o.Requester.Instance = form.InstanceID(o.Form, o.gpus())
+		o.Requester.Instance = form.InstanceID(o.Form, o.GPUs())
 	}
 	instance := o.Requester.Instance
 	if record != nil {
@@ -64,7 +65,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 }
 
 // observeAhead adds what counts of a requester before its program runs.
-func (c *Controller) observeAhead(o *Observation, pod *corev1.Pod) {
+func (c *Controller) observeAhead(o *decide.Observation, pod *corev1.Pod) {
 	switch {
 	case pod == nil || o.Requester.Running:
 	case o.Record != nil:
@@ -77,7 +78,7 @@ func (c *Controller) observeAhead(o *Observation, pod *corev1.Pod) {
 
 // observeAttempt adds what the attempt of a record has come to, and who else on
 // the node has to do with the record's GPUs.
-func (c *Controller) observeAttempt(o *Observation, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) {
+func (c *Controller) observeAttempt(o *decide.Observation, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) {
 	o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
 	o.Attempt.Earlier = !n.calls.wrote(swapKey(l, record))
 	others := c.beside(w, l)
@@ -100,7 +101,7 @@ func (l *launcherPod) holder(id string) string {
 }
 
 // observePod adds what the requester's Pod says.
-func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork, w *world, pod *corev1.Pod) {
+func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *nodeWork, w *world, pod *corev1.Pod) {
 	o.SPI, o.Rivals = w.spi[pod.UID], w.rivals(pod.UID)
 	if on := w.unread(pod); on != nil && on.pod.DeletionTimestamp.IsZero() { // else it is not served for long
 		o.Unread = "launcher " + on.pod.Name + ": " + podmeta.Join(on.damaged)
@@ -117,13 +118,13 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 		c.fromWhere(ctx, o, pod.Namespace)
 	}
 	program := podmeta.ProgramOf(pod)
-	o.Requester = Requester{
+	o.Requester = decide.Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
 		Exists: true, Requester: dualpods.RequesterOf(pod), GraceEnds: graceEnds(pod), Grace: graceOf(pod), Running: program.Runs(), Program: program.Name,
 		Finalizer: podmeta.Held(pod), Tolerates: toleratesClosed(pod),
 		Gate: read.Gated, GateOpen: gateOpen(pod),
 		Started: program.Started(), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
-		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
+		Shown:   readStatus(pod).State == decide.StateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
 	}
 	if placed, ok := podmeta.ReadPlacement(pod); ok {
@@ -134,14 +135,14 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	}
 	status := readStatus(pod)
 	switch status.State {
-	case stateServing:
+	case decide.StateServing:
 		o.Requester.ServesSince = status.Since
-	case stateWaiting:
+	case decide.StateWaiting:
 		o.Requester.WaitsSince = status.Since
 	}
 	o.Told, o.Repeats = n.told[pod.UID], n.repeats.of(pod.UID)
-	if status.Reason != string(o.Told.reason) { // the status tells something else by now
-		o.Told.reason = ""
+	if status.Reason != string(o.Told.Reason) { // the status tells something else by now
+		o.Told.Reason = ""
 	}
 }
 

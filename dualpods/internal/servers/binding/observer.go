@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
 
 // Observer is told what the controller sees and does, for metrics and traces.
@@ -20,10 +22,10 @@ type Observer interface {
 // Sight is one decision and what came of it.
 type Sight struct {
 	Node        string
-	Observation Observation
+	Observation decide.Observation
 	Leaving     bool // the requester's server is not wanted any more
 	Serving     bool // though it leaves it serves clients that have not heard of that
-	Step        Step
+	Step        decide.Step
 	Began       time.Time // the write; a step without one has no length
 	Ended       time.Time
 	Err         error

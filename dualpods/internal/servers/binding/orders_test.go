@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
@@ -47,28 +48,14 @@ func TestHangingOrderHoldsAPassForAMomentOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(t.Context(), Options{Requesters: hangingOrders{}, Now: time.Now}, logr.Discard())
 		n := c.work("node-0")
-		for _, do := range []Action{Bind, BecomeReady, BecomeUnready, Hold, EndHold} {
+		for _, do := range []decide.Action{decide.Bind, decide.BecomeReady, decide.BecomeUnready, decide.Hold, decide.EndHold} {
 			o := servedOne()
 			o.Now = time.Now()
-			w := &world{spi: map[types.UID]*SPI{o.Requester.UID: o.SPI}}
-			err := c.callRequester(t.Context(), n, w, o, Step{Do: do})
-			assert.Equal(t, do == Bind || do == BecomeReady, err != nil, "%s: after the others the pass goes on", do)
+			w := &world{spi: map[types.UID]*decide.SPI{o.Requester.UID: o.SPI}}
+			err := c.callRequester(t.Context(), n, w, o, decide.Step{Do: do})
+			assert.Equal(t, do == decide.Bind || do == decide.BecomeReady, err != nil, "%s: after the others the pass goes on", do)
 			assert.LessOrEqual(t, time.Since(o.Now), passLimit, "%s", do)
 			assert.Equal(t, 1, n.calls.trouble(troubleKey(do, o.Requester.UID)).Count, "%s is repeated later and later", do)
 		}
 	})
-}
-
-func TestHoldThatIsNotEndedHoldsNothingUp(t *testing.T) {
-	o := but(recorded(), holdsFor("uid.1.1"))
-	o.Attempt.Asked, o.Form.Args = false, []string{"org/other"}
-	assert.Equal(t, EndHold, Decide(o).Do)
-	refusedOf(&o, EndHold)
-	step := Decide(o)
-	assert.Equal(t, []any{"leaving, swap waits", CallOff, time.Second}, []any{step.Rule, step.Do, step.After})
-	o.Calls.CallOff = true
-	step = Decide(o)
-	assert.Equal(t, []any{"leaving, asleep or gone", RemoveRecord, time.Second}, []any{step.Rule, step.Do, step.After})
-	o.Now = o.Now.Add(time.Second)
-	assert.Equal(t, EndHold, Decide(o).Do)
 }

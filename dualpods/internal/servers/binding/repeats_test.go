@@ -5,22 +5,24 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
 
 func TestRevertedPublishingIsRepeatedLessAndLessOften(t *testing.T) {
-	for do, change := range map[Action]func(*Observation){
-		Publish:  func(o *Observation) { o.Requester.Published = false },
-		OpenGate: func(o *Observation) { o.Requester.Gate, o.Requester.GateOpen = true, false },
+	for do, change := range map[decide.Action]func(*decide.Observation){
+		decide.Publish:  func(o *decide.Observation) { o.Requester.Published = false },
+		decide.OpenGate: func(o *decide.Observation) { o.Requester.Gate, o.Requester.GateOpen = true, false },
 	} {
 		made := repeats{}
 		o := but(servedOne(), change)
 		began, writes := o.Now, 0
 		for o.Now.Sub(began) < time.Hour { // somebody reverts each write at once
 			o.Repeats = made.of(o.Requester.UID)
-			step := Decide(o)
-			if step.Do == Retry {
+			step := decide.Decide(o)
+			if step.Do == decide.Retry {
 				assert.Positive(t, step.After)
-				assert.LessOrEqual(t, step.After, longestPause)
+				assert.LessOrEqual(t, step.After, decide.LongestPause)
 				o.Now = o.Now.Add(step.After)
 				continue
 			}
@@ -30,20 +32,20 @@ func TestRevertedPublishingIsRepeatedLessAndLessOften(t *testing.T) {
 				break
 			}
 		}
-		assert.LessOrEqual(t, writes, freely+9+12, "%s: those that are free, those of the growing pauses, and one in five minutes", do)
-		assert.Greater(t, writes, freely, do)
+		assert.LessOrEqual(t, writes, decide.Freely+9+12, "%s: those that are free, those of the growing pauses, and one in five minutes", do)
+		assert.Greater(t, writes, decide.Freely, do)
 
-		o.Now = o.Now.Add(settled + time.Second)
+		o.Now = o.Now.Add(decide.Settled + time.Second)
 		o.Repeats = made.of(o.Requester.UID)
-		assert.Equal(t, do, Decide(o).Do, "%s: nothing was reverted for long", do)
+		assert.Equal(t, do, decide.Decide(o).Do, "%s: nothing was reverted for long", do)
 		assert.NoError(t, made.add(o, do, nil))
 		o.Repeats = made.of(o.Requester.UID)
-		assert.Equal(t, do, Decide(o).Do, "%s: counted from the beginning", do)
+		assert.Equal(t, do, decide.Decide(o).Do, "%s: counted from the beginning", do)
 	}
 }
 
 func TestAFailedWriteIsNotCountedAsReverted(t *testing.T) {
 	made := repeats{}
-	assert.ErrorIs(t, made.add(servedOne(), Publish, assert.AnError), assert.AnError)
+	assert.ErrorIs(t, made.add(servedOne(), decide.Publish, assert.AnError), assert.AnError)
 	assert.Empty(t, made)
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -40,14 +41,14 @@ func TestLabelsGoBeforeTheGateShutsThoughAnotherControllerShutsIt(t *testing.T) 
 		defer c.Close()
 		pod := &corev1.Pod{}
 		require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "a"}, pod))
-		w := &world{pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}}
+		w := &world{pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*decide.SPI{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}}
 		n := c.work("node")
 		w.wrote(n, pod)
 		o := with("sleeping")
 		o.SPI, o.Requester.UID = nil, pod.UID
 		c.observePod(t.Context(), &o, n, w, pod)
 		o.Requester.Finalizer, o.Requester.Running, o.Problems = true, true, nil
-		step := Decide(o)
+		step := decide.Decide(o)
 		require.Equal(t, "not awake, shown", step.Rule)
 		require.NoError(t, c.act(t.Context(), n, w, o, step))
 		require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
@@ -55,7 +56,7 @@ func TestLabelsGoBeforeTheGateShutsThoughAnotherControllerShutsIt(t *testing.T) 
 	}
 	first := retract()
 	assert.Equal(t, map[string]string{"app": "x"}, first.Labels)
-	assert.Equal(t, stateWaiting, readStatus(first).State)
+	assert.Equal(t, decide.StateWaiting, readStatus(first).State)
 	assert.True(t, gateOpen(first), "the gate is shut by the next step")
 	assert.False(t, gateOpen(retract()))
 }
@@ -69,7 +70,7 @@ func TestARequesterThatWasServedWhenItsLauncherFellSilentIsReplacedOnceThatSaysT
 	}
 	several(t, script)
 	told := func(line string) bool { return strings.Contains(line, "'state':'Serving','reason':'LauncherSilent'") }
-	assert.True(t, slices.ContainsFunc(simulate(t, 1, script, rules, true).lines, told), "it serves, as far as is known")
+	assert.True(t, slices.ContainsFunc(simulate(t, 1, script, decide.Tables, true).lines, told), "it serves, as far as is known")
 }
 
 func TestTheGateOfAnotherPodOfTheSameNameIsLeftAlone(t *testing.T) {
@@ -82,10 +83,4 @@ func TestTheGateOfAnotherPodOfTheSameNameIsLeftAlone(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(data), `"metadata":{"uid":"uid"}`)
 	assert.Contains(t, string(data), `"status":"False"`)
-}
-
-func TestALauncherWithAnAddressOfIPv6IsNamedAsAURLHasIt(t *testing.T) {
-	o := with("awake")
-	o.Launcher.IP = "fd00::7"
-	assert.Equal(t, "http://[fd00::7]:40001/metrics", o.proxy().MetricsURL)
 }

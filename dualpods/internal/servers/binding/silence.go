@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"hotseat.dev/hotseat/launcher"
 )
 
 // silence is that of a requester program that does not answer.
@@ -53,33 +51,3 @@ func (n *nodeWork) hangsNoMore(uid types.UID) {
 		n.quiet[uid] = s
 	}
 }
-
-// mayCarry says that the requester program does not say whether it carries
-// traffic to an instance that is to sleep: that of its record, or one whose record
-// cannot be read.
-func (o *Observation) mayCarry() bool {
-	if !o.Requester.Running || o.Requester.Finished || o.SPI != nil {
-		return false
-	}
-	return o.letGo() && o.Instance != nil && !o.in(launcher.Starting) || o.leaving() && o.Unread != ""
-}
-
-// silentForLong says that people are to be told that the requester program does
-// not answer.
-func (o *Observation) silentForLong() bool { return o.Now.Sub(o.Requester.Silent) >= patience }
-
-// untilAsked is when to ask a requester program again that does not answer, less
-// and less often: by the controller's own clock.
-func (o *Observation) untilAsked() time.Duration {
-	return min(max(o.Now.Sub(o.Requester.Silent)/4, 5*time.Millisecond), longestUntilAsked)
-}
-
-// untilGPUsAsked is when to ask a requester program again that cannot tell its
-// GPUs: soon after its container has started, less and less often later. The
-// clock of its node may be ahead.
-func (o *Observation) untilGPUsAsked() time.Duration {
-	const first = 250 * time.Millisecond
-	return min(max(o.Now.Sub(o.Requester.Started)/4, first), longestUntilAsked)
-}
-
-const longestUntilAsked = 5 * time.Second

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods/internal/podcache"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
 
 // cachedPod is a Pod of the API server as the controllers' caches have it. Pods share parts.
@@ -51,7 +52,7 @@ func (s *sim) checkCached() {
 func TestSharedPartsAreNeverWritten(t *testing.T) {
 	script := []simEvent{{at: 3 * time.Second, what: "create"}, {at: 20 * time.Second, what: "sleep by hand"}, {at: 40 * time.Second, what: "delete"}}
 	for seed := range uint64(simComposed) {
-		assert.Empty(t, simulate(t, seed, script, rules, false).wrong)
+		assert.Empty(t, simulate(t, seed, script, decide.Tables, false).wrong)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -227,7 +228,7 @@ func (s *sim) checkRest() {
 			if slices.Contains(pod.Finalizers, podmeta.FinalizerRequester) || at >= 0 {
 				s.violated("at rest: requester %s has ended, and has a record or our finalizer", name)
 			}
-			if readStatus(pod).State == stateServing || gateOpen(pod) || pod.Labels["model"] != "" {
+			if readStatus(pod).State == decide.StateServing || gateOpen(pod) || pod.Labels["model"] != "" {
 				s.violated("at rest: requester %s has ended, and is shown as served: %s", name, pod.Annotations[podmeta.AnnotationStatus])
 			}
 		case pod.Spec.NodeName != "":

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -68,7 +69,7 @@ func (s *sim) works(pod *corev1.Pod) bool {
 
 func TestRequesterOfNoLauncherConfigIsServedByOneThatHasItsMounts(t *testing.T) {
 	for seed := range uint64(12) {
-		out := simulate(t, seed, []simEvent{{at: 3 * time.Second, what: "create anywhere"}}, rules, false)
+		out := simulate(t, seed, []simEvent{{at: 3 * time.Second, what: "create anywhere"}}, decide.Tables, false)
 		assert.Empty(t, out.wrong, "seed %d", seed)
 		assert.Equal(t, 1, out.served, "seed %d: the launcher that is there lacks them, and one that has them is made", seed)
 	}
@@ -79,7 +80,7 @@ func TestRefusalToBecomeUnreadyIsNotRepeatedWithoutPauseWhileItsLauncherGoes(t *
 		for _, end := range []string{"delete launcher", "hold launcher"} {
 			script := []simEvent{{at: 3 * time.Second, what: "create"}, {at: 14 * time.Second, what: what}, {at: 15 * time.Second, what: end}}
 			for seed := range uint64(12) {
-				assert.Empty(t, simulate(t, seed, script, rules, false).wrong, "%s, %s, seed %d", what, end, seed)
+				assert.Empty(t, simulate(t, seed, script, decide.Tables, false).wrong, "%s, %s, seed %d", what, end, seed)
 			}
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
@@ -80,10 +80,10 @@ func (s *sim) unbinds(p *simProgram) {
 		return
 	case pod.DeletionTimestamp == nil && !p.proxy.Terminating && !podmeta.Ending(pod):
 		return
-	case pod.DeletionTimestamp != nil && time.Until(pod.DeletionTimestamp.Time) < killMargin+2*detection:
+	case pod.DeletionTimestamp != nil && time.Until(pod.DeletionTimestamp.Time) < decide.KillMargin+2*detection:
 		return
 	}
-	if at < 0 || s.unreadable(s.records()[at]) || !sameSet(s.records()[at].GPUs, p.said()) || p.odd != "" || s.api.nodes[p.node] == nil {
+	if at < 0 || s.unreadable(s.records()[at]) || !decide.SameSet(s.records()[at].GPUs, p.said()) || p.odd != "" || s.api.nodes[p.node] == nil {
 		return
 	}
 	_, i := p.target()
@@ -162,9 +162,7 @@ func TestDeletedRequesterServesUntilItsEndpointsHaveHadTheirTime(t *testing.T) {
 }
 
 func TestUnbindingAtTheDeletionIsFound(t *testing.T) {
-	at := slices.IndexFunc(rules, func(r rule) bool { return r.name == "leaving, still serving" })
-	require.NotEqual(t, -1, at)
-	without := slices.Delete(slices.Clone(rules), at, at+1)
+	without := decide.Without(decide.Tables, "leaving, still serving")
 	assert.True(t, slices.ContainsFunc(seedsOfComposed, func(seed uint64) bool {
 		return len(simulate(t, seed, withoutService(deletedWhileItServes), without, false).wrong) > 0
 	}))
@@ -184,15 +182,14 @@ func TestRequesterThatTheKubeletEndsServesUntilItsEndpointsHaveHadTheirTime(t *t
 
 func TestRequesterIsUnboundWhileItsProgramRunsPastItsDeadline(t *testing.T) {
 	for _, seed := range seedsOfComposed {
-		out := simulate(t, seed, endedWhileItServes(simDeadline), rules, false)
+		out := simulate(t, seed, endedWhileItServes(simDeadline), decide.Tables, false)
 		assert.Empty(t, out.wrong, "seed %d", seed)
-		assert.True(t, out.decided["ended, shown"] && out.decided["leaving, carries"], "seed %d", seed)
+		assert.True(t, out.decided["ended, shown"] && out.decided["unbinding, carries"], "seed %d", seed)
 	}
 }
 
 func TestUnbindingAtSIGTERMIsFound(t *testing.T) {
-	at := slices.IndexFunc(rules, func(r rule) bool { return r.name == "leaving, still serving" })
-	without := slices.Delete(slices.Clone(rules), at, at+1)
+	without := decide.Without(decide.Tables, "leaving, still serving")
 	for why := range uint64(simEnds) {
 		assert.True(t, slices.ContainsFunc(seedsOfComposed, func(seed uint64) bool {
 			return len(simulate(t, seed, withoutService(endedWhileItServes(why)), without, false).wrong) > 0
@@ -225,7 +222,7 @@ func TestRequesterThatTheKubeletEndsNoMoreIsServedAgain(t *testing.T) {
 	for ended := range uint64(2) {
 		retracted := false
 		for seed := range uint64(12) {
-			out := simulate(t, seed, endedForAWhile(ended), rules, false)
+			out := simulate(t, seed, endedForAWhile(ended), decide.Tables, false)
 			assert.Empty(t, out.wrong, "seed %d", seed)
 			assert.Equal(t, 1, out.served, "seed %d", seed)
 			retracted = retracted || out.decided["ended, shown"]

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
@@ -27,7 +27,7 @@ type simSlice struct {
 }
 
 // slowestProxy is how late a proxy hears of a slice at most.
-const slowestProxy = endpointsDelay - 500*time.Millisecond
+const slowestProxy = decide.EndpointsDelay - 500*time.Millisecond
 
 // lead is a write of a slice.
 func (s *sim) lead(uid types.UID, leads bool) {
@@ -191,7 +191,7 @@ func (s *sim) refuses(p *simProgram) {
 	if slice == nil || !slice.proxies || !s.wantsEndpoints(p) {
 		return
 	}
-	if pod := p.there(); pod.DeletionTimestamp != nil && time.Until(pod.DeletionTimestamp.Time) < killMargin+2*detection {
+	if pod := p.there(); pod.DeletionTimestamp != nil && time.Until(pod.DeletionTimestamp.Time) < decide.KillMargin+2*detection {
 		return // it ends so soon that nobody can wait
 	}
 	s.violated("requester %s is unbound, and its endpoints may still lead clients to it", p.pod)
@@ -249,17 +249,15 @@ func (s *sim) checkSlicesAtRest() {
 }
 
 func TestDeletedRequesterServesUntilItsEndpointsLeadElsewhere(t *testing.T) {
-	at := slices.IndexFunc(rules, func(r rule) bool { return r.name == "leaving, in its endpoints" })
-	require.NotEqual(t, -1, at)
-	without := slices.Delete(slices.Clone(rules), at, at+1)
+	without := decide.Without(decide.Tables, "unbinding, in its endpoints")
 	killed := append(slices.Clone(deletedWhileItServes), simEvent{at: 19900 * time.Millisecond, what: "kill controller"})
 	slices.SortStableFunc(killed, func(a, b simEvent) int { return int(a.at - b.at) })
 	for name, script := range map[string][]simEvent{"deleted": deletedWhileItServes, "deleted while no controller runs": killed, "ended by the kubelet": endedWhileItServes(simShutdown)} {
 		came, missed := 0, 0
 		for seed := range uint64(40) {
-			out := simulate(t, seed, script, rules, false)
+			out := simulate(t, seed, script, decide.Tables, false)
 			assert.Empty(t, out.wrong, "%s, seed %d", name, seed)
-			if out.decided["leaving, in its endpoints"] {
+			if out.decided["unbinding, in its endpoints"] {
 				came++
 			}
 			if len(simulate(t, seed, script, without, false).wrong) > 0 {

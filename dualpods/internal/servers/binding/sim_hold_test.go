@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
@@ -70,7 +70,7 @@ func (p *simProgram) endsHold(config requesterapi.ProxyConfig) {
 // checkHold looks at a requester after a pass in which nothing failed: it holds connections
 // while a swap for its record is under way, and for nobody else.
 func (s *sim) checkHold(n *nodeWork, before simPass, p *simProgram, at int) {
-	inVain := n.calls.trouble(troubleKey(Hold, p.uid)).Count+n.calls.trouble(troubleKey(EndHold, p.uid)).Count > 0
+	inVain := n.calls.trouble(troubleKey(decide.Hold, p.uid)).Count+n.calls.trouble(troubleKey(decide.EndHold, p.uid)).Count > 0
 	settled := func(name string) bool { return before.known[name] && before.versions[name] == s.api.others[name] }
 	unsettled := func(name string) bool { return simIsLauncher(s.api.pods[name]) && !settled(name) }
 	if inVain || p.proxy.Terminating || podmeta.Ending(p.there()) || slices.ContainsFunc(sortedKeys(s.api.pods), unsettled) {
@@ -96,7 +96,7 @@ func (s *sim) checkHold(n *nodeWork, before simPass, p *simProgram, at int) {
 		s.violated("requester %s holds connections for an instance that it does not want any more", p.pod)
 	}
 	elsewhere := form.LauncherConfig != "" && form.LauncherConfig != r.on.Labels[podmeta.LabelLauncherConfig]
-	wanted := len(problems)+len(lacks) == 0 && !elsewhere && form.Hash() == r.SpecHash && form.Port == r.ServingPort && sameSet(r.GPUs, p.said()) && !podmeta.ServerEnded(r.on)
+	wanted := len(problems)+len(lacks) == 0 && !elsewhere && form.Hash() == r.SpecHash && form.Port == r.ServingPort && decide.SameSet(r.GPUs, p.said()) && !podmeta.ServerEnded(r.on)
 	if s.unreadable(r) || r.Ahead || !wanted || !p.proxy.CanHold || len(p.there().Spec.ReadinessGates) == 0 {
 		return
 	}
@@ -127,7 +127,7 @@ var heldAndEdited = []simEvent{{at: 3 * time.Second, what: "create", arg: 384}, 
 func TestRequesterHoldsConnectionsForTheRecordThatItHas(t *testing.T) {
 	decided := map[string]int{}
 	for _, seed := range seedsOfComposed {
-		out := simulate(t, seed, heldAndEdited, rules, false)
+		out := simulate(t, seed, heldAndEdited, decide.Tables, false)
 		assert.Empty(t, out.wrong, "seed %d", seed)
 		assert.Equal(t, 1, out.served, "seed %d", seed)
 		for row := range out.decided {
@@ -140,9 +140,7 @@ func TestRequesterHoldsConnectionsForTheRecordThatItHas(t *testing.T) {
 
 func TestHoldForAnotherOrForNobodyIsFound(t *testing.T) {
 	for _, row := range []string{"not holding", "holds for nobody"} {
-		at := slices.IndexFunc(rules, func(r rule) bool { return r.name == row })
-		require.NotEqual(t, -1, at)
-		without := slices.Delete(slices.Clone(rules), at, at+1)
+		without := decide.Without(decide.Tables, row)
 		assert.True(t, slices.ContainsFunc(seedsOfComposed, func(seed uint64) bool {
 			return len(simulate(t, seed, heldAndEdited, without, false).wrong) > 0
 		}), row)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 )
 
@@ -77,7 +78,7 @@ func (a *simAPI) standBy() {
 func several(t *testing.T, script []simEvent) {
 	t.Helper()
 	for seed := range uint64(12) {
-		out := simulate(t, seed, script, rules, false)
+		out := simulate(t, seed, script, decide.Tables, false)
 		assert.Empty(t, out.wrong, "seed %d", seed)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
 
 // simKilling kills the controller once, after the step of a row.
@@ -23,7 +25,7 @@ type simKilling struct {
 func (inc *incarnation) acted(seen Sight) {
 	k := &inc.s.killing
 	k.decided[seen.Step.Rule] = true
-	if inc.dead || k.over || seen.Err != nil || seen.Step.Do == Nothing || seen.Step.Do == Retry {
+	if inc.dead || k.over || seen.Err != nil || seen.Step.Do == decide.Nothing || seen.Step.Do == decide.Retry {
 		return
 	}
 	k.acted[seen.Step.Rule] = true
@@ -53,14 +55,11 @@ func (k *simSeeds) add(seed uint64, rows map[string]bool) {
 	}
 }
 
-// writes are the rows whose steps are writes, by the examples of the table.
+// writes are the rows whose steps are writes.
 func writes() (rows []string) {
-	for _, r := range rules {
-		for _, e := range examples {
-			if e.row == r.name && e.do != Nothing && e.do != Retry {
-				rows = append(rows, r.name)
-				break
-			}
+	for _, r := range decide.Rows(decide.Tables) {
+		if r.Do != decide.Nothing && r.Do != decide.Retry {
+			rows = append(rows, r.Name)
 		}
 	}
 	return rows
@@ -111,7 +110,7 @@ func (k *simSeeds) killAfter(t *testing.T, row string) (killed bool) {
 	for _, seed := range k.all[row] {
 		script := drawScript(seed)
 		for range simReplays {
-			out := simulateKilled(t, seed, script, rules, false, row)
+			out := simulateKilled(t, seed, script, decide.Tables, false, row)
 			if len(out.wrong) > 0 {
 				t.Errorf("killed after the step of the row %q: %s", row, story(t, seed, script, out.wrong, row))
 			}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -110,7 +111,7 @@ func (l *simLauncher) makeRoom(sw *simSwap, id string) (evict []*simInstance, er
 		for _, i := range others {
 			foreign += i.holds
 		}
-		slices.SortStableFunc(sleepers, func(a, b *simInstance) int { return lastUse(a.Instance).Compare(lastUse(b.Instance)) })
+		slices.SortStableFunc(sleepers, func(a, b *simInstance) int { return decide.LastUse(a.Instance).Compare(decide.LastUse(b.Instance)) })
 		for own+foreign+l.s.awake > simMemory && len(sleepers) > 0 {
 			own -= sleepers[0].holds
 			evict, sleepers = append(evict, sleepers[0]), sleepers[1:]
@@ -161,7 +162,7 @@ func (l *simLauncher) hold(gpu string, d time.Duration) {
 // simEviction is what a controller has evicted for an attempt.
 type simEviction struct {
 	inc     *incarnation
-	victims []Neighbour
+	victims []decide.Neighbour
 }
 
 // simObserver notes whom a controller process evicts, and kills it after a step.
@@ -169,7 +170,7 @@ type simObserver struct{ inc *incarnation }
 
 func (o simObserver) Saw(seen Sight) {
 	o.inc.s.locked(func() { o.inc.acted(seen) })
-	if seen.Step.Do == Evict && seen.Err == nil {
+	if seen.Step.Do == decide.Evict && seen.Err == nil {
 		o.inc.s.locked(func() {
 			o.inc.s.evictions[seen.Observation.Record.SwapKey()] = simEviction{o.inc, seen.Step.Victims}
 		})
@@ -205,7 +206,7 @@ func (s *sim) putOff(inc *incarnation, l *simLauncher, b podmeta.Binding) {
 		return
 	}
 	if made := s.evictions[b.SwapKey()]; made.inc == inc {
-		if !slices.ContainsFunc(made.victims, func(v Neighbour) bool { return !s.goes(inc, l, v) }) {
+		if !slices.ContainsFunc(made.victims, func(v decide.Neighbour) bool { return !s.goes(inc, l, v) }) {
 			s.violated("attempt %d of %s is put off, and room is being made for it", b.Attempt, b.Name)
 		}
 		return
@@ -220,18 +221,18 @@ func (s *sim) putOff(inc *incarnation, l *simLauncher, b podmeta.Binding) {
 			asleep += i.holds
 		}
 	}
-	if asleep >= lacking(fit) {
+	if asleep >= decide.Lacking(fit) {
 		s.violated("attempt %d of %s is put off, and what it lacks is held by sleepers of other launchers that nobody needs", b.Attempt, b.Name)
 	}
 }
 
 // goes says that an instance that was evicted is gone, or on its way.
-func (s *sim) goes(inc *incarnation, l *simLauncher, v Neighbour) bool {
+func (s *sim) goes(inc *incarnation, l *simLauncher, v decide.Neighbour) bool {
 	other := s.launchers[v.Launcher]
 	if other == nil || other.all[v.InstanceID] == nil || other.all[v.InstanceID].State == string(launcher.Stopping) {
 		return true
 	}
-	return inc.kept(l.node).calls.underWay("delete/"+v.key(), other.rev)
+	return inc.kept(l.node).calls.underWay("delete/"+v.Key(), other.rev)
 }
 
 // begins looks at a swap whose turn has come: one that nobody wants any more is

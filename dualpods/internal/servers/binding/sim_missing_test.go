@@ -13,6 +13,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
@@ -125,7 +126,7 @@ func (v *simView) hears(l *simLauncher) {
 	}
 	l.s.lateModels--
 	v.WhyNoModels, v.ModelsLost = "it has not answered yet", time.Now()
-	l.tellModels(l.s.between("late models", 10*time.Millisecond, 2*patience))
+	l.tellModels(l.s.between("late models", 10*time.Millisecond, 2*decide.Patience))
 }
 
 // refusesWithout says why a swap is refused that is to make an instance.
@@ -166,7 +167,7 @@ func (s *sim) toldMissing(inc *incarnation, pod *corev1.Pod) {
 	case v == nil || !v.Connected || time.Since(v.modelsAt) < justNow:
 	case !waitsFor(name):
 		s.violated("requester %s is told to wait for its model, and its cache says onMissing: Fail", pod.Name)
-	case v.Models == nil && time.Since(v.ModelsLost) < patience/2:
+	case v.Models == nil && time.Since(v.ModelsLost) < decide.Patience/2:
 		s.violated("requester %s is told that its model is missing, and its launcher was not asked for long", pod.Name)
 	case v.Has(name):
 		s.violated("requester %s is told that its model is missing, and its launcher has it whole", pod.Name)
@@ -188,7 +189,7 @@ func TestARequesterGoesOnOnceItsModelIsThere(t *testing.T) {
 		{at: 3 * time.Second, what: "create", arg: 2},
 	}
 	for seed := range uint64(12) {
-		out := simulate(t, seed, script, rules, false)
+		out := simulate(t, seed, script, decide.Tables, false)
 		assert.Empty(t, out.wrong, "seed %d", seed)
 		assert.True(t, out.decided["model missing"], "seed %d", seed)
 		assert.Equal(t, 1, out.served, "seed %d: it comes when all is mended", seed)

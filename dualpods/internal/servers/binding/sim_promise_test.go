@@ -9,6 +9,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -88,7 +89,7 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 // that stays, and that the controller has done with.
 func (s *sim) letGo(old, pod *corev1.Pod) {
 	ours := func(p *corev1.Pod) bool { return slices.Contains(p.Finalizers, podmeta.FinalizerRequester) }
-	if ours(old) && !ours(pod) && pod.DeletionTimestamp == nil && (readStatus(pod).State == stateServing || gateOpen(pod)) {
+	if ours(old) && !ours(pod) && pod.DeletionTimestamp == nil && (readStatus(pod).State == decide.StateServing || gateOpen(pod)) {
 		s.violated("requester %s is let go of, and tells others to use it", pod.Name)
 	}
 }
@@ -133,8 +134,8 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 	}
 	p := s.programs[pod.UID]
 	calls := inc.kept(p.node).calls
-	inVain := calls.trouble(troubleKey(BecomeUnready, pod.UID)).Count > 0
-	unbound := p.proxy.State != requesterapi.StateBound || calls.underWay(unbindKey(pod.UID), 0) || calls.trouble(troubleKey(Unbind, pod.UID)).Count > 0
+	inVain := calls.trouble(troubleKey(decide.BecomeUnready, pod.UID)).Count > 0
+	unbound := p.proxy.State != requesterapi.StateBound || calls.underWay(unbindKey(pod.UID), 0) || calls.trouble(troubleKey(decide.Unbind, pod.UID)).Count > 0
 	if p.odd == oddUnready && inVain && !unbound && !inc.silent(p) && !p.hung {
 		s.violated("requester %s is deleted since nobody serves it, stays ready, and is not unbound", pod.Name)
 	}
@@ -148,7 +149,7 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 		}
 	}
 	for _, r := range s.records() {
-		if r.RequesterUID != pod.UID || r.on.DeletionTimestamp != nil || readStatus(pod).State != stateServing {
+		if r.RequesterUID != pod.UID || r.on.DeletionTimestamp != nil || readStatus(pod).State != decide.StateServing {
 			continue
 		}
 		l := s.launchers[string(r.on.UID)]
@@ -172,7 +173,7 @@ func (s *sim) nextAttempt(inc *incarnation, l *simLauncher, before, after podmet
 	if !after.RetryAt.Equal(before.RetryAt) {
 		s.putOff(inc, l, before)
 		s.failures[before.RequesterUID]++
-		if n := s.failures[before.RequesterUID]; time.Until(after.RetryAt) > pauseAfter(firstPause, n) {
+		if n := s.failures[before.RequesterUID]; time.Until(after.RetryAt) > decide.PauseAfter(decide.FirstPause, n) {
 			s.violated("attempt %d of %s is put off for %v, after it failed %d times since it was served", after.Attempt, before.Name, time.Until(after.RetryAt), n)
 		}
 	}
@@ -181,7 +182,7 @@ func (s *sim) nextAttempt(inc *incarnation, l *simLauncher, before, after podmet
 // notesService notes that a requester begins to be served, or that it was for
 // some time, after the attempt that brought it there was to be made.
 func (s *sim) notesService(old, pod *corev1.Pod) {
-	was, is := readStatus(old).State == stateServing, readStatus(pod).State == stateServing
+	was, is := readStatus(old).State == decide.StateServing, readStatus(pod).State == decide.StateServing
 	switch {
 	case is && !was:
 		s.serves[pod.UID] = time.Now()
@@ -205,7 +206,7 @@ func (s *sim) recorded(l *simLauncher, b podmeta.Binding) {
 		return // it has gone meanwhile
 	}
 	f := podmeta.ReadFailures(s.api.pods[l.pod], b.Instance)
-	if f != nil && f.Count > 1 && time.Since(f.Last) < secondStart/2 && b.RetryAt.Before(f.Last.Add(secondStart)) {
+	if f != nil && f.Count > 1 && time.Since(f.Last) < decide.SecondStart/2 && b.RetryAt.Before(f.Last.Add(decide.SecondStart)) {
 		s.violated("requester %s is to have %s at once, which ended %d times", b.Name, b.Instance, f.Count)
 	}
 	s.failures[b.RequesterUID] = 0
@@ -213,7 +214,7 @@ func (s *sim) recorded(l *simLauncher, b podmeta.Binding) {
 	if n := gpusAsked(pod); n != len(b.GPUs) {
 		s.violated("requester %s asks for %d GPUs and is bound on %d", b.Name, n, len(b.GPUs))
 	}
-	if p := s.programs[b.RequesterUID]; s.asksKubelet && !sameSet(p.gpus, b.GPUs) {
+	if p := s.programs[b.RequesterUID]; s.asksKubelet && !decide.SameSet(p.gpus, b.GPUs) {
 		s.violated("requester %s is bound on %v, and the kubelet gave it %v", b.Name, b.GPUs, p.gpus)
 	}
 	for _, gpu := range b.GPUs {
@@ -258,7 +259,7 @@ func (s *sim) told(inc *incarnation, pod *corev1.Pod, old, now podmeta.Status) {
 	if now.Message == old.Message {
 		return
 	}
-	if now.Reason == string(ModelMissing) {
+	if now.Reason == string(decide.ModelMissing) {
 		s.toldMissing(inc, pod)
 	}
 	if p := s.programs[pod.UID]; strings.Contains(now.Message, "cannot be told") && max(s.kubeletsBy[p.node].Unix(), p.placed.Unix(), inc.born.Unix()) > time.Now().Unix()-5 {
@@ -286,17 +287,17 @@ func (s *sim) told(inc *incarnation, pod *corev1.Pod, old, now podmeta.Status) {
 
 // step looks at a step that a controller is about to take: what is being done
 // is not done again, and it has one swap under way on a GPU.
-func (s *sim) step(inc *incarnation, node string, uid types.UID, do Action) {
+func (s *sim) step(inc *incarnation, node string, uid types.UID, do decide.Action) {
 	key := ""
 	var gpus []string
 	for _, r := range s.records() {
 		l := &launcherPod{pod: r.on}
 		if r.RequesterUID == uid {
 			gpus = r.GPUs
-			key = map[Action]string{Swap: swapKey(l, &r.Binding), Sleep: sleepKey(l, r.Instance), DeleteInstance: deleteKey(l, r.Instance)}[do]
+			key = map[decide.Action]string{decide.Swap: swapKey(l, &r.Binding), decide.Sleep: sleepKey(l, r.Instance), decide.DeleteInstance: deleteKey(l, r.Instance)}[do]
 		}
 	}
-	if do == Unbind {
+	if do == decide.Unbind {
 		key = unbindKey(uid)
 	}
 	calls := inc.kept(node).calls
@@ -307,7 +308,7 @@ func (s *sim) step(inc *incarnation, node string, uid types.UID, do Action) {
 		s.violated("the controller is to %s for %s, and does so already", do, uid)
 	}
 	for _, r := range s.records() {
-		if do == Swap && r.RequesterUID != uid && underWay(swapKey(&launcherPod{pod: r.on}, &r.Binding)) && slices.ContainsFunc(r.GPUs, func(gpu string) bool { return slices.Contains(gpus, gpu) }) {
+		if do == decide.Swap && r.RequesterUID != uid && underWay(swapKey(&launcherPod{pod: r.on}, &r.Binding)) && slices.ContainsFunc(r.GPUs, func(gpu string) bool { return slices.Contains(gpus, gpu) }) {
 			s.violated("a swap is to be asked for for %s, and one for %s is under way on its GPU", uid, r.Name)
 		}
 	}
@@ -351,7 +352,7 @@ func (s *sim) besideStray(inc *incarnation, l *simLauncher, req launcherapi.Swap
 		for _, i := range l.beside(gpu) {
 			v := inc.views[i.l.key]
 			bound := slices.ContainsFunc(s.records(), func(r simRecord) bool { return r.on.Name == i.l.pod && r.Instance == i.InstanceID })
-			if v != nil && v.Instances == nil && time.Since(inc.born) < patience/2 && i.State == string(launcher.Awake) && !bound && i.Annotations[podmeta.AnnotationMadeFor] != "" {
+			if v != nil && v.Instances == nil && time.Since(inc.born) < decide.Patience/2 && i.State == string(launcher.Awake) && !bound && i.Annotations[podmeta.AnnotationMadeFor] != "" {
 				s.violated("a swap on launcher %s is asked for, and nobody has heard whether %s of launcher %s is awake", l.pod, i.InstanceID, i.l.pod)
 			}
 		}
@@ -385,7 +386,7 @@ func (s *sim) died(l *simLauncher, i *simInstance, how string) {
 	}
 	for _, r := range s.records() {
 		p := s.programs[r.RequesterUID]
-		if r.on.Name != l.pod || r.Instance != i.InstanceID || s.living(r.RequesterUID) == nil || p == nil || !p.up || !p.proxy.Ready || !p.honest() || readStatus(s.api.pods[p.pod]).State != stateServing {
+		if r.on.Name != l.pod || r.Instance != i.InstanceID || s.living(r.RequesterUID) == nil || p == nil || !p.up || !p.proxy.Ready || !p.honest() || readStatus(s.api.pods[p.pod]).State != decide.StateServing {
 			continue
 		}
 		if state, connected := s.inc.knows(l, i.InstanceID); state == launcher.Awake && connected {

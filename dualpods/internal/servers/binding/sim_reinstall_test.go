@@ -10,11 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
 func TestLauncherWithARecordGetsItsFinalizerBackAfterAReinstallation(t *testing.T) {
-	out := simulate(t, 1, []simEvent{{at: 3 * time.Second, what: "create"}, {at: 20 * time.Second, what: "reinstall"}}, rules, false)
+	out := simulate(t, 1, []simEvent{{at: 3 * time.Second, what: "create"}, {at: 20 * time.Second, what: "reinstall"}}, decide.Tables, false)
 	assert.Empty(t, out.wrong)
 	assert.Equal(t, 1, out.served)
 }

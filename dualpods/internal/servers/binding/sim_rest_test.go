@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -101,14 +102,14 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 		case p.odd == oddStays && strings.Contains(status.Message, p.odd):
 		case !awake(i) || s.records()[at].Instance != i.InstanceID:
 			s.violated("at rest: requester %s is ready without its instance", pod.Name)
-		case status.State != stateServing || !labelled:
+		case status.State != decide.StateServing || !labelled:
 			s.violated("at rest: requester %s is served, and its status and labels do not say so: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
 		case len(pod.Spec.ReadinessGates) > 0 && !gateOpen(pod):
 			s.violated("at rest: requester %s is served, and its gate is shut", pod.Name)
 		}
 		return
 	}
-	if !blind && (status.State == stateServing || gateOpen(pod) || pod.Labels["model"] != "") {
+	if !blind && (status.State == decide.StateServing || gateOpen(pod) || pod.Labels["model"] != "") {
 		s.violated("at rest: requester %s is not served, and is shown as one that is: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
 	}
 	reasons, none := s.reasons(pod, p, at, blind)
@@ -116,7 +117,7 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 	case none:
 	case len(reasons) == 0:
 		s.violated("at rest: requester %s is not served, and nothing is in its way: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
-	case status.State != stateWaiting && (!blind || status.State != stateServing) || !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(status.Message, r) }):
+	case status.State != decide.StateWaiting && (!blind || status.State != decide.StateServing) || !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(status.Message, r) }):
 		s.violated("at rest: requester %s is not told %q: %s", pod.Name, reasons, pod.Annotations[podmeta.AnnotationStatus])
 	}
 }
@@ -307,7 +308,7 @@ func (s *sim) wrongGPUs(pod *corev1.Pod, p *simProgram) []string {
 		return []string{"cannot be told", "has one of its GPUs too"}
 	case s.asksKubelet && (s.kubelets[p.node] != kubeletAnswers || !slices.ContainsFunc(s.livingLaunchers(), func(l *simLauncher) bool { return l.node == p.node })): // what it said before counts
 		return []string{"cannot be told", "the kubelet gave its container", "has one of its GPUs too"}
-	case s.asksKubelet && p.lie != nil && !sameSet(p.lie, p.gpus):
+	case s.asksKubelet && p.lie != nil && !decide.SameSet(p.lie, p.gpus):
 		return []string{"the kubelet gave its container", "has one of its GPUs too"}
 	case s.asksKubelet:
 		return nil
@@ -407,7 +408,7 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		if pod.Spec.NodeName != node || s.living(pod.UID) == nil || !settled(name) || p == nil {
 			continue
 		}
-		shown := readStatus(pod).State == stateServing || pod.Labels["model"] != "" || gateOpen(pod)
+		shown := readStatus(pod).State == decide.StateServing || pod.Labels["model"] != "" || gateOpen(pod)
 		answers := before.programs[pod.UID] != "" && before.programs[pod.UID] == p.proxy.Instance && !p.hung
 		at := s.recordOf(pod.UID)
 		if answers && p.odd == "" {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/test/schedules"
 )
 
@@ -23,7 +24,7 @@ func TestNoScheduleBreaksWhatMustHold(t *testing.T) {
 	kills := seedsOfRows(simKilled)
 	t.Run("as drawn", func(t *testing.T) {
 		schedules.Play(t, r, func(t *testing.T, seed uint64) []string {
-			out := simulate(t, seed, drawScript(seed), rules, false)
+			out := simulate(t, seed, drawScript(seed), decide.Tables, false)
 			served.Add(uint64(out.served))
 			kills.add(seed, out.acted)
 			return out.wrong
@@ -41,9 +42,9 @@ func TestNoScheduleBreaksWhatMustHold(t *testing.T) {
 // happened; row is as simulateKilled has it.
 func story(t *testing.T, seed uint64, script []simEvent, wrong []string, row string) string {
 	script = schedules.Shorten(script, func(less []simEvent) bool {
-		return slices.ContainsFunc(simulateKilled(t, seed, less, rules, false, row).wrong, func(w string) bool { return kindOf(w) == kindOf(wrong[0]) })
+		return slices.ContainsFunc(simulateKilled(t, seed, less, decide.Tables, false, row).wrong, func(w string) bool { return kindOf(w) == kindOf(wrong[0]) })
 	})
-	out := simulateKilled(t, seed, script, rules, true, row)
+	out := simulateKilled(t, seed, script, decide.Tables, true, row)
 	return fmt.Sprintf("seed %d: %s\nshortened to %d events; what happened:\n%s", seed, strings.Join(wrong, "\n    "), len(script), strings.Join(out.lines, "\n"))
 }
 
@@ -56,7 +57,7 @@ func kindOf(wrong string) string {
 func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
 	for seed := range uint64(simComposed) {
 		script := []simEvent{{at: 5e9, what: "create", arg: seed*17*simModels + seed%2}, {at: 9e9, what: "create", arg: seed*31*simModels + 2}}
-		out := simulate(t, seed, script, rules, false)
+		out := simulate(t, seed, script, decide.Tables, false)
 		require.Empty(t, out.wrong)
 		require.Len(t, out.writes, 2)
 		for uid, n := range out.writes {
@@ -67,8 +68,8 @@ func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
 
 func TestADeletedNodeWhoseMachineGoesOnIsLeftAlone(t *testing.T) {
 	script := []simEvent{{at: 3 * time.Second, what: "create"}, {at: 20 * time.Second, what: "forget node", arg: 8000}}
-	require.Equal(t, 1, simulate(t, 1, script[:1], rules, false).served)
-	assert.Empty(t, simulate(t, 1, script, rules, false).wrong)
+	require.Equal(t, 1, simulate(t, 1, script[:1], decide.Tables, false).served)
+	assert.Empty(t, simulate(t, 1, script, decide.Tables, false).wrong)
 }
 
 // mostPerRow is how many schedules without a row are played that came by the row
@@ -126,7 +127,7 @@ func TestNoComposedScheduleBreaksWhatMustHold(t *testing.T) {
 		t.Run(row, func(t *testing.T) {
 			came := 0
 			for _, seed := range seedsOfComposed {
-				out := simulate(t, seed, script, rules, false)
+				out := simulate(t, seed, script, decide.Tables, false)
 				assert.Empty(t, out.wrong, "seed %d", seed)
 				if out.decided[row] {
 					came++
@@ -147,30 +148,30 @@ func TestTakingAnyRuleOutIsSeen(t *testing.T) {
 	came := seedsOfRows(mostPerRow)
 	t.Run("all of them", func(t *testing.T) {
 		schedules.Play(t, r, func(t *testing.T, seed uint64) []string {
-			out := simulate(t, seed, drawScript(seed), rules, false)
+			out := simulate(t, seed, drawScript(seed), decide.Tables, false)
 			came.add(seed, out.decided)
 			return out.wrong
 		}, func(t *testing.T, seed uint64, wrong []string) string {
 			return story(t, seed, drawScript(seed), wrong, "")
 		})
 	})
-	for n, r := range rules {
-		t.Run(r.name, func(t *testing.T) {
+	for _, r := range decide.Rows(decide.Tables) {
+		t.Run(r.Name, func(t *testing.T) {
 			t.Parallel()
-			others := slices.Delete(slices.Clone(rules), n, n+1)
-			if script := composed[r.name]; script != nil {
+			others := decide.Without(decide.Tables, r.Name)
+			if script := composed[r.Name]; script != nil {
 				require.True(t, slices.ContainsFunc(seedsOfComposed, func(seed uint64) bool {
 					return len(simulate(t, seed, script, others, false).wrong) > 0
 				}), "the schedules that were composed for it went well without it")
 				return
 			}
-			for tried, seed := range came.all[r.name] {
+			for tried, seed := range came.all[r.Name] {
 				if out := simulate(t, seed, drawScript(seed), others, false); len(out.wrong) > 0 {
 					t.Logf("seed %d, the %d. that comes by it: %s", seed, tried+1, out.wrong[0])
 					return
 				}
 			}
-			t.Errorf("%d schedules came by it, and went well without it", len(came.all[r.name]))
+			t.Errorf("%d schedules came by it, and went well without it", len(came.all[r.Name]))
 		})
 	}
 }

@@ -3,6 +3,8 @@ package binding
 import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
 
 // stepCounter is a log that notices when a pass takes too many steps.
@@ -25,7 +27,7 @@ func (inc *incarnation) step(msg string, kv []any) {
 	if msg != "step" || len(kv) < 10 || kv[2] != "requester" || inc.dead {
 		return
 	}
-	inc.s.step(inc, kv[1].(string), types.UID(kv[5].(string)), Action(kv[9].(string)))
+	inc.s.step(inc, kv[1].(string), types.UID(kv[5].(string)), decide.Action(kv[9].(string)))
 	key := kv[1].(string) + " " + kv[5].(string)
 	inc.steps[key]++
 	if inc.steps[key] == most {

@@ -14,6 +14,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -156,7 +157,7 @@ func (s *sim) checkStranger(pod *corev1.Pod) {
 func TestPodsThatLookLikeLaunchersAreNotCalledAndHoldNobodyUp(t *testing.T) {
 	for how := range uint64(5) {
 		script := []simEvent{{at: time.Second, what: "stranger", arg: how}, {at: 3 * time.Second, what: "create", arg: 8}, {at: 20 * time.Second, what: "kill controller"}}
-		out := simulate(t, 1, script, rules, false)
+		out := simulate(t, 1, script, decide.Tables, false)
 		assert.Empty(t, out.wrong)
 		assert.Equal(t, 1, out.served)
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/test/schedules"
 )
 
@@ -25,9 +26,9 @@ import (
 // server, kubelets, launchers and requester programs. All that happens is drawn
 // from a seed.
 type sim struct {
-	start time.Time
-	rules []rule
-	trace bool
+	start  time.Time
+	tables []decide.Table
+	trace  bool
 
 	mu          sync.Mutex // guards all that follows
 	over        bool
@@ -181,7 +182,7 @@ func (s *sim) boot() {
 		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now, Observer: simObserver{inc}, RelayLog: inc.relayLog,
 	}, log)
 	inc.ctrl.opts.Recorder = silentRecorder{}
-	inc.ctrl.rules = s.rules
+	inc.ctrl.tables = s.tables
 	s.inc = inc
 	inc.cache = s.api.newCache(inc)
 	s.note("controller starts")
@@ -192,7 +193,7 @@ func (s *sim) boot() {
 }
 
 // relayLog takes its time, as with a log of many megabytes.
-func (inc *incarnation) relayLog(ctx context.Context, o Observation) error {
+func (inc *incarnation) relayLog(ctx context.Context, o decide.Observation) error {
 	var d time.Duration
 	inc.s.locked(func() {
 		if d = inc.s.between("log", 0, 20*time.Millisecond); inc.s.chance("long log", 20) {
@@ -354,17 +355,17 @@ type simOutcome struct {
 }
 
 // simulate runs one script.
-func simulate(t *testing.T, seed uint64, script []simEvent, rules []rule, trace bool) simOutcome {
-	return simulateKilled(t, seed, script, rules, trace, "")
+func simulate(t *testing.T, seed uint64, script []simEvent, tables []decide.Table, trace bool) simOutcome {
+	return simulateKilled(t, seed, script, tables, trace, "")
 }
 
 // simulateKilled runs one script, and kills the controller the first time that it
 // has taken the step of a row; empty: it goes by the script alone.
-func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, trace bool, row string) simOutcome {
+func simulateKilled(t *testing.T, seed uint64, script []simEvent, tables []decide.Table, trace bool, row string) simOutcome {
 	var out simOutcome
 	synctest.Test(t, func(*testing.T) {
 		s := &sim{
-			start: time.Now(), rules: rules, trace: trace, draws: schedules.Draws{Seed: seed}, numbers: map[string]int{}, launchers: map[string]*simLauncher{},
+			start: time.Now(), tables: tables, trace: trace, draws: schedules.Draws{Seed: seed}, numbers: map[string]int{}, launchers: map[string]*simLauncher{},
 			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, sets: map[string]*simSet{}, slices: map[types.UID]*simSlice{}, knows: map[string]map[string]*simProgram{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
 			lacks: map[string]map[string]bool{}, unselected: map[string]time.Time{},
 			failures: map[types.UID]int{}, serves: map[types.UID]time.Time{}, evictions: map[string]simEviction{}, unbound: map[string]time.Time{},

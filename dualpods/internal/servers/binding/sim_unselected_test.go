@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -98,7 +99,7 @@ var boundAndNotSelected = []simEvent{
 
 func TestNewRequesterIsNotBoundOnANodeThatIsNotSelectedAnyMore(t *testing.T) {
 	for _, seed := range seedsOfComposed {
-		out := simulate(t, seed, boundAndNotSelected, rules, false)
+		out := simulate(t, seed, boundAndNotSelected, decide.Tables, false)
 		assert.Empty(t, out.wrong, "seed %d", seed)
 		assert.Equal(t, 3, out.served, "once the node is selected again, all are served")
 	}

@@ -11,25 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
-
-func TestEverythingThatIsToldHasAReason(t *testing.T) {
-	for name, e := range examples {
-		if step := Decide(e.o); step.Do == Tell || step.Do == DeleteRequester {
-			assert.NotEmpty(t, step.Reason, name)
-		}
-	}
-}
-
-func TestWhatIsUnderWayIsToldOnceAndWhatSomebodyHasToDoEachTimeItIsSomethingElse(t *testing.T) {
-	starting := Step{Reason: LauncherStarting, Why: "its image is pulled"}
-	wrong := Step{Reason: InvalidInput, Why: "another mistake", Warn: true}
-	assert.True(t, told(podmeta.Status{}, starting))
-	assert.False(t, told(podmeta.Status{Reason: string(LauncherStarting), Message: "it has no node yet"}, starting))
-	assert.True(t, told(podmeta.Status{Reason: string(LauncherMissing)}, starting))
-	assert.True(t, told(podmeta.Status{Reason: string(InvalidInput), Message: "a mistake"}, wrong))
-}
 
 func TestALauncherThatDoesNotRunIsStuckOnlyWhereSomebodyHasToHelp(t *testing.T) {
 	waiting := func(reason string) *corev1.Pod {
@@ -60,8 +44,8 @@ func TestALauncherThatDoesNotRunIsStuckOnlyWhereSomebodyHasToHelp(t *testing.T) 
 }
 
 func TestALongNoteIsShortenedToWhatAnEventCanHave(t *testing.T) {
-	assert.Len(t, dualpods.Truncate(strings.Repeat("é", 600), maxNote), maxNote-1, "a letter is not cut in two")
-	assert.Equal(t, "short", dualpods.Truncate("short", maxNote))
+	assert.Len(t, dualpods.Truncate(strings.Repeat("é", 600), decide.MaxNote), decide.MaxNote-1, "a letter is not cut in two")
+	assert.Equal(t, "short", dualpods.Truncate("short", decide.MaxNote))
 }
 
 func TestRequesterThatCannotRunIsToldWhy(t *testing.T) {
@@ -70,17 +54,17 @@ func TestRequesterThatCannotRunIsToldWhy(t *testing.T) {
 	pod.Status.ContainerStatuses[0].State = waits
 	c := New(t.Context(), Options{}, logr.Discard())
 	w := &world{pods: map[types.UID]*corev1.Pod{pod.UID: pod}, asked: map[types.UID]requester{pod.UID: {problems: []podmeta.Problem{{Message: "its input is not read"}}}}}
-	see := func() Observation {
+	see := func() decide.Observation {
 		o := fresh()
 		o.SPI = nil
 		c.observePod(t.Context(), &o, c.work("node-0"), w, pod)
 		o.Problems, o.Requester.Finalizer = nil, true
 		return o
 	}
-	step := Decide(see())
-	assert.Equal(t, RequesterNotRunning, step.Reason)
+	step := decide.Decide(see())
+	assert.Equal(t, decide.RequesterNotRunning, step.Reason)
 	assert.True(t, step.Warn)
 	assert.Equal(t, "its Pod waits in its container inference-server: ImagePullBackOff no such image", step.Why)
 	pod.Status.ContainerStatuses[0].State.Waiting.Reason = "ContainerCreating"
-	assert.Equal(t, "not running", Decide(see()).Rule, "it comes by itself")
+	assert.Equal(t, "not running", decide.Decide(see()).Rule, "it comes by itself")
 }

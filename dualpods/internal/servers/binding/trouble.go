@@ -2,26 +2,18 @@ package binding
 
 import (
 	"maps"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Trouble is that of a call to a requester program or a launcher that is made
-// again and again: each time it failed, or was answered and changed nothing.
-type Trouble struct {
-	Count int
-	Why   string
-	Until time.Time // when it is made again
-}
-
 // callTrouble is the Trouble of a call, as it is kept between passes.
 type callTrouble struct {
-	Trouble
+	decide.Trouble
 	process string    // of the requester program that it is with
 	renewed time.Time // when another process was seen last
 }
@@ -29,13 +21,6 @@ type callTrouble struct {
 // renewal is how often a new process of a requester program begins anew: one that
 // calls itself something else with each answer is no new one.
 const renewal = 10 * time.Second
-
-// A call in trouble is told from the third time on. A model that was not put to
-// sleep that often is deleted.
-const (
-	tellTrouble  = 3
-	enoughSleeps = 5
-)
 
 // nothingChanged is what is wrong with a call that succeeded.
 const nothingChanged = "it answered that it did, and nothing has changed"
@@ -47,11 +32,11 @@ func (c *calls) count(key, process string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.troubles[key]
-	t := callTrouble{Trouble: Trouble{Count: before.Count + 1, Why: nothingChanged}, process: process, renewed: before.renewed}
+	t := callTrouble{Trouble: decide.Trouble{Count: before.Count + 1, Why: nothingChanged}, process: process, renewed: before.renewed}
 	if err != nil {
 		t.Why = err.Error()
 	}
-	t.Until = time.Now().Add(pauseAfter(outcomePause, t.Count))
+	t.Until = time.Now().Add(decide.PauseAfter(outcomePause, t.Count))
 	c.troubles[key] = t
 }
 
@@ -73,7 +58,7 @@ func (c *calls) hadEffect(keys ...string) {
 }
 
 // trouble is that of a key; the zero Trouble: there is none.
-func (c *calls) trouble(key string) Trouble {
+func (c *calls) trouble(key string) decide.Trouble {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.troubles[key].Trouble
@@ -81,7 +66,7 @@ func (c *calls) trouble(key string) Trouble {
 
 // troubleWith is that of a call to a process of a requester program: none, where
 // the process is new.
-func (c *calls) troubleWith(key, process string, now time.Time) Trouble {
+func (c *calls) troubleWith(key, process string, now time.Time) decide.Trouble {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t, ok := c.troubles[key]
@@ -97,7 +82,7 @@ func (c *calls) forgetTroubles(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.troubles, func(_ string, t callTrouble) bool {
-		return now.Sub(t.Until) > settled && now.Sub(t.renewed) > settled
+		return now.Sub(t.Until) > decide.Settled && now.Sub(t.renewed) > decide.Settled
 	})
 }
 
@@ -113,25 +98,25 @@ func refuses(err error) bool {
 }
 
 // requesterCalls are the calls to a process of a requester program.
-var requesterCalls = []Action{Bind, Unbind, BecomeReady, BecomeUnready, Hold, EndHold}
+var requesterCalls = []decide.Action{decide.Bind, decide.Unbind, decide.BecomeReady, decide.BecomeUnready, decide.Hold, decide.EndHold}
 
-func troubleKey(do Action, uid types.UID) string { return string(do) + "/" + string(uid) }
+func troubleKey(do decide.Action, uid types.UID) string { return string(do) + "/" + string(uid) }
 
 // observeTroubles adds the calls that are in trouble, and forgets those that had
 // their effect.
-func observeTroubles(o *Observation, n *nodeWork, l *launcherPod, id string) {
-	o.Troubles = map[Action]Trouble{}
+func observeTroubles(o *decide.Observation, n *nodeWork, l *launcherPod, id string) {
+	o.Troubles = map[decide.Action]decide.Trouble{}
 	if l != nil && o.Record != nil {
-		o.Troubles[Sleep], o.Troubles[DeleteInstance] = n.calls.instanceTroubles(l, id, o.state())
+		o.Troubles[decide.Sleep], o.Troubles[decide.DeleteInstance] = n.calls.instanceTroubles(l, id, o.State())
 	}
 	if o.SPI == nil {
 		return
 	}
-	done := o.Record != nil && !o.goes() && o.in(launcher.Awake) && o.ready() && o.SPI.Proxy.ProxyConfig == o.proxy()
+	done := o.Record != nil && !o.LauncherUnknown() && o.InstanceIn(launcher.Awake) && o.IsReady() && o.SPI.Proxy.ProxyConfig == o.Proxy()
 	for _, do := range requesterCalls {
 		key := troubleKey(do, o.Requester.UID)
-		if done || do == BecomeUnready && !o.ready() || do == EndHold && o.holding() == "" ||
-			do == Hold && o.Record != nil && o.holding() == o.Record.SwapKey() {
+		if done || do == decide.BecomeUnready && !o.IsReady() || do == decide.EndHold && o.Holding() == "" ||
+			do == decide.Hold && o.Record != nil && o.Holding() == o.Record.SwapKey() {
 			n.calls.hadEffect(key)
 		}
 		o.Troubles[do] = n.calls.troubleWith(key, o.SPI.Proxy.Instance, o.Now)
@@ -139,7 +124,7 @@ func observeTroubles(o *Observation, n *nodeWork, l *launcherPod, id string) {
 }
 
 // instanceTroubles are those of the calls that put an instance to rest.
-func (c *calls) instanceTroubles(l *launcherPod, id string, state launcher.State) (sleep, remove Trouble) {
+func (c *calls) instanceTroubles(l *launcherPod, id string, state launcher.State) (sleep, remove decide.Trouble) {
 	switch state {
 	case launcher.Awake, launcher.FallingAsleep, launcher.Waking: // an engine that does not sleep is awake again soon
 	default:
@@ -151,82 +136,17 @@ func (c *calls) instanceTroubles(l *launcherPod, id string, state launcher.State
 	return c.trouble(sleepKey(l, id)), c.trouble(deleteKey(l, id))
 }
 
-// inVain says that a call was made in vain, and that it is not to be made again yet.
-func (o *Observation) inVain(do Action) bool { return o.Now.Before(o.Troubles[do].Until) }
-
-// paused is what to do instead of a call that is in trouble, until it is made
-// again: people are told when that lasts.
-func (o *Observation) paused(step Step) Step {
-	if !o.inVain(step.Do) {
-		return step
-	}
-	t := o.Troubles[step.Do]
-	who, reason := "the requester program", RequesterRefuses
-	if step.Do == Sleep || step.Do == DeleteInstance {
-		who, reason = "launcher "+o.Launcher.Name, LauncherRefuses
-	}
-	pause := Step{Rule: step.Rule, Do: Retry, After: t.Until.Sub(o.Now), Why: strings.Join([]string{who, "does not", string(step.Do) + ":", t.Why}, " ")}
-	if t.Count >= tellTrouble {
-		pause.Do, pause.Reason, pause.Warn = Tell, reason, true
-	}
-	return pause
-}
-
-// telling is what a requester was told last.
-type telling struct {
-	reason Reason
-	times  int // for that reason, each time in other words
-	turns  int // how often the reason was another one
-	at     time.Time
-}
-
-// freely is how often a requester may be told something for another reason at once,
-// until it has been told nothing for long: on its way to serving there are about a
-// dozen reasons to wait, and two that take turns are no news.
-const freely = 20
-
 // toldNow notes that a requester was told something.
-func (n *nodeWork) toldNow(uid types.UID, reason Reason, now time.Time) {
+func (n *nodeWork) toldNow(uid types.UID, reason decide.Reason, now time.Time) {
 	t := n.told[uid]
-	if now.Sub(t.at) > settled {
-		t = telling{}
+	if now.Sub(t.At) > decide.Settled {
+		t = decide.Telling{}
 	}
-	if t.reason != reason {
-		t.times = 0
-		t.turns++
+	if t.Reason != reason {
+		t.Times = 0
+		t.Turns++
 	}
-	t.reason, t.at = reason, now
-	t.times++
+	t.Reason, t.At = reason, now
+	t.Times++
 	n.told[uid] = t
-}
-
-// again is when a requester may be told something for that reason, in other words.
-func (t telling) again(reason Reason) time.Time {
-	var pause time.Duration
-	if t.reason == reason && t.times > 0 {
-		pause = pauseAfter(firstPause, t.times)
-	}
-	if t.turns > freely {
-		pause = max(pause, pauseAfter(firstPause, t.turns-freely))
-	}
-	return t.at.Add(pause)
-}
-
-// once has nobody told what they were told already. Other words for the same
-// reason are told later each time: what others say may never be the same twice.
-func (o *Observation) once(step Step) Step {
-	if step.Do != Tell {
-		return step
-	}
-	again := o.Told.again(step.Reason).Sub(o.Now)
-	switch {
-	case !o.Requester.Exists || o.Requester.Told == step.Why:
-		step.Do = Nothing
-	case again > 0:
-		step.Do = Nothing
-		if step.After == 0 || again < step.After {
-			step.After = again
-		}
-	}
-	return step
 }

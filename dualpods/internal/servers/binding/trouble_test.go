@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
 
 // steps are those of a script that begins with a requester and two minutes in
@@ -16,7 +18,7 @@ import (
 func steps(t *testing.T, script ...simEvent) (lines []string) {
 	t.Helper()
 	script = append([]simEvent{{at: 3 * time.Second, what: "create", arg: 8}}, script...)
-	for _, line := range simulate(t, 1, script, rules, true).lines {
+	for _, line := range simulate(t, 1, script, decide.Tables, true).lines {
 		if strings.Contains(line, "all is mended") {
 			break
 		}
@@ -38,7 +40,7 @@ func counted(lines []string, words string) (n int) {
 func TestARequesterProgramThatRefusesToBindIsAskedLessAndLessOftenAndPeopleAreTold(t *testing.T) {
 	lines := steps(t, simEvent{at: 3100 * time.Millisecond, what: oddBind})
 	binds := counted(lines, `"do"="bind"`)
-	assert.Greater(t, binds, tellTrouble)
+	assert.Greater(t, binds, decide.TellTrouble)
 	assert.LessOrEqual(t, binds, 9)
 	assert.Equal(t, 1, counted(lines, `"do"="tell" "why"="the requester program does not bind: `), "it is told once")
 }
@@ -60,7 +62,7 @@ func TestAServedRequesterWhoseNewProgramBindsAtOnceIsShownOn(t *testing.T) {
 func TestARequesterProgramThatUnbindsInVainIsAskedLessAndLessOftenAndPeopleAreTold(t *testing.T) {
 	lines := steps(t, simEvent{at: 3100 * time.Millisecond, what: oddProxy})
 	unbinds := counted(lines, `"do"="unbind"`)
-	assert.Greater(t, unbinds, tellTrouble)
+	assert.Greater(t, unbinds, decide.TellTrouble)
 	assert.LessOrEqual(t, unbinds, 9)
 	assert.Equal(t, 1, counted(lines, `"do"="tell" "why"="the requester program does not unbind: `+nothingChanged), "it is told once")
 }
@@ -73,15 +75,15 @@ func TestARefusalInEverOtherWordsIsToldLessAndLessOften(t *testing.T) {
 
 func TestAModelThatRefusesToSleepIsDeletedInTheEnd(t *testing.T) {
 	lines := steps(t, simEvent{at: 20 * time.Second, what: "refuse sleep"}, simEvent{at: 21 * time.Second, what: "delete"})
-	assert.Equal(t, enoughSleeps, counted(lines, `"do"="sleep"`))
+	assert.Equal(t, decide.EnoughSleeps, counted(lines, `"do"="sleep"`))
 	assert.Equal(t, 1, counted(lines, `"do"="tell" "why"="launcher launcher-node-0-1 does not sleep: `))
-	assert.Equal(t, 1, counted(lines, `"rule"="leaving, never sleeps"`))
+	assert.Equal(t, 1, counted(lines, `"rule"="resting, never sleeps"`))
 	assert.Equal(t, 1, counted(lines, `"do"="remove finalizer"`))
 }
 
 func TestAModelOfNobodyThatRefusesToSleepIsDeletedInTheEnd(t *testing.T) {
 	lines := steps(t, simEvent{at: 20 * time.Second, what: "refuse sleep"}, simEvent{at: 21 * time.Second, what: "damage record", arg: 159_506}, simEvent{at: 22 * time.Second, what: "force"})
-	assert.Equal(t, enoughSleeps, counted(lines, `"do"="sleep" "why"="it is awake, and no requester is bound to it"`))
+	assert.Equal(t, decide.EnoughSleeps, counted(lines, `"do"="sleep" "why"="it is awake, and no requester is bound to it"`))
 	assert.Equal(t, 1, counted(lines, `"do"="delete instance" "why"="it is awake, does not sleep, and no requester is bound to it"`))
 }
 
@@ -99,25 +101,6 @@ func TestPeopleAreToldOfARequesterProgramThatRefusesToBecomeUnreadyAndToUnbind(t
 	assert.Equal(t, 2, counted(lines, `"rule"="not awake, shown" "do"="retract"`), "labels, and the gate")
 	assert.Equal(t, 1, counted(lines, `"do"="tell" "why"="the requester program does not unbind: `))
 	assert.Greater(t, counted(lines, `"do"="become unready"`), 1, "it is asked again")
-}
-
-func TestARefusalToBecomeUnreadyIsToldOnceNothingElseKeepsClientsAway(t *testing.T) {
-	for words, o := range map[string]Observation{
-		"the requester program does not unbind: no": but(servedOne(), func(o *Observation) {
-			o.Instance.State, o.Requester.Shown = "sleeping", false
-			refusedOf(o, BecomeUnready, Unbind)
-		}),
-		"the requester program does not become unready: no": but(with("sleeping"), func(o *Observation) {
-			o.SPI.Proxy.Ready = true
-			refusedOf(o, BecomeUnready)
-		}),
-	} {
-		step := Decide(o)
-		assert.Equal(t, Tell, step.Do, step.Rule)
-		assert.Equal(t, RequesterRefuses, step.Reason)
-		assert.Equal(t, words, step.Why)
-		assert.Equal(t, time.Second, step.After)
-	}
 }
 
 func TestARequesterProgramThatRefusesToBecomeUnreadyIsUnboundOnceItsLauncherIsEvicted(t *testing.T) {
@@ -141,47 +124,26 @@ func TestAProgramThatCallsItselfSomethingElseEachTimeBeginsAnewOnlyNowAndThen(t 
 	assert.LessOrEqual(t, renewed, 3, "the first, a new one, and one after ten seconds")
 	assert.Greater(t, c.trouble("bind/a").Count, 50)
 	assert.Len(t, c.troubles, 1)
-	c.forgetTroubles(at.Add(2 * settled))
+	c.forgetTroubles(at.Add(2 * decide.Settled))
 	assert.Empty(t, c.troubles)
 }
 
 func TestReasonsThatTakeTurnsAreToldLessAndLessOften(t *testing.T) {
-	n, o := &nodeWork{told: map[types.UID]telling{}}, fresh()
+	n, o := &nodeWork{told: map[types.UID]decide.Telling{}}, fresh()
 	at, told := now, 0
 	for turn := range 6000 {
-		reason := []Reason{GPUsUnknown, GPUsDoNotMatch}[turn%2]
+		reason := []decide.Reason{decide.GPUsUnknown, decide.GPUsDoNotMatch}[turn%2]
 		o.Now, o.Told, o.Requester.Told = at, n.told["a"], ""
-		if o.once(Step{Do: Tell, Reason: reason, Why: fmt.Sprint(turn)}).Do == Tell {
+		if o.Once(decide.Step{Do: decide.Tell, Reason: reason, Why: fmt.Sprint(turn)}).Do == decide.Tell {
 			n.toldNow("a", reason, at)
 			told++
 		}
 		at = at.Add(20 * time.Millisecond)
 	}
-	assert.Greater(t, told, freely)
-	assert.Less(t, told, 3*freely, "in two minutes")
-	at = at.Add(2 * settled)
+	assert.Greater(t, told, decide.Freely)
+	assert.Less(t, told, 3*decide.Freely, "in two minutes")
+	at = at.Add(2 * decide.Settled)
 	o.Now, o.Told = at, n.told["a"]
-	n.toldNow("a", GPUsUnknown, at)
-	assert.Equal(t, 1, n.told["a"].turns, "it was told nothing for long")
-}
-
-func TestRequesterWhoseProgramNeverUnbindsIsReplaced(t *testing.T) {
-	for count := range enoughUnbinds + 1 {
-		o := but(servedOne(), func(o *Observation) {
-			o.SPI.Proxy.Binding, o.SPI.Proxy.Ready = "earlier", false
-			o.Requester.Published, o.Requester.Shown = false, false
-			o.Troubles = map[Action]Trouble{Unbind: {Count: count, Why: "it refuses"}}
-		})
-		step := Decide(o)
-		assert.Equal(t, "carries for another", step.Rule)
-		if count < enoughUnbinds {
-			assert.Equal(t, Unbind, step.Do, count)
-			continue
-		}
-		assert.Equal(t, DeleteRequester, step.Do)
-		assert.Equal(t, RequesterRefuses, step.Reason)
-		assert.Contains(t, step.Why, "does not unbind: it refuses")
-		o.SPI.Proxy.Ready = true
-		assert.NotEqual(t, DeleteRequester, Decide(o).Do, "clients may use it")
-	}
+	n.toldNow("a", decide.GPUsUnknown, at)
+	assert.Equal(t, 1, n.told["a"].Turns, "it was told nothing for long")
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -24,10 +25,10 @@ func TestARequesterThatTakesOrdersFromAnybodyIsRefusedWhereItMustNotAndAskedByTL
 
 	c := New(t.Context(), Options{RequireTLS: true}, logr.Discard())
 	n, w := c.work("node-0"), &world{pods: map[types.UID]*corev1.Pod{}, asked: map[types.UID]requester{}}
-	see := func(pod *corev1.Pod, record *podmeta.Binding) Observation {
+	see := func(pod *corev1.Pod, record *podmeta.Binding) decide.Observation {
 		read, problems := podmeta.ReadRequester(pod)
 		w.pods[pod.UID], w.asked[pod.UID] = pod, requester{read, problems}
-		o := Observation{Record: record}
+		o := decide.Observation{Record: record}
 		c.observePod(t.Context(), &o, n, w, pod)
 		return o
 	}

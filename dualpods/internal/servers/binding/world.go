@@ -18,6 +18,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -26,13 +27,13 @@ import (
 // pass's own writes.
 type world struct {
 	now       time.Time
-	node      Node
+	node      decide.Node
 	pods      map[types.UID]*corev1.Pod // requesters
 	launchers []*launcherPod
 	agents    []*corev1.Pod  // of the node
 	takers    []*launcherPod // result of open
-	spi       map[types.UID]*SPI
-	kubelet   map[types.UID]Allocation
+	spi       map[types.UID]*decide.SPI
+	kubelet   map[types.UID]decide.Allocation
 	asked     map[types.UID]requester // of pods, as read
 	silent    map[types.UID]time.Time // since when the programs do not answer that do not
 	refusing  map[types.UID]bool      // of these: they answer, and take no orders of this controller
@@ -79,7 +80,7 @@ func (l *launcherPod) config() string { return dualpods.ConfigName(l.pod) }
 // gather reads everything about a node, of name "" what is on none yet. The Pods
 // are the cache's own: whoever changes one changes a copy.
 func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
-	w := &world{now: c.opts.Now(), node: Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}, refusing: map[types.UID]bool{}}
+	w := &world{now: c.opts.Now(), node: decide.Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*decide.SPI{}, kubelet: map[types.UID]decide.Allocation{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}, refusing: map[types.UID]bool{}}
 	node, err := c.readNode(ctx, w)
 	if err != nil {
 		return nil, err
@@ -200,7 +201,7 @@ func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
 }
 
 // askRequester asks one. What GPUs it has is asked once of each of its processes.
-func (c *Controller) askRequester(ctx context.Context, n *nodeWork, uid types.UID, address string) (*SPI, error) {
+func (c *Controller) askRequester(ctx context.Context, n *nodeWork, uid types.UID, address string) (*decide.SPI, error) {
 	proxy, err := c.opts.Requesters.Proxy(ctx, address)
 	if err != nil {
 		return nil, err
@@ -209,14 +210,14 @@ func (c *Controller) askRequester(ctx context.Context, n *nodeWork, uid types.UI
 	if !known {
 		gpus, err = c.opts.Requesters.Accelerators(ctx, address)
 		if refused(err) {
-			return &SPI{Wrong: err.Error(), Proxy: proxy}, nil
+			return &decide.SPI{Wrong: err.Error(), Proxy: proxy}, nil
 		}
 		if err != nil {
 			return nil, err
 		}
 		n.noteAccelerators(uid, proxy.Instance, gpus)
 	}
-	return &SPI{GPUs: gpus, Proxy: proxy}, nil
+	return &decide.SPI{GPUs: gpus, Proxy: proxy}, nil
 }
 
 func (w *world) adminAddress(uid types.UID) string {

@@ -12,6 +12,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -79,7 +80,7 @@ func TestRecordWithTheUIDOfAnotherNamespacesPodIsNotThatPods(t *testing.T) {
 	}
 	ours, theirs := recorded("ours"), recorded("theirs")
 	living := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", UID: "uid"}}
-	said := &SPI{GPUs: []string{"GPU-0"}}
+	said := &decide.SPI{GPUs: []string{"GPU-0"}}
 	for name, c := range map[string]struct {
 		launchers []*launcherPod
 		pods      map[types.UID]*corev1.Pod
@@ -89,7 +90,7 @@ func TestRecordWithTheUIDOfAnotherNamespacesPodIsNotThatPods(t *testing.T) {
 		"both, and the Pod lives":        {[]*launcherPod{theirs, ours}, map[types.UID]*corev1.Pod{"uid": living}, []dualpods.Identity{{Namespace: "theirs", UID: "uid"}, {Namespace: "ours", UID: "uid"}}},
 		"both, and the Pod is gone":      {[]*launcherPod{theirs, ours}, nil, []dualpods.Identity{{Namespace: "ours", UID: "uid"}, {Namespace: "theirs", UID: "uid"}}},
 	} {
-		w := &world{launchers: c.launchers, pods: c.pods, spi: map[types.UID]*SPI{"uid": said}}
+		w := &world{launchers: c.launchers, pods: c.pods, spi: map[types.UID]*decide.SPI{"uid": said}}
 		assert.Equal(t, c.subjects, w.subjects(), name)
 		for _, id := range c.subjects {
 			on, record := w.boundTo(id)
@@ -108,7 +109,7 @@ func TestRecordWithTheUIDOfAnotherNamespacesPodIsOfARequesterThatIsGone(t *testi
 	a := newAsking(t)
 	a.c.opts.Views = &nodeViews{}
 	uid := a.add("a", "living", "GPU-0")
-	a.w.kubelet[uid] = Allocation{GPUs: []string{"GPU-0"}}
+	a.w.kubelet[uid] = decide.Allocation{GPUs: []string{"GPU-0"}}
 	theirs := a.w.launchers[1]
 	theirs.bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: uid, Namespace: "b", Name: "made-up", GPUs: []string{"GPU-0"}}}
 	o := a.c.observe(t.Context(), a.n, a.w, dualpods.Identity{Namespace: "b", UID: uid})

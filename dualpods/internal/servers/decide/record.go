@@ -1,4 +1,4 @@
-package binding
+package decide
 
 import (
 	"cmp"
@@ -18,17 +18,17 @@ func (o *Observation) logFrom() int64 {
 	switch {
 	case o.Instance == nil:
 		return 0
-	case o.in(launcher.Sleeping):
+	case o.InstanceIn(launcher.Sleeping):
 		return o.Instance.AsleepAt
 	default:
 		return atItsEnd
 	}
 }
 
-func (o *Observation) newRecord() podmeta.Binding {
+func (o *Observation) NewRecord() podmeta.Binding {
 	return podmeta.Binding{
 		Instance: o.Requester.Instance, RequesterUID: o.Requester.UID, Namespace: o.Requester.Namespace, Name: o.Requester.Name,
-		GPUs: slices.Sorted(slices.Values(o.gpus())), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), Ahead: o.Ahead, New: o.Instance == nil, LogFrom: o.logFrom(), Attempt: 1, Since: o.Now,
+		GPUs: slices.Sorted(slices.Values(o.GPUs())), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), Ahead: o.Ahead, New: o.Instance == nil, LogFrom: o.logFrom(), Attempt: 1, Since: o.Now,
 		Annotations: o.Form.Annotations, ModelCache: o.modelCache(),
 	}
 }
@@ -39,7 +39,7 @@ func (o *Observation) modelCache() string { return cmp.Or(o.Form.ModelCache, o.M
 
 // outdated says that the launcher refused the attempt since the instance that it
 // was to make is there, or the one that it was to wake is not.
-func (o *Observation) outdated() bool {
+func (o *Observation) attemptRefused() bool {
 	if o.Record.New {
 		return o.Attempt.Code == launcherapi.CodeExists
 	}
@@ -75,13 +75,13 @@ func (o *Observation) otherAttempt() Step {
 
 // nextAttempt is the record after an attempt that failed. What failed before the
 // requester was served counts no more.
-func (o *Observation) nextAttempt(failure string) Step {
+func (o *Observation) NextAttempt(failure string) Step {
 	record := o.renewed()
 	if o.Requester.WaitsSince.After(o.attemptAt()) {
 		record.Failures = 0
 	}
 	record.Failures++
-	pause := pauseAfter(firstPause, record.Failures)
+	pause := PauseAfter(FirstPause, record.Failures)
 	if record.New = o.Instance == nil; record.New {
 		record.LogFrom = 0
 	}

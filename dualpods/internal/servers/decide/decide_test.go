@@ -1,4 +1,4 @@
-package binding
+package decide
 
 import (
 	"time"
@@ -49,7 +49,7 @@ func with(state string) Observation {
 func servedOne() Observation {
 	o := with("awake")
 	o.Attempt = Attempt{Asked: true, Over: true}
-	o.SPI.Proxy = requesterapi.Proxy{ProxyConfig: o.proxy(), State: requesterapi.StateBound, Ready: true}
+	o.SPI.Proxy = requesterapi.Proxy{ProxyConfig: o.Proxy(), State: requesterapi.StateBound, Ready: true}
 	o.Requester.Published, o.Requester.Shown = true, true
 	return o
 }
@@ -119,7 +119,7 @@ func refusedFor(makes bool, code string) func(*Observation) {
 func refusedOf(o *Observation, calls ...Action) {
 	o.Troubles = map[Action]Trouble{}
 	for _, do := range calls {
-		o.Troubles[do] = Trouble{Count: tellTrouble, Why: "no", Until: o.Now.Add(time.Second)}
+		o.Troubles[do] = Trouble{Count: TellTrouble, Why: "no", Until: o.Now.Add(time.Second)}
 	}
 }
 
@@ -134,165 +134,165 @@ type example struct {
 var examples = map[string]example{
 	"a requester that was deleted before anybody looked at it": {"leaving, never bound", Nothing, but(fresh(), func(o *Observation) { deleting(o); o.Requester.Finalizer, o.SPI = false, nil })},
 	"a deleted one whose record is gone":                       {"leaving, released", RemoveFinalizer, but(fresh(), deleting)},
-	"a deleted one whose launcher has ended":                   {"leaving, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Dead = true })},
-	"a deleted one on a node that is gone, its launcher silent": {"leaving, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) {
+	"a deleted one whose launcher has ended":                   {"unbinding, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Dead = true })},
+	"a deleted one on a node that is gone, its launcher silent": {"unbinding, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) {
 		o.Node.Gone, o.Launcher.Connected = true, false
 	})},
-	"a deleted one whose clients are being seen off":              {"leaving, being unbound", Nothing, but(servedOne(), func(o *Observation) { deleting(o); o.Calls.Unbind = true })},
+	"a deleted one whose clients are being seen off":              {"unbinding, connections end", Nothing, but(servedOne(), func(o *Observation) { deleting(o); o.Calls.Unbind = true })},
 	"a deleted one whose preStop hook may run":                    {"leaving, still serving", Retry, but(servedOne(), deletedNow)},
 	"a deleted one whose launcher fell silent while it serves":    {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { deletedNow(o); o.Launcher.Connected = false })},
 	"a deleted one that was told to end a moment ago":             {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { deletedNow(o); toldToEnd(o, time.Second) })},
-	"a deleted one that was told to end, its shutdown delay over": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); toldToEnd(o, 0) })},
-	"a deleted one whose grace is over, its program never told":   {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Requester.GraceEnds = now.Add(killMargin) })},
-	"a deleted one whose model died while it still served":        {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Instance.State = "failed" })},
-	"a deleted one whose launcher's container has ended":          {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Launcher.Connected, o.Launcher.Ended = false, true })},
-	"a deleted one that was not ready yet":                        {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.Ready = false })},
-	"a deleted one that names other GPUs than its record":         {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.GPUs = []string{"GPU-1"} })},
-	"a deleted one that forwards for an earlier attempt":          {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Record.Attempt = 2 })},
-	"a deleted one that an earlier controller began to unbind":    {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.State = requesterapi.StateDraining })},
-	"a deleted one whose node is gone while it is being unbound":  {"leaving, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI, o.Calls.Unbind, o.Node.Gone = nil, true, true })},
-	"a deleted one that a slice leads to still": {"leaving, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
+	"a deleted one that was told to end, its shutdown delay over": {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); toldToEnd(o, 0) })},
+	"a deleted one whose grace is over, its program never told":   {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Requester.GraceEnds = now.Add(KillMargin) })},
+	"a deleted one whose model died while it still served":        {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Instance.State = "failed" })},
+	"a deleted one whose launcher's container has ended":          {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Launcher.Connected, o.Launcher.Ended = false, true })},
+	"a deleted one that was not ready yet":                        {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.Ready = false })},
+	"a deleted one that names other GPUs than its record":         {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.GPUs = []string{"GPU-1"} })},
+	"a deleted one that forwards for an earlier attempt":          {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Record.Attempt = 2 })},
+	"a deleted one that an earlier controller began to unbind":    {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.State = requesterapi.StateDraining })},
+	"a deleted one whose node is gone while it is being unbound":  {"unbinding, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI, o.Calls.Unbind, o.Node.Gone = nil, true, true })},
+	"a deleted one that a slice leads to still": {"unbinding, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
 		deletedNow(o)
 		toldToEnd(o, 0)
 		o.Slices.Lead = true
 	})},
-	"a deleted one that the slices left a moment ago": {"leaving, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
+	"a deleted one that the slices left a moment ago": {"unbinding, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
 		deletedNow(o)
 		toldToEnd(o, 0)
 		o.Slices.Left = now.Add(-time.Second)
 	})},
-	"one that the kubelet ends, and that a slice leads to still": {"leaving, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
+	"one that the kubelet ends, and that a slice leads to still": {"unbinding, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
 		o.Requester.Shown = false
 		toldToEnd(o, 0)
 		o.Slices.Lead = true
 	})},
-	"one that has other GPUs, and that a slice leads to still": {"leaving, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
+	"one that has other GPUs, and that a slice leads to still": {"unbinding, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
 		o.SPI.GPUs, o.Requester.Shown, o.Slices.Lead = []string{"GPU-1"}, false, true
 	})},
-	"a deleted one that the slices left long ago": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {
+	"a deleted one that the slices left long ago": {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) {
 		deletedNow(o)
 		toldToEnd(o, 0)
-		o.Slices.Left = now.Add(-endpointsDelay)
+		o.Slices.Left = now.Add(-EndpointsDelay)
 	})},
-	"a deleted one that a slice leads to, its grace over": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {
+	"a deleted one that a slice leads to, its grace over": {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) {
 		deletedNow(o)
-		o.Requester.GraceEnds, o.Slices.Lead = now.Add(killMargin), true
+		o.Requester.GraceEnds, o.Slices.Lead = now.Add(KillMargin), true
 	})},
-	"a deleted one that a slice leads to, its model asleep": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {
+	"a deleted one that a slice leads to, its model asleep": {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) {
 		deletedNow(o)
 		o.Instance.State, o.Slices.Lead = "sleeping", true
 	})},
-	"a deleted one that a slice leads to, and that refuses connections already": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {
+	"a deleted one that a slice leads to, and that refuses connections already": {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) {
 		deletedNow(o)
 		o.SPI.Proxy.State, o.Slices.Lead = requesterapi.StateDraining, true
 	})},
-	"a deleted one that carries traffic":                              {"leaving, carries", Unbind, but(servedOne(), deleting)},
-	"a deleted one that carries traffic to a launcher that has ended": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deleting(o); o.Launcher.Dead = true })},
-	"a deleted one that carries traffic to a launcher that has vanished": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {
+	"a deleted one that carries traffic":                              {"unbinding, carries", Unbind, but(servedOne(), deleting)},
+	"a deleted one that carries traffic to a launcher that has ended": {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deleting(o); o.Launcher.Dead = true })},
+	"a deleted one that carries traffic to a launcher that has vanished": {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) {
 		deleting(o)
 		o.Requester.Finalizer, o.Launcher, o.Record, o.Instance = true, nil, nil, nil
 	})},
-	"a deleted one whose launcher is silent": {"leaving, launcher silent", Tell, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Connected = false })},
-	"a deleted one whose launcher fell silent just now": {"leaving, launcher just lost", Retry, but(with("awake"), func(o *Observation) {
+	"a deleted one whose launcher is silent": {"resting, launcher silent", Tell, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Connected = false })},
+	"a deleted one whose launcher fell silent just now": {"resting, launcher just lost", Retry, but(with("awake"), func(o *Observation) {
 		deleting(o)
 		o.Launcher.Connected, o.Launcher.Lost = false, now.Add(-time.Second)
 	})},
-	"one deleted by force whose launcher is silent": {"leaving, launcher silent", Nothing, but(with("awake"), func(o *Observation) {
+	"one deleted by force whose launcher is silent": {"resting, launcher silent", Nothing, but(with("awake"), func(o *Observation) {
 		o.Requester, o.SPI, o.Launcher.Connected = Requester{UID: "uid"}, nil, false
 	})},
-	"a deleted one whose model falls asleep":      {"leaving, moving", Nothing, but(with("falling_asleep"), deleting)},
-	"a deleted one whose model was told to sleep": {"leaving, moving", Nothing, but(with("awake"), func(o *Observation) { deleting(o); o.Calls.Sleep = true })},
-	"a deleted one whose model is awake":          {"leaving, awake", Sleep, but(with("awake"), deleting)},
-	"a deleted one whose model does not sleep": {"leaving, never sleeps", DeleteInstance, but(with("awake"), func(o *Observation) {
+	"a deleted one whose model falls asleep":      {"resting, moving", Nothing, but(with("falling_asleep"), deleting)},
+	"a deleted one whose model was told to sleep": {"resting, moving", Nothing, but(with("awake"), func(o *Observation) { deleting(o); o.Calls.Sleep = true })},
+	"a deleted one whose model is awake":          {"resting, awake", Sleep, but(with("awake"), deleting)},
+	"a deleted one whose model does not sleep": {"resting, never sleeps", DeleteInstance, but(with("awake"), func(o *Observation) {
 		deleting(o)
-		o.Troubles = map[Action]Trouble{Sleep: {Count: enoughSleeps, Why: "the engine refused"}}
+		o.Troubles = map[Action]Trouble{Sleep: {Count: EnoughSleeps, Why: "the engine refused"}}
 	})},
-	"one deleted by force whose model is awake": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) {
+	"one deleted by force whose model is awake": {"resting, awake", Sleep, but(with("awake"), func(o *Observation) {
 		o.Requester = Requester{UID: "uid"}
 		o.SPI = nil
 	})},
-	"one that has ended, with its model awake": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) { o.Requester.Finished, o.SPI = true, nil })},
-	"one whose record is of another GPU":       {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) { o.Record.GPUs = []string{"GPU-1"} })},
-	"a deleted one whose model starts":         {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { deleting(o); o.Attempt.Asked = true })},
-	"a deleted one whose model failed":         {"leaving, starting or failed", DeleteInstance, but(with("failed"), deleting)},
-	"a deleted one whose swap waits perhaps, to make its model": {"leaving, swap waits", CallOff, but(recorded(), func(o *Observation) {
+	"one that has ended, with its model awake": {"resting, awake", Sleep, but(with("awake"), func(o *Observation) { o.Requester.Finished, o.SPI = true, nil })},
+	"one whose record is of another GPU":       {"resting, awake", Sleep, but(with("awake"), func(o *Observation) { o.Record.GPUs = []string{"GPU-1"} })},
+	"a deleted one whose model starts":         {"resting, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { deleting(o); o.Attempt.Asked = true })},
+	"a deleted one whose model failed":         {"resting, starting or failed", DeleteInstance, but(with("failed"), deleting)},
+	"a deleted one whose swap waits perhaps, to make its model": {"resting, swap waits", CallOff, but(recorded(), func(o *Observation) {
 		deleting(o)
 		o.Attempt.Asked = true
 	})},
-	"a deleted one whose swap waits perhaps, to wake its model": {"leaving, swap waits", CallOff, but(with("sleeping"), func(o *Observation) {
+	"a deleted one whose swap waits perhaps, to wake its model": {"resting, swap waits", CallOff, but(with("sleeping"), func(o *Observation) {
 		deleting(o)
 		o.Attempt.Asked = true
 	})},
-	"a deleted one whose swap could not be called off": {"leaving, swap under way", Nothing, but(recorded(), func(o *Observation) {
+	"a deleted one whose swap could not be called off": {"resting, swap under way", Nothing, but(recorded(), func(o *Observation) {
 		deleting(o)
 		o.Attempt.Asked, o.Calls.CallOff = true, true
 	})},
-	"a deleted one whose swap drains another": {"leaving, swap under way", Nothing, but(with("sleeping"), func(o *Observation) {
+	"a deleted one whose swap drains another": {"resting, swap under way", Nothing, but(with("sleeping"), func(o *Observation) {
 		deleting(o)
 		o.Attempt.Asked, o.Instance.SwapID = true, "swap"
 	})},
-	"a deleted one whose swap an earlier controller may have asked for": {"leaving, swap waits", CallOff, but(recorded(), deleting)},
-	"the same, while it is being called off": {"leaving, swap under way", Nothing, but(recorded(), func(o *Observation) {
+	"a deleted one whose swap an earlier controller may have asked for": {"resting, swap waits", CallOff, but(recorded(), deleting)},
+	"the same, while it is being called off": {"resting, swap under way", Nothing, but(recorded(), func(o *Observation) {
 		deleting(o)
 		o.Calls.CallOff, o.Calls.CallingOff = true, true
 	})},
-	"a deleted one whose model sleeps": {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), func(o *Observation) {
+	"a deleted one whose model sleeps": {"resting, asleep or gone", RemoveRecord, but(with("sleeping"), func(o *Observation) {
 		deleting(o)
 		o.Attempt = Attempt{Asked: true, Over: true}
 	})},
-	"a deleted one whose model was never started": {"leaving, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) {
+	"a deleted one whose model was never started": {"resting, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) {
 		deleting(o)
 		o.Calls.CallOff = true
 	})},
-	"one whose input changed before anything was started": {"leaving, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) {
+	"one whose input changed before anything was started": {"resting, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) {
 		o.Form.Args, o.Calls.CallOff = []string{"org/other"}, true
 	})},
-	"one whose input changed while its model starts": {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) {
+	"one whose input changed while its model starts": {"resting, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) {
 		o.Form.Args, o.Attempt.Asked = []string{"org/other"}, true
 	})},
-	"one whose input changed while its model wakes": {"leaving, moving", Nothing, but(with("waking"), func(o *Observation) {
+	"one whose input changed while its model wakes": {"resting, moving", Nothing, but(with("waking"), func(o *Observation) {
 		o.Form.Args, o.Attempt.Asked = []string{"org/other"}, true
 	})},
-	"one whose input changed before it served what has come up": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
-	"one whose port changed while its model starts":             {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { o.Form.Port = 9000 })},
-	"one that asks for another launcher while its model starts": {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { o.Form.LauncherConfig = "other" })},
+	"one whose input changed before it served what has come up": {"resting, awake", Sleep, but(with("awake"), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
+	"one whose port changed while its model starts":             {"resting, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { o.Form.Port = 9000 })},
+	"one that asks for another launcher while its model starts": {"resting, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { o.Form.LauncherConfig = "other" })},
 	"one whose input changed, and whose model somebody put to sleep": {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) {
 		o.Form.Args, o.Instance.State = []string{"org/other"}, "sleeping"
 	})},
-	"a deleted one whose instance died and is started again while its program is bound": {"leaving, starting or failed", DeleteInstance, but(servedOne(), func(o *Observation) {
+	"a deleted one whose instance died and is started again while its program is bound": {"resting, starting or failed", DeleteInstance, but(servedOne(), func(o *Observation) {
 		deleting(o)
 		o.Instance.State, o.Requester.Shown, o.Requester.Published = "starting", false, false
 	})},
 	"one whose containers have ended while it was shown": {"ended, shown", Retract, but(servedOne(), func(o *Observation) { o.Requester.Finished, o.Requester.Running, o.SPI = true, false, nil })},
-	"the same, shown no more": {"leaving, awake", Sleep, but(servedOne(), func(o *Observation) {
+	"the same, shown no more": {"resting, awake", Sleep, but(servedOne(), func(o *Observation) {
 		o.Requester.Finished, o.Requester.Running, o.Requester.Shown, o.SPI = true, false, false, nil
 	})},
 	"a served one whose deadline has passed":                  {"ended, shown", Retract, but(servedOne(), endingNow)},
 	"one whose deadline has passed, its preStop hook running": {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { endingNow(o); o.Requester.Shown = false })},
-	"one whose deadline has passed while its swap waited":     {"leaving, swap waits", CallOff, but(recorded(), func(o *Observation) { endingNow(o); o.Attempt.Asked = true })},
+	"one whose deadline has passed while its swap waited":     {"resting, swap waits", CallOff, but(recorded(), func(o *Observation) { endingNow(o); o.Attempt.Asked = true })},
 	"a served one that the kubelet ends, told a moment ago":   {"ended, shown", Retract, but(servedOne(), func(o *Observation) { toldToEnd(o, time.Second) })},
 	"a served one that the kubelet ends, shown no more":       {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { toldToEnd(o, time.Second); o.Requester.Shown = false })},
-	"one that the kubelet ends, its shutdown delay over":      {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { toldToEnd(o, 0); o.Requester.Shown = false })},
-	"one that the kubelet ends, its model dead":               {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { toldToEnd(o, time.Second); o.Requester.Shown, o.Instance.State = false, "failed" })},
-	"one that the kubelet ends, unbound":                      {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) { toldToEnd(o, 0) })},
+	"one that the kubelet ends, its shutdown delay over":      {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { toldToEnd(o, 0); o.Requester.Shown = false })},
+	"one that the kubelet ends, its model dead":               {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { toldToEnd(o, time.Second); o.Requester.Shown, o.Instance.State = false, "failed" })},
+	"one that the kubelet ends, unbound":                      {"resting, awake", Sleep, but(with("awake"), func(o *Observation) { toldToEnd(o, 0) })},
 	"one that the kubelet ends before it was bound":           {"leaving, released", RemoveFinalizer, but(fresh(), func(o *Observation) { toldToEnd(o, 0) })},
 	"a DaemonSet's on a node that is closed":                  {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Node.Unschedulable, o.Requester.Tolerates = true, true })},
 	"a served one whose node is gone":                         {"ended, shown", Retract, but(servedOne(), func(o *Observation) { o.Node.Gone, o.SPI = true, nil })},
-	"one that is being deleted, and whose node is gone": {"leaving, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) {
+	"one that is being deleted, and whose node is gone": {"unbinding, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) {
 		deleting(o)
 		o.Node.Gone, o.SPI = true, nil
 	})},
-	"the same, once it is unready and still published": {"let go, shown", Retract, but(servedOne(), func(o *Observation) {
+	"the same, once it is unready and still published": {"unwanted, shown", Retract, but(servedOne(), func(o *Observation) {
 		o.Form.Args, o.Instance.State, o.SPI.Proxy.Ready = []string{"org/other"}, "sleeping", false
 	})},
-	"one whose program names other GPUs after a restart, still published": {"let go, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-1"} })},
-	"a deleted one whose program hangs, and carries traffic perhaps":      {"leaving, requester silent", Retry, but(servedOne(), func(o *Observation) { deleting(o); o.SPI, o.Requester.Silent = nil, now.Add(-time.Second) })},
-	"a deleted one whose record was damaged, and whose program hangs": {"leaving, requester silent", Retry, but(fresh(), func(o *Observation) {
+	"one whose program names other GPUs after a restart, still published": {"unwanted, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-1"} })},
+	"a deleted one whose program hangs, and carries traffic perhaps":      {"unbinding, requester silent", Retry, but(servedOne(), func(o *Observation) { deleting(o); o.SPI, o.Requester.Silent = nil, now.Add(-time.Second) })},
+	"a deleted one whose record was damaged, and whose program hangs": {"unbinding, requester silent", Retry, but(fresh(), func(o *Observation) {
 		deleting(o)
 		o.Requester.Finalizer, o.Unread = true, "launcher node-0: no record"
 		o.SPI, o.Requester.Silent = nil, now.Add(-time.Second)
 	})},
-	"one whose input changed while its program has hung for a minute": {"leaving, requester silent for long", Tell, but(with("awake"), func(o *Observation) {
+	"one whose input changed while its program has hung for a minute": {"unbinding, requester silent for long", Tell, but(with("awake"), func(o *Observation) {
 		o.Form.Args, o.SPI, o.Requester.Silent = []string{"org/other"}, nil, now.Add(-time.Minute)
 	})},
 	"a published one whose record is gone": {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record, o.SPI.Proxy.Ready = nil, false })},
@@ -374,7 +374,7 @@ var examples = map[string]example{
 		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-0"}}
 	})},
 	"one bound ahead whose program cannot tell its GPUs": {"GPUs unknown", Tell, but(with("awake"), func(o *Observation) { o.Record.Ahead, o.SPI.Wrong = true, "no driver answers" })},
-	"one bound ahead that the kubelet has given another GPU since": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) {
+	"one bound ahead that the kubelet has given another GPU since": {"resting, awake", Sleep, but(with("awake"), func(o *Observation) {
 		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-1"}}
 	})},
 	"a served one bound ahead, after a restart of the controller": {"", Nothing, but(servedOne(), func(o *Observation) { o.Record.Ahead, o.Kubelet = true, &Allocation{Why: "no", Since: now} })},
@@ -468,7 +468,7 @@ var examples = map[string]example{
 	})},
 	"the same, and its launcher does not say what models it has": {"model missing", Tell, but(fresh(), func(o *Observation) {
 		waits(o)
-		o.Copy = Copy{Silent: now.Add(-patience), Why: "not found"}
+		o.Copy = Copy{Silent: now.Add(-Patience), Why: "not found"}
 	})},
 	"its model is not to be started without a copy":   {"no record", AddRecord, but(fresh(), func(o *Observation) { waits(o); o.Keeper.Waits = false })},
 	"a model that went after its requester was bound": {"swap not asked", Swap, but(recorded(), waits)},
@@ -540,7 +540,7 @@ var examples = map[string]example{
 		o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}}
 	})},
 	"a new record, and a swap of one that was deleted": {"earlier swap under way", Tell, but(recorded(), func(o *Observation) { o.Earlier = "ns/old" })},
-	"one that names other GPUs, and a launcher that is silent": {"leaving, launcher silent", Tell, but(recorded(), func(o *Observation) {
+	"one that names other GPUs, and a launcher that is silent": {"resting, launcher silent", Tell, but(recorded(), func(o *Observation) {
 		o.SPI.GPUs, o.Launcher.Connected = []string{"GPU-1"}, false
 	})},
 	"a new record": {"swap not asked", Swap, recorded()},
@@ -548,7 +548,7 @@ var examples = map[string]example{
 		o.Unheard = &Launcher{Name: "launcher-1", Lost: now.Add(-time.Second), Why: "it has not answered yet"}
 	})},
 	"a launcher that has not been heard for long": {"swap not asked", Swap, but(recorded(), func(o *Observation) {
-		o.Unheard = &Launcher{Name: "launcher-1", Lost: now.Add(-patience), Why: "connection refused"}
+		o.Unheard = &Launcher{Name: "launcher-1", Lost: now.Add(-Patience), Why: "connection refused"}
 	})},
 	"a GPU on which a launcher that was lost had a model":  {"neighbour just lost", Retry, but(recorded(), func(o *Observation) { o.Neighbours = unheard(time.Second, "awake") })},
 	"a GPU on which a silent launcher had a model":         {"neighbour silent", Tell, but(recorded(), func(o *Observation) { o.Neighbours = unheard(time.Minute, "awake") })},
@@ -586,7 +586,7 @@ var examples = map[string]example{
 	"a swap to make what turns out to be there":                                               {"attempt outdated", NextAttempt, but(with("sleeping"), refusedFor(true, launcherapi.CodeExists))},
 	"a swap to wake what turns out to be gone":                                                {"attempt outdated", NextAttempt, but(recorded(), refusedFor(false, launcherapi.CodeNotFound))},
 	"a swap to make something by a launcher that does not know how":                           {"swap failed", NextAttempt, but(recorded(), refusedFor(true, launcherapi.CodeNotFound))},
-	"one whose input changed while its model was asleep":                                      {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), func(o *Observation) { o.Form.Args, o.Calls.CallOff = []string{"org/other"}, true })},
+	"one whose input changed while its model was asleep":                                      {"resting, asleep or gone", RemoveRecord, but(with("sleeping"), func(o *Observation) { o.Form.Args, o.Calls.CallOff = []string{"org/other"}, true })},
 	"a start that the controller does not remember":                                           {"moving", Nothing, with("starting")},
 	"a swap that starts the model":                                                            {"swap under way", Nothing, but(with("starting"), func(o *Observation) { o.Attempt.Asked = true })},
 	"a swap for one that lists the gate":                                                      {"not holding", Hold, but(with("starting"), holdsFor(""))},
@@ -600,7 +600,7 @@ var examples = map[string]example{
 	"one that holds, and whose record is gone":                                                {"holds for nobody", EndHold, but(fresh(), holdsFor("uid.1.1"))},
 	"one that holds for nobody, and refused to end that":                                      {"no record", AddRecord, but(fresh(), func(o *Observation) { holdsFor("uid.1.1")(o); refusedOf(o, EndHold) })},
 	"one that holds, and whose record is let go":                                              {"holds for nobody", EndHold, but(with("starting"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o); o.Form.Args = []string{"org/other"} })},
-	"a deleted one that holds":                                                                {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o); deleting(o) })},
+	"a deleted one that holds":                                                                {"resting, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { holdsFor(o.Record.SwapKey())(o); deleting(o) })},
 	"a swap that opens the gate just now":                                                     {"swap under way", Nothing, but(with("awake"), func(o *Observation) { o.Attempt.Asked = true })},
 	"a swap that came to nothing": {"swap failed", NextAttempt, but(recorded(), func(o *Observation) {
 		o.Attempt = Attempt{Asked: true, Over: true, Failure: "out of memory"}

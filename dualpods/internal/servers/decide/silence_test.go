@@ -1,4 +1,4 @@
-package binding
+package decide
 
 import (
 	"testing"

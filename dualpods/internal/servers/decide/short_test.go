@@ -1,4 +1,4 @@
-package binding
+package decide
 
 import (
 	"strings"
@@ -27,11 +27,11 @@ func TestWhatOthersSayAtLengthFitsIntoAnAnnotation(t *testing.T) {
 		step := Decide(o)
 		require.NotEqual(t, Nothing, step.Do, name)
 		for _, text := range []string{step.Why, step.Record.Failure, step.Failures.Why} {
-			assert.LessOrEqual(t, len(text), maxNote, name)
+			assert.LessOrEqual(t, len(text), MaxNote, name)
 		}
 		o.Requester.Told = step.Why
 		assert.NotEqual(t, Tell, Decide(o).Do, "%s is told once", name)
-		status, err := statusText(&o, podmeta.Status{}, podmeta.Status{Message: step.Why})
+		status, err := StatusText(&o, podmeta.Status{}, podmeta.Status{Message: step.Why})
 		require.NoError(t, err)
 		assert.Less(t, len(status), 32<<10, name)
 	}

@@ -1,4 +1,4 @@
-package binding
+package decide
 
 import (
 	"time"
@@ -47,8 +47,8 @@ const (
 
 // shorten bounds what others have said: all the annotations of a Pod have room
 // for 256 KiB, and a write that is too large is refused each time.
-func (s *Step) shorten() {
-	s.Why, s.Record.Failure, s.Failures.Why = dualpods.Truncate(s.Why, maxNote), dualpods.Truncate(s.Record.Failure, maxNote), dualpods.Truncate(s.Failures.Why, maxNote)
+func (s *Step) Shorten() {
+	s.Why, s.Record.Failure, s.Failures.Why = dualpods.Truncate(s.Why, MaxNote), dualpods.Truncate(s.Record.Failure, MaxNote), dualpods.Truncate(s.Failures.Why, MaxNote)
 }
 
 // Step is what Decide answers.

@@ -1,6 +1,7 @@
-package binding
+package decide
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -46,8 +47,8 @@ type Observation struct {
 	Calls     Calls
 	Slices    Slices              // only of a requester that is to be unbound
 	Troubles  map[Action]Trouble  // of calls to the requester program, and about the instance
-	Told      telling             // what the requester was told last
-	Repeats   map[Action]repeated // how often the writes were made that show the requester
+	Told      Telling             // what the requester was told last
+	Repeats   map[Action]Repeated // how often the writes were made that show the requester
 	// Neighbours are what other launchers of the node have on the record's GPUs,
 	// least recently used first.
 	Neighbours []Neighbour
@@ -154,7 +155,7 @@ type Calls struct {
 	Delete     bool // of the instance
 }
 
-func (o *Observation) state() launcher.State {
+func (o *Observation) State() launcher.State {
 	if o.Instance == nil {
 		return ""
 	}
@@ -162,32 +163,55 @@ func (o *Observation) state() launcher.State {
 }
 
 // leaving says that the requester's server is not wanted any more.
-func (o *Observation) leaving() bool {
-	return !o.Requester.Exists || o.Requester.Leaves(o.Node.Gone) || o.toldToEnd()
+func (o *Observation) IsLeaving() bool {
+	return !o.Requester.Exists || o.Requester.Leaves(o.Node.Gone) || o.programToldToEnd()
 }
 
 // ending says that the kubelet ends the requester: its Pod says so, or its program, which was
 // told to end. The kubelet also ends Pods that nobody deletes.
-func (o *Observation) ending() bool { return o.Requester.Ending || o.toldToEnd() }
+func (o *Observation) isEnding() bool { return o.Requester.Ending || o.programToldToEnd() }
 
 // toldToEnd says that the requester program has got SIGTERM.
-func (o *Observation) toldToEnd() bool { return o.SPI != nil && o.SPI.Proxy.Terminating }
+func (o *Observation) programToldToEnd() bool { return o.SPI != nil && o.SPI.Proxy.Terminating }
 
 // gone says that what the launcher held is gone with it.
-func (o *Observation) gone() bool {
+func (o *Observation) launcherGone() bool {
 	return o.Node.Gone || o.Launcher == nil || o.Launcher.Dead
 }
 
 // goes says that nobody knows the launcher to serve any more: it is gone, or is being deleted and
 // does not answer. The kubelet may have ended it, which a pass that began before does not know.
-func (o *Observation) goes() bool {
-	return o.gone() || o.Launcher.Deleting && !o.Launcher.Connected
+func (o *Observation) LauncherUnknown() bool {
+	return o.launcherGone() || o.Launcher.Deleting && !o.Launcher.Connected
 }
 
 // emptied says that what the launcher held is gone with it, or with its container.
-func (o *Observation) emptied() bool { return o.gone() || o.Launcher.Ended }
+func (o *Observation) launcherContainerEnded() bool { return o.launcherGone() || o.Launcher.Ended }
 
 // carries says that the requester program carries traffic for the record.
-func (o *Observation) carries() bool {
+func (o *Observation) ForwardsTraffic() bool {
 	return o.SPI != nil && o.SPI.Proxy.State != requesterapi.StateUnbound
 }
+
+// InstanceIn reports whether the instance is there, in one of these states.
+func (o *Observation) InstanceIn(states ...launcher.State) bool {
+	return o.Instance != nil && slices.Contains(states, o.State())
+}
+
+// instanceKnown reports whether it is known what the instance of the record is: its launcher
+// tells, or the launcher's container has ended, and the instance with it.
+func (o *Observation) instanceKnown() bool {
+	return o.Record != nil && o.Launcher != nil && (o.Launcher.Connected || o.Launcher.Ended)
+}
+
+// instanceEndedOrGone reports whether the instance has ended or was deleted.
+func (o *Observation) instanceEndedOrGone() bool {
+	return o.Instance == nil || o.InstanceIn(launcher.Failed, launcher.Stopped, launcher.Stopping)
+}
+
+// Patience is how long a launcher that has answered before may be silent until
+// people are told: one that is killed is back within a second.
+const Patience = dualpods.LauncherPatience
+
+// launcherLostFor returns for how long the launcher has been silent.
+func (o *Observation) launcherLostFor() time.Duration { return o.Now.Sub(o.Launcher.Lost) }

@@ -1,4 +1,4 @@
-package binding
+package decide
 
 import (
 	"fmt"
@@ -12,13 +12,13 @@ import (
 // ended twice: as a kubelet has it with containers.
 // (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restarts)
 const (
-	settled     = 10 * time.Minute
-	secondStart = 10 * time.Second
+	Settled     = 10 * time.Minute
+	SecondStart = 10 * time.Second
 )
 
 // noted says that the launcher Pod has it that the instance ended while it
 // served this requester.
-func (o *Observation) noted() bool {
+func (o *Observation) failureRecorded() bool {
 	return o.Failures != nil && o.Failures.RequesterUID == o.Requester.UID
 }
 
@@ -26,7 +26,7 @@ func (o *Observation) noted() bool {
 func (o *Observation) failuresNow() podmeta.Failures {
 	f := podmeta.Failures{RequesterUID: o.Requester.UID, Count: 1, Last: o.Now, Why: fate(o)}
 	justBegun := o.Requester.ServesSince.IsZero() // its gate is open, its status not written yet
-	if o.Failures != nil && (justBegun || o.Now.Sub(o.Requester.ServesSince) < settled) {
+	if o.Failures != nil && (justBegun || o.Now.Sub(o.Requester.ServesSince) < Settled) {
 		f.Count += o.Failures.Count
 	}
 	return f
@@ -43,7 +43,7 @@ func (o *Observation) backedOff(record podmeta.Binding) podmeta.Binding {
 	if last.After(o.Now) { // somebody wrote it
 		last = o.Now
 	}
-	if at := last.Add(pauseAfter(secondStart, f.Count-1)); at.After(o.Now) {
+	if at := last.Add(PauseAfter(SecondStart, f.Count-1)); at.After(o.Now) {
 		record.RetryAt = at
 		record.Failure = fmt.Sprintf("instance %s ended %d times soon after it served; at last it %s", record.Instance, f.Count, f.Why)
 	}
@@ -53,7 +53,7 @@ func (o *Observation) backedOff(record podmeta.Binding) podmeta.Binding {
 // attemptAt is when the record's attempt is to be made. A time that is farther away than any pause
 // is of a controller whose clock was ahead, and does not count.
 func (o *Observation) attemptAt() time.Time {
-	if at := o.Record.RetryAt; at.Sub(o.Now) <= 2*longestPause { // clocks may differ by minutes
+	if at := o.Record.RetryAt; at.Sub(o.Now) <= 2*LongestPause { // clocks may differ by minutes
 		return at
 	}
 	return time.Time{}
@@ -69,15 +69,15 @@ func failedSo(o *Observation) string {
 
 // Bounds of the pause before a server is tried again.
 const (
-	firstPause   = time.Second
-	longestPause = 5 * time.Minute
+	FirstPause   = time.Second
+	LongestPause = 5 * time.Minute
 )
 
 // pauseAfter is the pause after so many failures, one after the other: twice as
 // long each time.
-func pauseAfter(first time.Duration, failures int) time.Duration {
+func PauseAfter(first time.Duration, failures int) time.Duration {
 	if shift := failures - 1; shift < 20 {
-		return min(longestPause, first<<shift)
+		return min(LongestPause, first<<shift)
 	}
-	return longestPause
+	return LongestPause
 }

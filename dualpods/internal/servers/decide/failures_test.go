@@ -1,4 +1,4 @@
-package binding
+package decide
 
 import (
 	"testing"
@@ -24,7 +24,7 @@ func TestFailuresAddUpUntilAnInstanceHasServedForLong(t *testing.T) {
 		o     Observation
 		count int
 	}{
-		{endedAfter(time.Second, nil), 1}, {endedAfter(time.Second, before), 4}, {endedAfter(settled, before), 1},
+		{endedAfter(time.Second, nil), 1}, {endedAfter(time.Second, before), 4}, {endedAfter(Settled, before), 1},
 	} {
 		step := Decide(e.o)
 		require.Equal(t, NoteFailure, step.Do, step.Rule)
@@ -65,7 +65,7 @@ func TestTheNextRequesterOfAnInstanceThatEndsAgainAndAgainBacksOff(t *testing.T)
 
 func TestRetryTimeOfAClockThatWasAheadDoesNotCount(t *testing.T) {
 	for ahead, waits := range map[time.Duration]bool{
-		-time.Second: false, time.Second: true, longestPause: true, longestPause + time.Minute: true, 2*longestPause + time.Second: false, 900 * time.Hour: false,
+		-time.Second: false, time.Second: true, LongestPause: true, LongestPause + time.Minute: true, 2*LongestPause + time.Second: false, 900 * time.Hour: false,
 	} {
 		o := but(recorded(), func(o *Observation) {
 			o.Record.Attempt, o.Record.Failure, o.Record.RetryAt = 2, "no memory", o.Now.Add(ahead)
@@ -85,11 +85,11 @@ func TestRetryTimeOfAClockThatWasAheadDoesNotCount(t *testing.T) {
 	step := Decide(o)
 	assert.Equal(t, NextAttempt, step.Do)
 	assert.Equal(t, 1, step.Record.Failures, "it was served since the attempt before")
-	assert.Equal(t, o.Now.Add(firstPause), step.Record.RetryAt)
+	assert.Equal(t, o.Now.Add(FirstPause), step.Record.RetryAt)
 }
 
 func TestANoteOfTheFutureKeepsNobodyWaitingForLongerThanOneOfNow(t *testing.T) {
 	o := fresh()
 	o.Failures = &podmeta.Failures{Count: 2, Last: o.Now.AddDate(900, 0, 0), Why: "it ended"}
-	assert.Equal(t, o.Now.Add(secondStart), o.backedOff(podmeta.Binding{}).RetryAt)
+	assert.Equal(t, o.Now.Add(SecondStart), o.backedOff(podmeta.Binding{}).RetryAt)
 }

@@ -1,4 +1,4 @@
-package binding
+package decide
 
 import (
 	"fmt"
@@ -16,6 +16,7 @@ func nodeName(o *Observation) string     { return o.Node.Name }
 func adminAddress(o *Observation) string { return o.Requester.AdminAddress }
 func container(o *Observation) string    { return o.Requester.Program }
 func problems(o *Observation) string     { return podmeta.Join(o.Problems) }
+func kubeletWhy(o *Observation) string   { return o.Kubelet.Why }
 func retryAt(o *Observation) string      { return o.Record.RetryAt.UTC().Format(time.RFC3339) }
 
 func instanceState(o *Observation) string {

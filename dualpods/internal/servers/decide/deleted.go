@@ -1,0 +1,63 @@
+package decide
+
+import (
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// stillServing reports whether a requester that ends serves clients whose proxies may not
+// have heard of it. When its preStop hook is over, its program alone knows; a program that never
+// tells is unbound when the grace of its deletion is nearly over.
+func (o *Observation) ServesThroughDelay() bool {
+	r := &o.Requester
+	ends := r.Deleting && o.graceLeft() > 0 || !r.Deleting && o.isEnding()
+	if !ends || !r.Exists || r.Finished || !r.Running || o.Node.Gone || o.Record == nil || o.SPI == nil {
+		return false
+	}
+	awake := !o.launcherContainerEnded() && (!o.instanceKnown() || o.InstanceIn(launcher.Awake)) // as far as is known
+	p := &o.SPI.Proxy
+	forwards := p.State == requesterapi.StateBound && p.Binding == o.Record.SwapKey() && !o.gpusChanged()
+	return awake && forwards && (p.Ready || p.ShutdownDelayMS > 0)
+}
+
+// endPause is how often a requester program is asked whether it was told to end. A Pod
+// whose readiness probe waits is unready then, and that begins a pass at once.
+const endPause = 500 * time.Millisecond
+
+// untilUnbound returns when to look again at a requester that is still serving.
+func (o *Observation) untilUnbound() time.Duration {
+	after := endPause
+	if delay := o.SPI.Proxy.ShutdownDelayMS; delay > 0 {
+		after = time.Duration(min(delay, requesterapi.MaxDrain.Milliseconds())) * time.Millisecond
+	}
+	if o.Requester.Deleting {
+		after = min(after, o.graceLeft())
+	}
+	return after
+}
+
+// killMargin is how long before the end of its grace a deleted requester is to be unbound,
+// so that it ends by itself and is not killed.
+const KillMargin = 2 * time.Second
+
+// graceLeft returns how much of its grace a deleted requester may use.
+func (o *Observation) graceLeft() time.Duration {
+	return o.Requester.GraceEnds.Add(-KillMargin).Sub(o.Now)
+}
+
+// drain returns how long the connections of its clients may take to end. Those of a deleted
+// requester have the rest of its grace, as those of any Pod have. When the grace of one ends
+// that nobody deleted, the kubelet alone knows: it ends the drain by ending the program.
+func (o *Observation) Drain(usual time.Duration) time.Duration {
+	switch {
+	case o.Record == nil || o.launcherContainerEnded():
+		return 0 // nobody answers any more at the other end
+	case o.Requester.Deleting && o.InstanceIn(launcher.Awake):
+		return min(max(usual, o.graceLeft()), requesterapi.MaxDrain)
+	case o.isEnding() && o.InstanceIn(launcher.Awake):
+		return min(max(usual, o.Requester.Grace), requesterapi.MaxDrain)
+	}
+	return usual
+}

@@ -1,0 +1,127 @@
+package decide
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Neighbour is an instance that another launcher of the node has on a GPU of the
+// record. To the record's launcher its memory is foreign.
+type Neighbour struct {
+	launcherapi.Instance
+	Launcher string // key by which it is asked
+	Name     string // of its Pod
+	Recorded bool   // a record is of it
+	Living   bool   // and the record's requester is to go on
+	Deleting bool   // the controller has asked for its deletion
+	// Silent: its launcher runs and does not answer, so that the instance is as it
+	// was when the launcher answered last; of one that has not answered yet it is
+	// known by its record alone, without a state.
+	Silent bool
+	Lost   time.Time // since when
+	Why    string
+}
+
+func (b *Neighbour) Key() string { return b.Launcher + "/" + b.InstanceID }
+
+func LastUse(i launcherapi.Instance) time.Time {
+	if i.LastUsedAt != nil {
+		return *i.LastUsedAt
+	}
+	return i.CreatedAt
+}
+
+// restless is a neighbour that the controller is putting to rest.
+func (o *Observation) busyNeighbour() *Neighbour {
+	for n := range o.Neighbours {
+		if b := &o.Neighbours[n]; !b.Silent && Ours(b.Instance) && !b.Living && !b.rests() {
+			return b
+		}
+	}
+	return nil
+}
+
+// rests says that an instance has no model awake, nor is about to. A sleeper that
+// a swap moves may be: its launcher wakes it again when that swap is undone.
+func (b *Neighbour) rests() bool {
+	switch launcher.State(b.State) {
+	case launcher.Sleeping:
+		return b.SwapID == ""
+	case launcher.Stopped, launcher.Failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// unrest is why one does not.
+func (b *Neighbour) unrest() string {
+	switch launcher.State(b.State) {
+	case launcher.Sleeping:
+		return "may be awake on its GPU again when swap " + b.SwapID + ", which moves it, is undone"
+	case launcher.Stopping:
+		return "is still being stopped on its GPU, and has to end first"
+	default:
+		return "is " + strings.ReplaceAll(b.State, "_", " ") + " on its GPU, and has to sleep first"
+	}
+}
+
+// unseen is a neighbour that is to be put to rest, and whose launcher does not
+// tell whether it is: one that has a record still, for that goes once the instance
+// rests, or that was not at rest when the launcher answered last.
+func (o *Observation) unseenNeighbour() *Neighbour {
+	for n := range o.Neighbours {
+		if b := &o.Neighbours[n]; b.Silent && !b.Living && (b.Recorded || Ours(b.Instance) && !b.rests()) {
+			return b
+		}
+	}
+	return nil
+}
+
+// victims are the sleepers of other launchers, least recently used first, whose
+// memory the attempt lacks; none where it would lack some still.
+func (o *Observation) victims() (found []Neighbour) {
+	fit := o.Attempt.NoRoom
+	if fit == nil {
+		return nil
+	}
+	lacks := Lacking(fit)
+	for _, b := range o.Neighbours {
+		if b.Silent || launcher.State(b.State) != launcher.Sleeping || !Ours(b.Instance) || Pinned(b.Instance) || b.Recorded || b.SwapID != "" || !slices.Contains(b.GPUUUIDs, fit.GPUUUID) {
+			continue
+		}
+		bytes, measured := b.GPUBytes[fit.GPUUUID]
+		if measured && bytes == 0 {
+			continue
+		}
+		found = append(found, b)
+		if !measured || bytes >= lacks { // what it holds will show
+			return found
+		}
+		lacks -= bytes
+	}
+	return nil
+}
+
+// lacking is how many bytes are missing.
+func Lacking(fit *launcherapi.Fit) uint64 { return fit.Needed - min(fit.Needed, fit.Available) }
+
+// evicting is a neighbour that goes for the attempt; left says that one should
+// have gone and does not.
+func (o *Observation) evicting() (going *Neighbour, left bool) {
+	for n := range o.Neighbours {
+		b := &o.Neighbours[n]
+		switch {
+		case b.Silent || !slices.Contains(o.Attempt.Evicted, b.Key()):
+		case b.Deleting || launcher.State(b.State) == launcher.Stopping:
+			return b, true
+		default:
+			left = true
+		}
+	}
+	return nil, left
+}

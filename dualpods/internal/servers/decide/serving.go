@@ -1,0 +1,67 @@
+package decide
+
+// serving: the instance is awake, and clients are to be led to it.
+var serving = Table{
+	Name:     "serving",
+	Sentence: "The instance of the record is awake",
+	Of:       always,
+	Rows: []Row{
+		{"awake before it runs", "bound ahead; the requester program does not run yet",
+			(*Observation).isAhead, Nothing, say("instance %s is awake, and its container %s does not run yet", instanceID, container)},
+		{"told to rest", "the launcher was told to put the instance to sleep, or to delete it, while nobody was bound to it or wanted it, and has not answered, or its stream has not said so",
+			(*Observation).toldToRest, Nothing, say("the launcher was told to put instance %s to sleep, or to delete it, before it was wanted again", instanceID)},
+		{"being unbound", "connections of an earlier binding are ending",
+			(*Observation).earlierBindingEnds, Nothing, say("connections of an earlier binding are ending")},
+		{"carries for another", "the requester program carries traffic for something else than the record",
+			(*Observation).forwardsForAnother, Unbind, unbindOrReplace},
+		{"carries nothing", "the requester program carries no traffic",
+			(*Observation).forwardsNoTraffic, Bind, say("instance %s is awake", instanceID)},
+		{"not ready", "the requester is not ready",
+			(*Observation).isUnready, BecomeReady, say("instance %s is awake", instanceID)},
+		{"gate shut", "the requester lists our readiness gate, and that is not true",
+			(*Observation).gateShut, OpenGate, say("instance %s serves it", instanceID)},
+		{"not published", "labels and status do not say that it serves",
+			(*Observation).isUnpublished, Publish, say("instance %s serves it", instanceID)},
+	},
+}
+
+// isAhead reports whether the requester program does not run yet, and the kubelet's word counts.
+func (o *Observation) isAhead() bool { return o.Ahead }
+
+// toldToRest reports whether the instance is on its way to rest.
+func (o *Observation) toldToRest() bool { return o.Calls.Sleep || o.Calls.Delete }
+
+// earlierBindingEnds reports whether the program is ending connections of an earlier binding.
+func (o *Observation) earlierBindingEnds() bool { return o.Calls.Unbind }
+
+// forwardsForAnother reports whether the program carries traffic for another binding.
+func (o *Observation) forwardsForAnother() bool {
+	return o.ForwardsTraffic() && o.SPI.Proxy.ProxyConfig != o.Proxy()
+}
+
+// forwardsNoTraffic reports whether the program carries no traffic.
+func (o *Observation) forwardsNoTraffic() bool { return !o.ForwardsTraffic() }
+
+// isUnready reports whether the program is not ready.
+func (o *Observation) isUnready() bool { return !o.IsReady() }
+
+// gateShut reports whether the readiness gate is to be opened.
+func (o *Observation) gateShut() bool { return o.Requester.Gate && !o.Requester.GateOpen }
+
+// isUnpublished reports whether labels and status are not those of a requester that serves.
+func (o *Observation) isUnpublished() bool { return !o.Requester.Published }
+
+// enoughUnbinds is how often a requester program may refuse to unbind before its requester is
+// replaced.
+const enoughUnbinds = 5
+
+// unbindOrReplace ends an earlier binding of the requester program, which cannot be bound again
+// before. The controller replaces a requester whose program never unbinds and that nobody uses.
+func unbindOrReplace(o *Observation) Step {
+	if t := o.Troubles[Unbind]; t.Count >= enoughUnbinds && o.isUnready() && !o.isPublished() {
+		step := warn(RequesterRefuses, "its program keeps an earlier binding, and does not unbind: %s", func(*Observation) string { return t.Why })(o)
+		step.Do = DeleteRequester
+		return step
+	}
+	return Step{Why: "the requester program carries traffic for an earlier binding"}
+}

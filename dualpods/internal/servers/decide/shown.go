@@ -1,0 +1,40 @@
+package decide
+
+import (
+	"net"
+	"strconv"
+
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// shown says that labels, status or gate of the requester tell others to use it.
+func (o *Observation) isPublished() bool { return o.Requester.Shown || o.Requester.GateOpen }
+
+func (o *Observation) IsReady() bool { return o.SPI != nil && o.SPI.Proxy.Ready }
+
+// uncarried says that the requester program is known not to carry traffic to the
+// instance, and not to do so as soon as it is told to: a program that was started
+// anew is bound again within milliseconds.
+func (o *Observation) forwardsNothing() bool {
+	switch {
+	case !o.Requester.Running:
+		return true
+	case o.SPI == nil:
+		return false
+	case !o.ForwardsTraffic():
+		return o.Troubles[Bind].Count > 0 || !o.Launcher.Connected || o.kubeletHasNotAnswered() || o.Record.Ahead && o.SPI.Wrong != ""
+	default: // where the instance listens a launcher that does not answer cannot tell
+		return o.SPI.Proxy.State != requesterapi.StateBound || o.Launcher.Connected && o.SPI.Proxy.ProxyConfig != o.Proxy()
+	}
+}
+
+// proxy is what the requester program is to carry.
+func (o *Observation) Proxy() requesterapi.ProxyConfig {
+	return requesterapi.ProxyConfig{
+		Binding:     o.Record.SwapKey(),
+		ServingPort: uint16(o.Record.ServingPort),
+		Address:     o.Launcher.IP,
+		Port:        uint16(o.Instance.Port),
+		MetricsURL:  "http://" + net.JoinHostPort(o.Launcher.IP, strconv.Itoa(o.Instance.Port)) + "/metrics",
+	}
+}

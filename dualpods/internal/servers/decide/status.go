@@ -1,0 +1,57 @@
+package decide
+
+import (
+	"encoding/json"
+	"time"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// States in the status of a requester.
+const (
+	stateBinding = "Binding"
+	StateWaiting = "Waiting"
+	StateServing = "Serving"
+)
+
+// outdated is told of a requester that serves something else than it asks for.
+const outdated = "its specification has changed since it was bound, and it serves the earlier one: delete it, or restart its Deployment, to get the new one"
+
+// maxErrors is how many problems of an input a status lists.
+const maxErrors = 16
+
+// statusText is a status as it is written, after the one that was there.
+func StatusText(o *Observation, old, s podmeta.Status) (string, error) {
+	s.Since = o.Now.UTC().Truncate(time.Second)
+	if old.State == s.State {
+		s.Since = old.Since
+	}
+	for _, problem := range o.Problems[:min(len(o.Problems), maxErrors)] {
+		s.Errors = append(s.Errors, dualpods.Truncate(problem.String(), MaxNote))
+	}
+	s.LeftAlone, s.Ignored = o.Form.LeftAlone, o.Form.Ignored
+	text, err := json.Marshal(s)
+	return string(text), err
+}
+
+// follows says that the requester has the labels of its input: one that serves
+// something else than it asks for keeps those that it has.
+func (o *Observation) Follows() bool { return len(o.Problems) == 0 && o.specUnchanged() }
+
+// servingStatus is the status of one that is served, after the one that was there.
+func (o *Observation) ServingStatus(old podmeta.Status) podmeta.Status {
+	s := podmeta.Status{State: StateServing, Launcher: o.Launcher.Name, Instance: o.Record.Instance}
+	if o.Instance != nil {
+		s.ModelFrom, s.ModelWhy = o.Instance.ModelFrom, dualpods.Truncate(o.Instance.ModelWhy, MaxNote)
+	}
+	if o.Follows() {
+		s.Generation = o.Form.Generation
+		return s
+	}
+	s.Generation = old.Generation
+	if len(o.Problems) == 0 {
+		s.Message = outdated
+	}
+	return s
+}
