@@ -231,7 +231,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 				continue
 			}
 			sleep, remove := n.calls.instanceTroubles(l, id, launcher.State(i.State))
-			step := decide.DecideStray(i, sleep.Count >= decide.EnoughSleeps)
+			step := decide.Stray(i, sleep.Count >= decide.EnoughSleeps)
 			if pause := map[decide.Action]decide.Trouble{decide.Sleep: sleep, decide.DeleteInstance: remove}[step.Do].Until.Sub(w.now); pause > 0 {
 				again = dualpods.Sooner(again, pause)
 				continue

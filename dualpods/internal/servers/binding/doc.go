@@ -1,7 +1,6 @@
-// Package binding decides what becomes of a server-requesting Pod: Observe reads
-// the world once into an [Observation], [Decide] answers purely with one [Step]
-// and why, one write carries it out, and the event that the write makes begins
-// the next pass. The table of Decide is spec/binding.md, row for row.
+// Package binding serves server-requesting Pods. A pass over a node reads the world once, sees
+// each requester as a decide.Observation, and carries out the step that package decide answers.
+// The event that a write makes begins the next pass.
 //
 // Words used here:
 //

@@ -7,7 +7,7 @@ import (
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
-// stillServing reports whether a requester that ends serves clients whose proxies may not
+// ServesThroughDelay reports whether a requester that ends serves clients whose proxies may not
 // have heard of it. When its preStop hook is over, its program alone knows; a program that never
 // tells is unbound when the grace of its deletion is nearly over.
 func (o *Observation) ServesThroughDelay() bool {
@@ -38,8 +38,8 @@ func (o *Observation) untilUnbound() time.Duration {
 	return after
 }
 
-// killMargin is how long before the end of its grace a deleted requester is to be unbound,
-// so that it ends by itself and is not killed.
+// KillMargin is how long before the end of its grace a deleted requester is to be unbound, so
+// that it ends by itself and is not killed.
 const KillMargin = 2 * time.Second
 
 // graceLeft returns how much of its grace a deleted requester may use.
@@ -47,7 +47,7 @@ func (o *Observation) graceLeft() time.Duration {
 	return o.Requester.GraceEnds.Add(-KillMargin).Sub(o.Now)
 }
 
-// drain returns how long the connections of its clients may take to end. Those of a deleted
+// Drain returns how long the connections of its clients may take to end. Those of a deleted
 // requester have the rest of its grace, as those of any Pod have. When the grace of one ends
 // that nobody deleted, the kubelet alone knows: it ends the drain by ending the program.
 func (o *Observation) Drain(usual time.Duration) time.Duration {

@@ -13,7 +13,7 @@ type Slices struct {
 	Left time.Time // since when none does; zero: none ever did
 }
 
-// serves reports whether connections to a requester reach a model that is awake. known is false
+// Serves reports whether connections to a requester reach a model that is awake. known is false
 // where that cannot be told: what was known last still counts. A requester that is being deleted
 // serves on until its program is told to end.
 func (o *Observation) Serves() (serves, known bool) {
@@ -35,7 +35,7 @@ func (o *Observation) Serves() (serves, known bool) {
 	return o.IsReady() && o.SPI.Proxy.ProxyConfig == o.Proxy(), true
 }
 
-// endpointsDelay is how long proxies may still lead connections to a requester that no slice
+// EndpointsDelay is how long proxies may still lead connections to a requester that no slice
 // leads to any more: as long as the default of the requester program's --shutdown-delay.
 const EndpointsDelay = 5 * time.Second
 

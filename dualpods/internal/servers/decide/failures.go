@@ -16,13 +16,13 @@ const (
 	SecondStart = 10 * time.Second
 )
 
-// noted says that the launcher Pod has it that the instance ended while it
+// failureRecorded reports whether the launcher Pod has it that the instance ended while it
 // served this requester.
 func (o *Observation) failureRecorded() bool {
 	return o.Failures != nil && o.Failures.RequesterUID == o.Requester.UID
 }
 
-// failuresNow are those of the instance with the one that is seen now.
+// failuresNow returns the failures of the instance, with the one that is seen now.
 func (o *Observation) failuresNow() podmeta.Failures {
 	f := podmeta.Failures{RequesterUID: o.Requester.UID, Count: 1, Last: o.Now, Why: fate(o)}
 	justBegun := o.Requester.ServesSince.IsZero() // its gate is open, its status not written yet
@@ -32,8 +32,8 @@ func (o *Observation) failuresNow() podmeta.Failures {
 	return f
 }
 
-// backedOff is a new record, whose first attempt is made later where the instance
-// has ended again and again soon after it served another requester.
+// backedOff returns a new record. Its first attempt is made later if the instance has ended
+// again and again soon after it served another requester.
 func (o *Observation) backedOff(record podmeta.Binding) podmeta.Binding {
 	f := o.Failures
 	if f == nil || f.Count == 1 { // who ends once is started again at once
@@ -50,8 +50,8 @@ func (o *Observation) backedOff(record podmeta.Binding) podmeta.Binding {
 	return record
 }
 
-// attemptAt is when the record's attempt is to be made. A time that is farther away than any pause
-// is of a controller whose clock was ahead, and does not count.
+// attemptAt returns when the record's attempt is to be made. A time that is farther away than
+// any pause is of a controller whose clock was ahead, and does not count.
 func (o *Observation) attemptAt() time.Time {
 	if at := o.Record.RetryAt; at.Sub(o.Now) <= 2*LongestPause { // clocks may differ by minutes
 		return at
@@ -73,8 +73,8 @@ const (
 	LongestPause = 5 * time.Minute
 )
 
-// pauseAfter is the pause after so many failures, one after the other: twice as
-// long each time.
+// PauseAfter returns the pause after so many failures, one after the other: twice as long each
+// time.
 func PauseAfter(first time.Duration, failures int) time.Duration {
 	if shift := failures - 1; shift < 20 {
 		return min(LongestPause, first<<shift)

@@ -2,7 +2,7 @@ package decide
 
 import "hotseat.dev/hotseat/dualpods"
 
-// holding is the binding that the requester program holds connections for; empty: none.
+// Holding returns the binding that the requester program holds connections for; empty: none.
 func (o *Observation) Holding() string {
 	if o.SPI == nil {
 		return ""

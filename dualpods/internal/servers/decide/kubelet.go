@@ -9,7 +9,8 @@ const (
 	LongestKubeletPause = 5 * time.Second
 )
 
-// gpus are those that the requester has: as its program says, or the kubelet before that runs.
+// GPUs returns the GPUs that the requester has: as its program says, or the kubelet before that
+// runs.
 func (o *Observation) GPUs() []string {
 	switch {
 	case o.SPI != nil:
@@ -20,9 +21,9 @@ func (o *Observation) GPUs() []string {
 	return nil
 }
 
-// gpusNotTold says that the kubelet is to be asked which GPUs a requester has,
-// and has not said: before it is bound, and once more when its program runs where it was
-// bound before.
+// kubeletHasNotAnswered reports whether the kubelet is to be asked which GPUs a requester has,
+// and has not said: before it is bound, and once more when its program runs if it was bound
+// before.
 func (o *Observation) kubeletHasNotAnswered() bool {
 	if o.Kubelet == nil || o.Ahead {
 		return false
@@ -31,7 +32,7 @@ func (o *Observation) kubeletHasNotAnswered() bool {
 	return !told && (o.Record == nil || o.Record.Ahead && !o.ForwardsTraffic())
 }
 
-// untilToldGPUs is when the kubelet is asked next.
+// untilToldGPUs returns when the kubelet is asked next.
 func (o *Observation) untilToldGPUs() time.Duration {
 	if !o.Requester.Running {
 		return max(o.Kubelet.Again.Sub(o.Now), AheadKubeletPause)

@@ -15,9 +15,13 @@ const (
 func Markdown() string {
 	var b strings.Builder
 	for n := range Tables {
-		Tables[n].print(&b)
+		t := &Tables[n]
+		t.print(&b)
+		if t.Else != nil && Tables[n+1].Else != t.Else { // the last one that passes on to it
+			t.Else.print(&b)
+		}
 	}
-	resting.print(&b)
+	b.WriteByte('\n')
 	return b.String()
 }
 
@@ -30,5 +34,4 @@ func (t *Table) print(b *strings.Builder) {
 	for _, r := range t.Rows {
 		fmt.Fprintf(b, "| %s | %s | %s |\n", r.Name, r.Words, r.Do)
 	}
-	b.WriteByte('\n')
 }

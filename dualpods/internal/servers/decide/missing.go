@@ -9,14 +9,14 @@ type Copy struct {
 	Why    string    // the launcher cannot have the model, or does not say; empty: it may have it
 }
 
-// lacksModel says that the requester waits for its model, and that nothing is there
-// that would serve it without the launcher's copy.
+// lacksModel reports whether the requester waits for its model, and nothing is there that would
+// serve it without the launcher's copy.
 func (o *Observation) lacksModel() bool {
 	return o.Record == nil && o.Keeper != nil && o.Keeper.Waits && o.instanceEndedOrGone() && !o.Copy.Whole
 }
 
-// untilMissing is how long a launcher is still waited for that does not say what models
-// it has; 0 and less: it says so, or has not for long.
+// untilMissing returns how long a launcher is still waited for that does not say what models it
+// has; 0 and less: it says so, or has not for long.
 func (o *Observation) untilMissing() time.Duration { return Patience - o.Now.Sub(o.Copy.Silent) }
 
 // missing says why a model is waited for.

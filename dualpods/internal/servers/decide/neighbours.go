@@ -26,8 +26,10 @@ type Neighbour struct {
 	Why    string
 }
 
+// Key returns its launcher and its id.
 func (b *Neighbour) Key() string { return b.Launcher + "/" + b.InstanceID }
 
+// LastUse returns when an instance was used last, or made.
 func LastUse(i launcherapi.Instance) time.Time {
 	if i.LastUsedAt != nil {
 		return *i.LastUsedAt
@@ -35,7 +37,7 @@ func LastUse(i launcherapi.Instance) time.Time {
 	return i.CreatedAt
 }
 
-// restless is a neighbour that the controller is putting to rest.
+// busyNeighbour returns a neighbour that the controller is putting to rest; nil: there is none.
 func (o *Observation) busyNeighbour() *Neighbour {
 	for n := range o.Neighbours {
 		if b := &o.Neighbours[n]; !b.Silent && Ours(b.Instance) && !b.Living && !b.rests() {
@@ -45,8 +47,8 @@ func (o *Observation) busyNeighbour() *Neighbour {
 	return nil
 }
 
-// rests says that an instance has no model awake, nor is about to. A sleeper that
-// a swap moves may be: its launcher wakes it again when that swap is undone.
+// rests reports whether an instance has no model awake, nor is about to. A sleeper that a swap
+// moves may be: its launcher wakes it again when that swap is undone.
 func (b *Neighbour) rests() bool {
 	switch launcher.State(b.State) {
 	case launcher.Sleeping:
@@ -58,7 +60,7 @@ func (b *Neighbour) rests() bool {
 	}
 }
 
-// unrest is why one does not.
+// unrest says why an instance does not rest.
 func (b *Neighbour) unrest() string {
 	switch launcher.State(b.State) {
 	case launcher.Sleeping:
@@ -70,9 +72,9 @@ func (b *Neighbour) unrest() string {
 	}
 }
 
-// unseen is a neighbour that is to be put to rest, and whose launcher does not
-// tell whether it is: one that has a record still, for that goes once the instance
-// rests, or that was not at rest when the launcher answered last.
+// unseenNeighbour returns a neighbour that is to be put to rest, and whose launcher does not
+// tell whether it is. Either a record is of it still, which goes once the instance rests, or it
+// was not at rest when the launcher answered last.
 func (o *Observation) unseenNeighbour() *Neighbour {
 	for n := range o.Neighbours {
 		if b := &o.Neighbours[n]; b.Silent && !b.Living && (b.Recorded || Ours(b.Instance) && !b.rests()) {
@@ -82,8 +84,8 @@ func (o *Observation) unseenNeighbour() *Neighbour {
 	return nil
 }
 
-// victims are the sleepers of other launchers, least recently used first, whose
-// memory the attempt lacks; none where it would lack some still.
+// victims returns the sleepers of other launchers, least recently used first, whose memory the
+// attempt lacks; none where it would lack some still.
 func (o *Observation) victims() (found []Neighbour) {
 	fit := o.Attempt.NoRoom
 	if fit == nil {
@@ -107,11 +109,11 @@ func (o *Observation) victims() (found []Neighbour) {
 	return nil
 }
 
-// lacking is how many bytes are missing.
+// Lacking returns how many bytes are missing.
 func Lacking(fit *launcherapi.Fit) uint64 { return fit.Needed - min(fit.Needed, fit.Available) }
 
-// evicting is a neighbour that goes for the attempt; left says that one should
-// have gone and does not.
+// evicting returns a neighbour that goes for the attempt. left: one should have gone and does
+// not.
 func (o *Observation) evicting() (going *Neighbour, left bool) {
 	for n := range o.Neighbours {
 		b := &o.Neighbours[n]

@@ -155,6 +155,7 @@ type Calls struct {
 	Delete     bool // of the instance
 }
 
+// State returns the state of the instance; empty: there is none.
 func (o *Observation) State() launcher.State {
 	if o.Instance == nil {
 		return ""
@@ -162,33 +163,36 @@ func (o *Observation) State() launcher.State {
 	return launcher.State(o.Instance.State)
 }
 
-// leaving says that the requester's server is not wanted any more.
+// IsLeaving reports whether the requester's server is not wanted any more.
 func (o *Observation) IsLeaving() bool {
 	return !o.Requester.Exists || o.Requester.Leaves(o.Node.Gone) || o.programToldToEnd()
 }
 
-// ending says that the kubelet ends the requester: its Pod says so, or its program, which was
-// told to end. The kubelet also ends Pods that nobody deletes.
+// isEnding reports whether the kubelet ends the requester: its Pod says so, or its program,
+// which was told to end. The kubelet also ends Pods that nobody deletes.
 func (o *Observation) isEnding() bool { return o.Requester.Ending || o.programToldToEnd() }
 
-// toldToEnd says that the requester program has got SIGTERM.
+// programToldToEnd reports whether the requester program has got SIGTERM.
 func (o *Observation) programToldToEnd() bool { return o.SPI != nil && o.SPI.Proxy.Terminating }
 
-// gone says that what the launcher held is gone with it.
+// launcherGone reports whether what the launcher held is gone with it.
 func (o *Observation) launcherGone() bool {
 	return o.Node.Gone || o.Launcher == nil || o.Launcher.Dead
 }
 
-// goes says that nobody knows the launcher to serve any more: it is gone, or is being deleted and
-// does not answer. The kubelet may have ended it, which a pass that began before does not know.
+// LauncherUnknown reports whether nobody knows the launcher to serve any more: it is gone, or is
+// being deleted and does not answer. The kubelet may have ended it, which a pass that began
+// before does not know.
 func (o *Observation) LauncherUnknown() bool {
 	return o.launcherGone() || o.Launcher.Deleting && !o.Launcher.Connected
 }
 
-// emptied says that what the launcher held is gone with it, or with its container.
+// launcherContainerEnded reports whether what the launcher held is gone with it, or with its
+// container.
 func (o *Observation) launcherContainerEnded() bool { return o.launcherGone() || o.Launcher.Ended }
 
-// carries says that the requester program carries traffic for the record.
+// ForwardsTraffic reports whether the requester program carries traffic, or still has
+// connections of clients.
 func (o *Observation) ForwardsTraffic() bool {
 	return o.SPI != nil && o.SPI.Proxy.State != requesterapi.StateUnbound
 }

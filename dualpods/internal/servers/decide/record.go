@@ -12,8 +12,8 @@ import (
 // atItsEnd has a log begin at the end that it has.
 const atItsEnd = -1
 
-// logFrom is where the log of an instance begins that is there already: what it
-// said before it fell asleep is of others.
+// logFrom returns where the log of an instance begins that is there already: what it said before
+// it fell asleep is of others.
 func (o *Observation) logFrom() int64 {
 	switch {
 	case o.Instance == nil:
@@ -25,6 +25,7 @@ func (o *Observation) logFrom() int64 {
 	}
 }
 
+// NewRecord returns the record of a requester that is not bound.
 func (o *Observation) NewRecord() podmeta.Binding {
 	return podmeta.Binding{
 		Instance: o.Requester.Instance, RequesterUID: o.Requester.UID, Namespace: o.Requester.Namespace, Name: o.Requester.Name,
@@ -33,12 +34,12 @@ func (o *Observation) NewRecord() podmeta.Binding {
 	}
 }
 
-// modelCache says from where a new instance is to have its model: as the requester
-// says, or else its namespace, or else the controller's own flag.
+// modelCache returns from where a new instance is to have its model: as the requester says, or
+// else its namespace, or else the controller's own flag.
 func (o *Observation) modelCache() string { return cmp.Or(o.Form.ModelCache, o.ModelCache) }
 
-// outdated says that the launcher refused the attempt since the instance that it
-// was to make is there, or the one that it was to wake is not.
+// attemptRefused reports whether the launcher refused the attempt since the instance that it was
+// to make is there, or the one that it was to wake is not.
 func (o *Observation) attemptRefused() bool {
 	if o.Record.New {
 		return o.Attempt.Code == launcherapi.CodeExists
@@ -46,7 +47,7 @@ func (o *Observation) attemptRefused() bool {
 	return o.Attempt.Code == launcherapi.CodeNotFound
 }
 
-// renewed is the record with the next attempt.
+// renewed returns the record with the next attempt.
 func (o *Observation) renewed() podmeta.Binding {
 	record := *o.Record
 	record.Attempt++
@@ -56,9 +57,9 @@ func (o *Observation) renewed() podmeta.Binding {
 	return record
 }
 
-// otherAttempt is the record after one that is outdated: what was to be made is
-// woken, and what was to be woken is made. The launcher's word counts, which may
-// be newer than what its stream has told.
+// otherAttempt returns the record after an attempt that was refused: what was to be made is
+// woken, and what was to be woken is made. The launcher's word counts, which may be newer than
+// what its stream has told.
 func (o *Observation) otherAttempt() Step {
 	record := o.renewed()
 	record.New = !o.Record.New
@@ -73,8 +74,8 @@ func (o *Observation) otherAttempt() Step {
 	return Step{Do: NextAttempt, Why: "the attempt was to find instance " + record.Instance + " otherwise: " + o.Attempt.Failure, Record: record}
 }
 
-// nextAttempt is the record after an attempt that failed. What failed before the
-// requester was served counts no more.
+// NextAttempt returns the record after an attempt that failed. What failed before the requester
+// was served counts no more.
 func (o *Observation) NextAttempt(failure string) Step {
 	record := o.renewed()
 	if o.Requester.WaitsSince.After(o.attemptAt()) {

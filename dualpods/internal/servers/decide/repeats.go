@@ -2,7 +2,7 @@ package decide
 
 import "time"
 
-// repeated counts the writes of one kind to a requester.
+// Repeated counts the writes of one kind to a requester.
 type Repeated struct {
 	Times int
 	Last  time.Time

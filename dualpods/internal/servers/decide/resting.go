@@ -49,7 +49,7 @@ func (o *Observation) instanceMoving() bool {
 // instanceAwake reports whether the instance is awake.
 func (o *Observation) instanceAwake() bool { return o.InstanceIn(launcher.Awake) }
 
-// enoughSleeps is how often an instance is told to sleep in vain until it is deleted.
+// EnoughSleeps is how often an instance is told to sleep in vain until it is deleted.
 const EnoughSleeps = 5
 
 // instanceIgnoresSleep reports whether the instance was told to sleep again and again, and is

@@ -7,14 +7,15 @@ import (
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
-// shown says that labels, status or gate of the requester tell others to use it.
+// isPublished reports whether labels, status or gate of the requester tell others to use it.
 func (o *Observation) isPublished() bool { return o.Requester.Shown || o.Requester.GateOpen }
 
+// IsReady reports whether the requester program answers probes that it is ready.
 func (o *Observation) IsReady() bool { return o.SPI != nil && o.SPI.Proxy.Ready }
 
-// uncarried says that the requester program is known not to carry traffic to the
-// instance, and not to do so as soon as it is told to: a program that was started
-// anew is bound again within milliseconds.
+// forwardsNothing reports whether the requester program is known not to carry traffic to the
+// instance, and not to do so as soon as it is told to: a program that was started anew is bound
+// again within milliseconds.
 func (o *Observation) forwardsNothing() bool {
 	switch {
 	case !o.Requester.Running:
@@ -28,7 +29,7 @@ func (o *Observation) forwardsNothing() bool {
 	}
 }
 
-// proxy is what the requester program is to carry.
+// Proxy returns what the requester program is to carry.
 func (o *Observation) Proxy() requesterapi.ProxyConfig {
 	return requesterapi.ProxyConfig{
 		Binding:     o.Record.SwapKey(),

@@ -6,9 +6,9 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// mayCarry says that the requester program does not say whether it carries
-// traffic to an instance that is to sleep: that of its record, or one whose record
-// cannot be read.
+// mayForwardTraffic reports whether the requester program does not say whether it carries
+// traffic to an instance that is to sleep: that of its record, or one whose record cannot be
+// read.
 func (o *Observation) mayForwardTraffic() bool {
 	if !o.Requester.Running || o.Requester.Finished || o.SPI != nil {
 		return false
@@ -16,19 +16,19 @@ func (o *Observation) mayForwardTraffic() bool {
 	return o.RecordUnwanted() && o.Instance != nil && !o.InstanceIn(launcher.Starting) || o.IsLeaving() && o.Unread != ""
 }
 
-// silentForLong says that people are to be told that the requester program does
-// not answer.
+// silentForLong reports whether people are to be told that the requester program does not
+// answer.
 func (o *Observation) silentForLong() bool { return o.Now.Sub(o.Requester.Silent) >= Patience }
 
-// untilAsked is when to ask a requester program again that does not answer, less
-// and less often: by the controller's own clock.
+// untilAsked returns when to ask a requester program again that does not answer, less and less
+// often: by the controller's own clock.
 func (o *Observation) untilAsked() time.Duration {
 	return min(max(o.Now.Sub(o.Requester.Silent)/4, 5*time.Millisecond), longestUntilAsked)
 }
 
-// untilGPUsAsked is when to ask a requester program again that cannot tell its
-// GPUs: soon after its container has started, less and less often later. The
-// clock of its node may be ahead.
+// untilGPUsAsked returns when to ask a requester program again that cannot tell its GPUs: soon
+// after its container has started, less and less often later. The clock of its node may be
+// ahead.
 func (o *Observation) untilGPUsAsked() time.Duration {
 	const first = 250 * time.Millisecond
 	return min(max(o.Now.Sub(o.Requester.Started)/4, first), longestUntilAsked)

@@ -21,7 +21,7 @@ const outdated = "its specification has changed since it was bound, and it serve
 // maxErrors is how many problems of an input a status lists.
 const maxErrors = 16
 
-// statusText is a status as it is written, after the one that was there.
+// StatusText returns a status as it is written, after the one that was there.
 func StatusText(o *Observation, old, s podmeta.Status) (string, error) {
 	s.Since = o.Now.UTC().Truncate(time.Second)
 	if old.State == s.State {
@@ -35,11 +35,11 @@ func StatusText(o *Observation, old, s podmeta.Status) (string, error) {
 	return string(text), err
 }
 
-// follows says that the requester has the labels of its input: one that serves
-// something else than it asks for keeps those that it has.
+// Follows reports whether the requester has the labels of its input. A requester that serves
+// something else than it asks for keeps the labels that it has.
 func (o *Observation) Follows() bool { return len(o.Problems) == 0 && o.specUnchanged() }
 
-// servingStatus is the status of one that is served, after the one that was there.
+// ServingStatus returns the status of a requester that is served, after the one that was there.
 func (o *Observation) ServingStatus(old podmeta.Status) podmeta.Status {
 	s := podmeta.Status{State: StateServing, Launcher: o.Launcher.Name, Instance: o.Record.Instance}
 	if o.Instance != nil {

@@ -45,8 +45,8 @@ const (
 	EndHold       Action = "end hold"
 )
 
-// shorten bounds what others have said: all the annotations of a Pod have room
-// for 256 KiB, and a write that is too large is refused each time.
+// Shorten bounds what others have said: all the annotations of a Pod have room for 256 KiB, and
+// the API server refuses a write that is too large each time.
 func (s *Step) Shorten() {
 	s.Why, s.Record.Failure, s.Failures.Why = dualpods.Truncate(s.Why, MaxNote), dualpods.Truncate(s.Record.Failure, MaxNote), dualpods.Truncate(s.Failures.Why, MaxNote)
 }

@@ -6,12 +6,11 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// DecideStray answers what to do with an instance that no record is of: unbound
-// means asleep. One that a swap has claimed is on its way to somewhere, unless
-// that is a start: a swap for a record that is gone is not waited for. One that
-// somebody made by hand is theirs. One that was told to sleep again and again, in
-// vain, is deleted.
-func DecideStray(i launcherapi.Instance, neverSleeps bool) Step {
+// Stray returns what to do with an instance that no record is of: unbound means asleep. An
+// instance that a swap has claimed is on its way to somewhere, unless that is a start: a swap for
+// a record that is gone is not waited for. The controller leaves alone what somebody made by
+// hand. It deletes an instance that was told to sleep again and again in vain.
+func Stray(i launcherapi.Instance, neverSleeps bool) Step {
 	claimed := i.SwapID != "" && i.State != string(launcher.Starting)
 	if claimed || !Ours(i) {
 		return Step{Do: Nothing}
@@ -29,10 +28,10 @@ func DecideStray(i launcherapi.Instance, neverSleeps bool) Step {
 	}
 }
 
-// ours reports whether the controller had an instance made. What somebody made by hand is theirs.
+// Ours reports whether the controller had an instance made. What somebody made by hand is theirs.
 func Ours(i launcherapi.Instance) bool { return i.Annotations[podmeta.AnnotationMadeFor] != "" }
 
-// pinned reports whether an instance is not to be evicted.
+// Pinned reports whether an instance is not to be evicted.
 func Pinned(i launcherapi.Instance) bool {
 	return i.Annotations[launcherapi.AnnotationPinned] == "true"
 }

@@ -24,8 +24,8 @@ func TestAnInstanceThatNobodyIsBoundToIsPutToRest(t *testing.T) {
 		{launcherapi.Instance{State: "sleeping", Annotations: ours}, Nothing},
 		{launcherapi.Instance{State: "falling_asleep", Annotations: ours}, Nothing},
 	} {
-		assert.Equal(t, e.do, DecideStray(e.i, false).Do, e.i)
+		assert.Equal(t, e.do, Stray(e.i, false).Do, e.i)
 	}
-	assert.Equal(t, DeleteInstance, DecideStray(launcherapi.Instance{State: "awake", Annotations: ours}, true).Do, "it was told to sleep in vain")
-	assert.Equal(t, Nothing, DecideStray(launcherapi.Instance{State: "awake"}, true).Do)
+	assert.Equal(t, DeleteInstance, Stray(launcherapi.Instance{State: "awake", Annotations: ours}, true).Do, "it was told to sleep in vain")
+	assert.Equal(t, Nothing, Stray(launcherapi.Instance{State: "awake"}, true).Do)
 }

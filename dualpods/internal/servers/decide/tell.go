@@ -39,20 +39,21 @@ const (
 	ServerGone        Reason = "ServerGone"
 )
 
-// told says whether a step is worth an Event after what the status says: what is
-// under way is told once for each reason, what somebody has to do something about
-// whenever it is something else.
+// IsNews reports whether a step is worth an Event after what the status says. What is under way
+// is told once for each reason. What somebody has to do something about is told whenever it is
+// something else.
 func IsNews(before podmeta.Status, step Step) bool {
 	return step.Warn || before.Reason != string(step.Reason)
 }
 
-// maxNote is how many bytes of an Event's note, and of a reason in an annotation, are used: the API server takes
-// 1,024 (https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/).
+// MaxNote is how many bytes of an Event's note, and of a reason in an annotation, are used. The
+// API server takes 1,024
+// (https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/).
 const MaxNote = 1000
 
-// toldStatus is the status of a requester that is told something, after the one
-// that was there. One that is served goes on to say so: it is how a later pass, of
-// another process perhaps, knows that the requester served when its instance died.
+// ToldStatus returns the status of a requester that is told something, after the one that was
+// there. The status of a requester that is served goes on to say so: by it a later pass, perhaps
+// of another process, knows that the requester served when its instance died.
 func ToldStatus(o Observation, old podmeta.Status, step Step) podmeta.Status {
 	s := podmeta.Status{State: StateWaiting, Reason: string(step.Reason), Message: step.Why}
 	if old.State == StateServing && !o.IsLeaving() {
@@ -61,8 +62,8 @@ func ToldStatus(o Observation, old podmeta.Status, step Step) podmeta.Status {
 	return s
 }
 
-// binding is the status of a requester that its launcher is to serve. Its
-// instance is known as soon as its GPUs are.
+// BindingStatus returns the status of a requester that its launcher is to serve. Its instance is
+// known as soon as its GPUs are.
 func BindingStatus(o Observation) podmeta.Status {
 	return podmeta.Status{State: stateBinding, Message: "its model is to start, or to wake, in launcher " + o.Launcher.Name, Launcher: o.Launcher.Name, Instance: o.Requester.Instance}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Trouble is that of a call to a requester program or a launcher that is made
-// again and again: each time it failed, or was answered and changed nothing.
+// Trouble is that of a call to a requester program or a launcher that is made again and again:
+// each time it failed, or was answered and changed nothing.
 type Trouble struct {
 	Count int
 	Why   string
@@ -16,11 +16,11 @@ type Trouble struct {
 // TellTrouble is from which time on a call in trouble is told.
 const TellTrouble = 3
 
-// inVain says that a call was made in vain, and that it is not to be made again yet.
+// inVain reports whether a call was made in vain, and is not to be made again yet.
 func (o *Observation) inVain(do Action) bool { return o.Now.Before(o.Troubles[do].Until) }
 
-// paused is what to do instead of a call that is in trouble, until it is made
-// again: people are told when that lasts.
+// paused returns what to do instead of a call that is in trouble, until it is made again. People
+// are told when that lasts.
 func (o *Observation) paused(step Step) Step {
 	if !o.inVain(step.Do) {
 		return step
@@ -37,7 +37,7 @@ func (o *Observation) paused(step Step) Step {
 	return pause
 }
 
-// telling is what a requester was told last.
+// Telling is what a requester was told last.
 type Telling struct {
 	Reason Reason
 	Times  int // for that reason, each time in other words
@@ -45,12 +45,12 @@ type Telling struct {
 	At     time.Time
 }
 
-// freely is how often a requester may be told something for another reason at once,
-// until it has been told nothing for long: on its way to serving there are about a
-// dozen reasons to wait, and two that take turns are no news.
+// Freely is how often a requester may be told something for another reason at once, until it has
+// been told nothing for long. On its way to serving there are about a dozen reasons to wait, and
+// two that take turns are no news.
 const Freely = 20
 
-// again is when a requester may be told something for that reason, in other words.
+// again returns when a requester may be told something for that reason, in other words.
 func (t Telling) again(reason Reason) time.Time {
 	var pause time.Duration
 	if t.Reason == reason && t.Times > 0 {
@@ -62,8 +62,8 @@ func (t Telling) again(reason Reason) time.Time {
 	return t.At.Add(pause)
 }
 
-// once has nobody told what they were told already. Other words for the same
-// reason are told later each time: what others say may never be the same twice.
+// Once has nobody told what they were told already. Other words for the same reason are told
+// later each time: what others say may never be the same twice.
 func (o *Observation) Once(step Step) Step {
 	if step.Do != Tell {
 		return step

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
-	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -51,7 +51,7 @@ func (s source) version() string {
 	return fmt.Sprint(s.log, " ", s.state, " ", s.process, " ", s.binding)
 }
 
-func sourceOf(o *binding.Observation) (source, bool) {
+func sourceOf(o *decide.Observation) (source, bool) {
 	if o.Record == nil || o.SPI == nil || o.Launcher == nil || !o.Launcher.Connected {
 		return source{}, false
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -199,7 +200,7 @@ func (r *Relay) serve(j *job) {
 
 // Flush brings the log of a requester up to date before it is deleted, and
 // returns when that is done.
-func (r *Relay) Flush(ctx context.Context, o binding.Observation) error {
+func (r *Relay) Flush(ctx context.Context, o decide.Observation) error {
 	from, ok := sourceOf(&o)
 	if !ok {
 		return errors.New("the instance has no log")

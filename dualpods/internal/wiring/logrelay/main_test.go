@@ -17,6 +17,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/requesters/requester"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -175,11 +176,11 @@ func (r *rig) seen(p *program, state launcher.State, from int64) binding.Sight {
 	seat, err := r.spi.Proxy(r.t.Context(), address)
 	require.NoError(r.t, err)
 	uid := types.UID("uid-" + address)
-	o := binding.Observation{
-		Requester: binding.Requester{UID: uid, Exists: true, AdminAddress: address},
+	o := decide.Observation{
+		Requester: decide.Requester{UID: uid, Exists: true, AdminAddress: address},
 		Record:    &podmeta.Binding{Instance: "a", RequesterUID: uid, Attempt: 1, LogFrom: from},
-		Launcher:  &binding.Launcher{UID: "launcher", Connected: true},
-		SPI:       &binding.SPI{Proxy: seat},
+		Launcher:  &decide.Launcher{UID: "launcher", Connected: true},
+		SPI:       &decide.SPI{Proxy: seat},
 		Instance:  &launcherapi.Instance{InstanceID: "a", LogName: "a.1.log", State: string(state)},
 	}
 	return binding.Sight{Observation: o}

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -57,9 +58,9 @@ func waitsFor(s binding.Sight) string {
 		return s.Step.Rule // until the step is tried again
 	}
 	switch s.Step.Do {
-	case binding.Nothing, binding.Retry, binding.Tell:
+	case decide.Nothing, decide.Retry, decide.Tell:
 		return s.Step.Rule
-	case binding.Unbind, binding.DeleteInstance, binding.CreateLauncher: // were begun
+	case decide.Unbind, decide.DeleteInstance, decide.CreateLauncher: // were begun
 		return s.Step.Rule
 	default:
 		return ""
@@ -78,7 +79,7 @@ func (a *actuation) saw(s binding.Sight) {
 	a.wait(row, s)
 	a.leave(s)
 	switch s.Step.Do {
-	case binding.Nothing, binding.Retry, binding.Swap: // a swap's call tells of itself
+	case decide.Nothing, decide.Retry, decide.Swap: // a swap's call tells of itself
 	default:
 		a.child(string(s.Step.Do), s.Began, s.Ended, s.Err, attribute.String("hotseat.row", s.Step.Rule), attribute.String("hotseat.why", s.Step.Why))
 	}
@@ -101,11 +102,11 @@ func (a *actuation) leave(s binding.Sight) {
 		return
 	}
 	switch s.Step.Do {
-	case binding.BecomeUnready, binding.Retract:
+	case decide.BecomeUnready, decide.Retract:
 		a.kubelet = time.Time{}
-	case binding.OpenGate:
+	case decide.OpenGate:
 		a.kubelet = s.Ended
-	case binding.BecomeReady:
+	case decide.BecomeReady:
 		if !s.Observation.Requester.Gate {
 			a.kubelet = s.Ended
 		}
@@ -132,7 +133,7 @@ func failed(span trace.Span, err error) {
 }
 
 // end ends the trace. why says what became of it, unless the requester is ready.
-func (a *actuation) end(at time.Time, why string, o *binding.Observation) {
+func (a *actuation) end(at time.Time, why string, o *decide.Observation) {
 	if a == nil {
 		return
 	}

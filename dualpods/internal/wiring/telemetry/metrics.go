@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 )
 
@@ -122,7 +123,7 @@ func (t *Telemetry) now() (bindings, requesters, waiting map[string]int) {
 // absent is the state of an instance that is not there, or that is not known.
 const absent = "absent"
 
-func stateOf(o *binding.Observation) string {
+func stateOf(o *decide.Observation) string {
 	if o.Instance != nil && slices.Contains(launcher.States, launcher.State(o.Instance.State)) {
 		return o.Instance.State
 	}
@@ -139,7 +140,7 @@ func (m *metrics) count(s binding.Sight) {
 	switch {
 	case s.Err != nil:
 		m.failures.WithLabelValues(string(s.Step.Do), strconv.FormatBool(apierrors.IsConflict(s.Err) || apierrors.IsNotFound(s.Err))).Inc()
-	case s.Step.Do == binding.DeleteRequester:
+	case s.Step.Do == decide.DeleteRequester:
 		m.deleted.WithLabelValues(row).Inc()
 	}
 }

@@ -25,6 +25,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -76,19 +77,19 @@ const node = "node-7"
 
 // seen is a sight of the requester pod-x, which was created three seconds ago on
 // a node whose launcher is an hour old, and runs since a second.
-func seen(row string, do binding.Action) binding.Sight {
+func seen(row string, do decide.Action) binding.Sight {
 	if row != "" && !rows()[row] {
 		panic("spec/binding.md has no row " + row)
 	}
 	now := time.Now()
 	return binding.Sight{
-		Node: node, Step: binding.Step{Rule: row, Do: do}, Began: now, Ended: now,
-		Observation: binding.Observation{
-			Requester: binding.Requester{
+		Node: node, Step: decide.Step{Rule: row, Do: do}, Began: now, Ended: now,
+		Observation: decide.Observation{
+			Requester: decide.Requester{
 				UID: "uid-x", Namespace: "ns-x", Name: "pod-x", Exists: true,
 				Created: now.Add(-3 * time.Second), Running: true, Started: now.Add(-time.Second),
 			},
-			Launcher: &binding.Launcher{Name: "launcher-x", Created: now.Add(-time.Hour)},
+			Launcher: &decide.Launcher{Name: "launcher-x", Created: now.Add(-time.Hour)},
 		},
 	}
 }
@@ -99,18 +100,18 @@ func ready(s binding.Sight, made bool) binding.Sight {
 	o.Record = &podmeta.Binding{Instance: "instance-x", RequesterUID: o.Requester.UID, New: made}
 	o.Instance = &launcherapi.Instance{InstanceID: "instance-x", State: "awake"}
 	o.Requester.PodReady = s.Ended.Add(-500 * time.Millisecond)
-	s.Step = binding.Step{Do: binding.Nothing}
+	s.Step = decide.Step{Do: decide.Nothing}
 	return s
 }
 
 func TestTheMetricsAreThoseThatTheSpecificationLists(t *testing.T) {
 	m := newTelemetry()
-	m.Saw(seen("no record", binding.AddRecord))
-	failed := seen("no record", binding.AddRecord)
+	m.Saw(seen("no record", decide.AddRecord))
+	failed := seen("no record", decide.AddRecord)
 	failed.Err = errors.New("no")
 	m.Saw(failed)
-	m.Saw(ready(seen("", binding.Nothing), true))
-	m.Saw(seen("died while it served", binding.DeleteRequester))
+	m.Saw(ready(seen("", decide.Nothing), true))
+	m.Saw(seen("died while it served", decide.DeleteRequester))
 	dead, err := client.New(client.Options{Server: "http://127.0.0.1:1"})
 	require.NoError(t, err)
 	defer dead.Close()
@@ -168,9 +169,9 @@ func TestAnActuationIsCountedOnceByItsPath(t *testing.T) {
 				s.Observation.Requester.UID = types.UID(path)
 				return s
 			}
-			m.Saw(of(seen("swap under way", binding.Nothing)))
+			m.Saw(of(seen("swap under way", decide.Nothing)))
 			time.Sleep(2 * time.Second)
-			last := of(ready(seen("", binding.Nothing), row.made))
+			last := of(ready(seen("", decide.Nothing), row.made))
 			last.Observation.Launcher.Created = last.Ended.Add(-row.launcher)
 			m.Saw(last)
 			m.Saw(last)
@@ -189,9 +190,9 @@ func TestAnActuationIsCountedOnceByItsPath(t *testing.T) {
 
 func TestARequesterThatWasReadyBeforeOrLeavesIsNoActuation(t *testing.T) {
 	m := newTelemetry()
-	m.Saw(ready(seen("", binding.Nothing), false))
-	m.Saw(ready(seen("", binding.Nothing), false))
-	gone := seen("leaving, never bound", binding.Nothing)
+	m.Saw(ready(seen("", decide.Nothing), false))
+	m.Saw(ready(seen("", decide.Nothing), false))
+	gone := seen("leaving, never bound", decide.Nothing)
 	gone.Observation.Requester.UID, gone.Leaving = "uid-gone", true
 	m.Saw(gone)
 	back := ready(gone, false)
@@ -202,8 +203,8 @@ func TestARequesterThatWasReadyBeforeOrLeavesIsNoActuation(t *testing.T) {
 func TestRequestersAreCountedByWhatTheyWaitForUntilTheyAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newTelemetry()
-		m.Saw(seen("launcher silent", binding.Tell))
-		unplaced := seen("not running", binding.Nothing)
+		m.Saw(seen("launcher silent", decide.Tell))
+		unplaced := seen("not running", decide.Nothing)
 		unplaced.Node, unplaced.Observation.Requester.UID = "", "uid-y"
 		m.Saw(unplaced)
 		text := scrape(t, m)
@@ -292,7 +293,7 @@ func TestWhatACallCameToIsCounted(t *testing.T) {
 
 func TestAStepThatFailsIsCountedAndNoDeletion(t *testing.T) {
 	m := newTelemetry()
-	s := seen("died while it served", binding.DeleteRequester)
+	s := seen("died while it served", decide.DeleteRequester)
 	s.Err = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "pod-x", errors.New("changed"))
 	m.Saw(s)
 	text := scrape(t, m)

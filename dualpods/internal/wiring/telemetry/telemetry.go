@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
 
 // Options configure a [Telemetry].
@@ -181,7 +182,7 @@ const (
 )
 
 // pathOf is the way by which a bound requester came to its instance.
-func pathOf(o *binding.Observation) string {
+func pathOf(o *decide.Observation) string {
 	switch {
 	case !o.Launcher.Created.Before(o.Requester.Created):
 		return cold

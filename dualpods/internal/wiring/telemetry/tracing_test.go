@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -151,7 +152,7 @@ func (l *hotLauncher) SwapOnce(ctx context.Context, _ string, _ launcherapi.Swap
 }
 
 // on is a sight of the requester of that UID; the time of its write is now.
-func on(uid types.UID, row string, do binding.Action) binding.Sight {
+func on(uid types.UID, row string, do decide.Action) binding.Sight {
 	s := seen(row, do)
 	s.Observation.Requester.UID = uid
 	s.Observation.Node.Name = node
@@ -171,23 +172,23 @@ func TestOneActuationIsOneTrace(t *testing.T) {
 	uid := types.UID(uuid.NewString())
 	l := &hotLauncher{}
 
-	unplaced := on(uid, "not running", binding.Nothing)
+	unplaced := on(uid, "not running", decide.Nothing)
 	unplaced.Node, unplaced.Observation.Node.Name = "", ""
 	m.Saw(unplaced)
-	m.Saw(on(uid, "not running", binding.Nothing))
-	m.Saw(on(uid, "requester silent", binding.Retry))
-	m.Saw(on(uid, "requester silent", binding.Retry))
+	m.Saw(on(uid, "not running", decide.Nothing))
+	m.Saw(on(uid, "requester silent", decide.Retry))
+	m.Saw(on(uid, "requester silent", decide.Retry))
 	m.asked(forUID(t, uid), call{time.Now(), time.Now(), nil})
-	m.Saw(on(uid, "no finalizer", binding.AddFinalizer))
-	m.Saw(on(uid, "no record", binding.AddRecord))
-	m.Saw(on(uid, "swap not asked", binding.Swap))
+	m.Saw(on(uid, "no finalizer", decide.AddFinalizer))
+	m.Saw(on(uid, "no record", decide.AddRecord))
+	m.Saw(on(uid, "swap not asked", decide.Swap))
 	_, err := m.Launcher(l).SwapOnce(forUID(t, uid), "key", launcherapi.SwapRequest{}, nil)
 	require.NoError(t, err)
-	m.Saw(on(uid, "carries nothing", binding.Bind))
-	m.Saw(on(uid, "not ready", binding.BecomeReady))
-	m.Saw(on(uid, "not published", binding.Publish))
-	m.Saw(on(uid, "", binding.Nothing))
-	last := ready(on(uid, "", binding.Nothing), false)
+	m.Saw(on(uid, "carries nothing", decide.Bind))
+	m.Saw(on(uid, "not ready", decide.BecomeReady))
+	m.Saw(on(uid, "not published", decide.Publish))
+	m.Saw(on(uid, "", decide.Nothing))
+	last := ready(on(uid, "", decide.Nothing), false)
 	last.Observation.Record.GPUs = []string{"GPU-1"}
 	m.Saw(last)
 	m.Saw(last)
@@ -243,15 +244,15 @@ func TestTheTraceHasNoGapWhereStepsAreTriedAgainAndThePodIsReadyMeanwhile(t *tes
 		return s
 	}
 	ms := time.Millisecond
-	m.Saw(at(on(uid, "not running", binding.Nothing), 0, 0))
-	m.Saw(at(on(uid, "carries for another", binding.Unbind), 10*ms, 11*ms))
-	m.Saw(at(on(uid, "carries nothing", binding.Bind), 80*ms, 82*ms))
-	m.Saw(at(on(uid, "not ready", binding.BecomeReady), 82*ms, 85*ms))
-	refused := at(on(uid, "not published", binding.Publish), 85*ms, 90*ms)
+	m.Saw(at(on(uid, "not running", decide.Nothing), 0, 0))
+	m.Saw(at(on(uid, "carries for another", decide.Unbind), 10*ms, 11*ms))
+	m.Saw(at(on(uid, "carries nothing", decide.Bind), 80*ms, 82*ms))
+	m.Saw(at(on(uid, "not ready", decide.BecomeReady), 82*ms, 85*ms))
+	refused := at(on(uid, "not published", decide.Publish), 85*ms, 90*ms)
 	refused.Err = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "pod-x", errors.New("it was changed"))
 	m.Saw(refused)
-	last := ready(at(on(uid, "", binding.Nothing), 190*ms, 200*ms), false)
-	last.Step = binding.Step{Rule: "not published", Do: binding.Publish}
+	last := ready(at(on(uid, "", decide.Nothing), 190*ms, 200*ms), false)
+	last.Step = decide.Step{Rule: "not published", Do: decide.Publish}
 	m.Saw(last)
 	send()
 
@@ -283,17 +284,17 @@ func TestTheWaitForAReadyPodBeginsWhenItsGateIsOpen(t *testing.T) {
 	r := newReceiver(t)
 	m, send := r.traced(t)
 	uid := types.UID(uuid.NewString())
-	gated := func(row string, do binding.Action) binding.Sight {
+	gated := func(row string, do decide.Action) binding.Sight {
 		s := on(uid, row, do)
 		s.Observation.Requester.Gate = true
 		return s
 	}
-	m.Saw(gated("not ready", binding.BecomeReady))
-	opened := gated("gate shut", binding.OpenGate)
+	m.Saw(gated("not ready", decide.BecomeReady))
+	opened := gated("gate shut", decide.OpenGate)
 	m.Saw(opened)
-	m.Saw(gated("not published", binding.Publish))
-	m.Saw(gated("", binding.Nothing))
-	m.Saw(ready(gated("", binding.Nothing), false))
+	m.Saw(gated("not published", decide.Publish))
+	m.Saw(gated("", decide.Nothing))
+	m.Saw(ready(gated("", decide.Nothing), false))
 	send()
 	assert.Equal(t, "actuation\n  become ready\n  open gate\n  wait: Pod ready\n  publish\n", r.tree(t))
 	assert.Equal(t, opened.Ended.UnixNano(), int64(r.span(t, "wait: Pod ready").StartTimeUnixNano))
@@ -303,10 +304,10 @@ func TestASwapThatWasUndoneSaysSoInTheTrace(t *testing.T) {
 	r := newReceiver(t)
 	m, send := r.traced(t)
 	uid := types.UID(uuid.NewString())
-	m.Saw(on(uid, "swap not asked", binding.Swap))
+	m.Saw(on(uid, "swap not asked", decide.Swap))
 	_, err := m.Launcher(&hotLauncher{err: fmt.Errorf("no room")}).SwapOnce(forUID(t, uid), "key", launcherapi.SwapRequest{}, nil)
 	require.Error(t, err)
-	gone := on(uid, "leaving, released", binding.RemoveFinalizer)
+	gone := on(uid, "leaving, released", decide.RemoveFinalizer)
 	gone.Leaving = true
 	m.Saw(gone)
 	send()
@@ -322,21 +323,21 @@ func TestAControllerThatStartsInTheMiddleGoesOnWithTheTrace(t *testing.T) {
 	r := newReceiver(t)
 	uid := types.UID(uuid.NewString())
 	first, send := r.traced(t)
-	first.Saw(on(uid, "no record", binding.AddRecord))
-	first.Saw(on(uid, "swap not asked", binding.Swap))
+	first.Saw(on(uid, "no record", decide.AddRecord))
+	first.Saw(on(uid, "swap not asked", decide.Swap))
 	send() // it ends, and has sent what it knew
 
 	second, send := r.traced(t)
-	second.Saw(on(uid, "swap not asked", binding.Swap))
+	second.Saw(on(uid, "swap not asked", decide.Swap))
 	_, err := second.Launcher(&hotLauncher{}).SwapOnce(forUID(t, uid), "key", launcherapi.SwapRequest{}, nil)
 	require.NoError(t, err)
-	second.Saw(ready(on(uid, "", binding.Nothing), true))
+	second.Saw(ready(on(uid, "", decide.Nothing), true))
 	send()
 	assert.Equal(t, "actuation\n  add record\n  swap\n    admit\n    sleep\n    wake\n    open\n", r.tree(t))
 
 	third, send := r.traced(t)
-	third.Saw(ready(on(uid, "", binding.Nothing), true))
-	third.Saw(ready(on(uid, "", binding.Nothing), true))
+	third.Saw(ready(on(uid, "", decide.Nothing), true))
+	third.Saw(ready(on(uid, "", decide.Nothing), true))
 	send()
 	assert.Equal(t, 1, strings.Count(r.tree(t), "actuation"), "one that is over is not told of again")
 }
@@ -345,7 +346,7 @@ func TestALauncherWhoseClockIsAheadIsShownBeforeItsAnswer(t *testing.T) {
 	r := newReceiver(t)
 	m, send := r.traced(t)
 	uid := types.UID(uuid.NewString())
-	m.Saw(on(uid, "swap not asked", binding.Swap))
+	m.Saw(on(uid, "swap not asked", decide.Swap))
 	_, over := m.swapping(forUID(t, uid))
 	over(launcherapi.SwapResult{BeganAt: time.Now().Add(time.Hour), TotalMS: 5, Phases: []launcherapi.PhaseTime{{Name: "wake", BeganMS: 1, DurationMS: 4}}}, nil)
 	send()
@@ -365,11 +366,11 @@ func TestWithoutACollectorNothingIsTraced(t *testing.T) {
 	}
 	m := newTelemetry()
 	m.asked(forUID(t, "uid-x"), call{})
-	m.Saw(seen("no record", binding.AddRecord))
+	m.Saw(seen("no record", decide.AddRecord))
 	ctx, over := m.swapping(forUID(t, "uid-x"))
 	over(launcherapi.SwapResult{}, nil)
 	assert.Nil(t, Header(ctx))
-	m.Saw(ready(seen("", binding.Nothing), true))
+	m.Saw(ready(seen("", decide.Nothing), true))
 	assert.Empty(t, m.early)
 }
 
