@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -51,7 +52,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, oth
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.nodeOfPod)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return request(o.GetName())
-		}), builder.WithPredicates(nodeChanged())).
+		}), builder.WithPredicates(nodeChanged(ctx, api))).
 		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfConfig(api)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfLauncherConfig(api)), builder.WithPredicates(configChanged())).
 		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(nodesOfDaemonSet(api)), builder.WithPredicates(launcherpool.CreatedOrDeleted())).
@@ -65,16 +66,32 @@ func request(node string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: node}}}
 }
 
-// nodeChanged accepts what a pass reads of a Node. The kubelet writes the status of each Node again
-// and again, and a pass asks every requester program of the node.
-func nodeChanged() predicate.Predicate {
+// nodeChanged accepts what a pass reads of a Node: also taints, which may keep a launcher from it,
+// and labels by which a LauncherConfig selects it. The kubelet writes the status of each Node, and
+// the controller writes labels of its models there, again and again; and a pass asks every
+// requester program of the node.
+func nodeChanged(ctx context.Context, api client.Reader) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)
 		after, too := e.ObjectNew.(*corev1.Node)
 		return !ok || !too || before.UID != after.UID || before.Spec.Unschedulable != after.Spec.Unschedulable ||
-			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || !maps.Equal(before.Labels, after.Labels) ||
-			!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints)
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+			!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) ||
+			!maps.Equal(before.Labels, after.Labels) && selectedOtherwise(ctx, api, before, after)
 	}}
+}
+
+// selectedOtherwise reports whether a LauncherConfig selects a node by its labels of now and not
+// by those before, or the reverse. If that cannot be told, it may be so.
+func selectedOtherwise(ctx context.Context, api client.Reader, before, after *corev1.Node) bool {
+	var configs v1alpha1.LauncherConfigList
+	if err := api.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+		return true
+	}
+	return slices.ContainsFunc(configs.Items, func(config v1alpha1.LauncherConfig) bool {
+		selection := dualpods.SelectionOf(&config)
+		return selection.Has(before) != selection.Has(after)
+	})
 }
 
 // nodeOfPod returns the node of a requester, launcher or agent.

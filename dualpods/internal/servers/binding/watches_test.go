@@ -8,9 +8,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -116,17 +118,27 @@ func TestAStatusThatOnlyCountsHasNoNodeLookedAt(t *testing.T) {
 }
 
 func TestStatusOfANodeBeginsNoPass(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm"}}
+	config.Spec.Population.NodeSelector = map[string]string{"zone": "a"}
+	selects := nodeChanged(t.Context(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(config).Build())
+	unread := nodeChanged(t.Context(), fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build())
 	before := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", Labels: map[string]string{"gpu": "yes"}}}
 	changed := func(change func(*corev1.Node)) bool {
 		after := before.DeepCopy()
 		change(after)
-		return nodeChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})
+		return selects.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})
 	}
 	assert.False(t, changed(func(n *corev1.Node) {
 		n.ResourceVersion, n.Annotations = "2", map[string]string{"a": "b"}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
 		n.Status.Images = []corev1.ContainerImage{{Names: []string{"vllm"}}}
+		n.Labels["model.hotseat.dev/llama"] = "ready"
 	}))
+	labelled := before.DeepCopy()
+	labelled.Labels["model.hotseat.dev/llama"] = "ready"
+	assert.True(t, unread.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: labelled}), "who selects it cannot be told")
 	for name, change := range map[string]func(*corev1.Node){
 		"it has a taint":                   func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k"}} },
 		"it is cordoned":                   func(n *corev1.Node) { n.Spec.Unschedulable = true },
@@ -136,8 +148,8 @@ func TestStatusOfANodeBeginsNoPass(t *testing.T) {
 	} {
 		assert.True(t, changed(change), name)
 	}
-	assert.True(t, nodeChanged().Create(event.CreateEvent{Object: before}))
-	assert.True(t, nodeChanged().Delete(event.DeleteEvent{Object: before}))
+	assert.True(t, selects.Create(event.CreateEvent{Object: before}))
+	assert.True(t, selects.Delete(event.DeleteEvent{Object: before}))
 }
 
 func TestThoseNodesAreLookedAtWhereAModelMayBeWaitedFor(t *testing.T) {
