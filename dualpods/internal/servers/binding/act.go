@@ -51,10 +51,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o decide.Ob
 		return n.repeats.add(o, step.Do, c.setGate(ctx, n, w, pod, corev1.ConditionTrue, "Serving", step.Why))
 	case decide.DeleteRequester:
 		return c.deleteRequester(ctx, pod, step)
-	case decide.AddRecord, decide.NextAttempt:
-		if step.Do == decide.AddRecord {
-			l = w.launcher(o.Launcher.UID)
-		}
+	case decide.NextAttempt:
 		err := c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
 		if err == nil {
 			n.calls.writes(swapKey(l, &step.Record))
@@ -143,8 +140,10 @@ func (c *Controller) patchMetadata(ctx context.Context, pod, changed *corev1.Pod
 	return c.opts.API.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch))
 }
 
-// patchLauncher changes a launcher Pod's metadata in the same way.
+// patchLauncher changes a launcher Pod's metadata in the same way. New records of the launcher
+// are written before.
 func (c *Controller) patchLauncher(ctx context.Context, n *nodeWork, l *launcherPod, change func(*corev1.Pod) error) error {
+	c.writeStaged(ctx, n, l)
 	changed := l.pod.DeepCopy()
 	if err := change(changed); err != nil {
 		return err

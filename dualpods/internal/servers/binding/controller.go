@@ -136,26 +136,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.tellDamaged(n, w)
 	c.tellMute(n, w)
-	var again time.Duration
-	failed := 0
 	subjects := w.subjects()
-	for _, id := range subjects {
-		came := w.rank(id).turn == comes
-		after, err := c.settle(ctx, n, w, id)
-		if err != nil && ctx.Err() == nil {
-			after = retryAfter
-			if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // what the cache lacks yet
-				c.log.Error(err, "cannot take a step", "requester", id.UID, "namespace", id.Namespace, "node", n.name)
-				failed = n.failed + 1
-				after = n.pause()
-			}
-		}
-		again = dualpods.Sooner(again, after)
-		if came && c.news(w) { // a model may be awake: whom it serves goes before others that come
-			again = soon
-			break
-		}
-	}
+	again, failed := c.serve(ctx, n, w, subjects)
 	c.opts.Observer.Passed(n.name, uidsOf(subjects))
 	after, ok := c.tidy(ctx, n, w)
 	if !ok {
@@ -168,6 +150,41 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	n.calls.forgetTroubles(w.now)
 	c.forget(n, w)
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// serve takes the steps for all requesters of a node. failed counts the passes, one after the
+// other, in which a step could not be taken.
+func (c *Controller) serve(ctx context.Context, n *nodeWork, w *world, subjects []dualpods.Identity) (again time.Duration, failed int) {
+	settled := func(id dualpods.Identity, after time.Duration, err error) {
+		if err != nil && ctx.Err() == nil {
+			after = retryAfter
+			if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // what the cache lacks yet
+				c.log.Error(err, "cannot take a step", "requester", id.UID, "namespace", id.Namespace, "node", n.name)
+				failed = n.failed + 1
+				after = n.pause()
+			}
+		}
+		again = dualpods.Sooner(again, after)
+	}
+	for _, id := range subjects {
+		came := w.rank(id).turn == comes
+		after, err := c.settle(ctx, n, w, id)
+		settled(id, after, err)
+		if came && c.news(w) { // a model may be awake: whom it serves goes before others that come
+			again = soon
+			break
+		}
+	}
+	for records := c.writeRecords(ctx, n, w); len(records) > 0; records = c.writeRecords(ctx, n, w) {
+		for _, r := range records {
+			after, err := time.Duration(0), r.err
+			if err == nil {
+				after, err = c.settle(ctx, n, w, r.id)
+			}
+			settled(r.id, after, err)
+		}
+	}
+	return again, failed
 }
 
 func uidsOf(requesters []dualpods.Identity) (uids []types.UID) {
@@ -250,15 +267,22 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 }
 
 // settle takes steps for one requester until there is none to take now, and says
-// when to look again, if nothing else tells.
+// when to look again, if nothing else tells. A new record is written with those of other
+// requesters, at the end of the pass.
 func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, id dualpods.Identity) (again time.Duration, err error) {
 	for range most {
 		o := c.observe(ctx, n, w, id)
 		sight := Sight{Node: n.name, Observation: o, Leaving: o.IsLeaving(), Serving: o.ServesThroughDelay(), Step: decide.By(&o, c.tables), Began: c.opts.Now()}
 		var over bool
-		again, over, err = c.take(ctx, n, w, o, sight.Step)
-		sight.Ended, sight.Err = c.opts.Now(), err
-		c.opts.Observer.Saw(sight)
+		if sight.Step.Do == decide.AddRecord {
+			over, err = true, c.stageRecord(n, w, id, sight)
+		} else {
+			again, over, err = c.take(ctx, n, w, o, sight.Step)
+		}
+		if err != nil || sight.Step.Do != decide.AddRecord {
+			sight.Ended, sight.Err = c.opts.Now(), err
+			c.opts.Observer.Saw(sight)
+		}
 		if over || err != nil {
 			return again, err
 		}
@@ -283,16 +307,19 @@ func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o decide.O
 		}
 		n.unheard = false
 	}
-	c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "uid", string(o.Requester.UID), "rule", step.Rule, "do", string(step.Do), "why", step.Why)
+	c.logStep(n, &o, step)
 	if step.Do == decide.CreateLauncher {
 		again, err = c.createLauncher(ctx, n, w, o)
 		return again, true, err
 	}
 	if err := c.act(ctx, n, w, o, step); err != nil {
-		n.unheard = n.unheard || step.Do == decide.AddRecord && dualpods.AnswerLost(err)
 		return 0, false, fmt.Errorf("cannot %s: %w", step.Do, err)
 	}
 	return step.After, ends(step.Do), nil
+}
+
+func (c *Controller) logStep(n *nodeWork, o *decide.Observation, step decide.Step) {
+	c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "uid", string(o.Requester.UID), "rule", step.Rule, "do", string(step.Do), "why", step.Why)
 }
 
 // errNotLeading is why no step is taken by a process that was frozen, and has not

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -27,10 +28,11 @@ func TestAProcessThatWasFrozenUntilAnotherMayLeadTakesNoStep(t *testing.T) {
 	l := &launcherPod{}
 	l.read(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "theirs", UID: "theirs"}})
 	n, w := c.work("node-0"), &world{launchers: []*launcherPod{l}}
-	for _, do := range []decide.Action{decide.Tell, decide.AddRecord, decide.Swap, decide.Sleep, decide.DeleteInstance, decide.Bind, decide.Unbind, decide.DeleteRequester, decide.CreateLauncher} {
+	for _, do := range []decide.Action{decide.Tell, decide.Swap, decide.Sleep, decide.DeleteInstance, decide.Bind, decide.Unbind, decide.DeleteRequester, decide.CreateLauncher} {
 		_, _, err := c.take(t.Context(), n, w, decide.Observation{}, decide.Step{Do: do})
 		require.ErrorIs(t, err, errNotLeading, "%s", do)
 	}
+	require.ErrorIs(t, c.stageRecord(n, w, dualpods.Identity{}, Sight{Observation: decide.Observation{Launcher: &decide.Launcher{UID: "theirs"}}}), errNotLeading)
 	_, over, err := c.take(t.Context(), n, w, decide.Observation{}, decide.Step{Do: decide.Nothing})
 	require.NoError(t, err)
 	assert.True(t, over)

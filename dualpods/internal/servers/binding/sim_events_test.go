@@ -26,6 +26,9 @@ func (s *sim) happen(e simEvent) {
 		if e.arg>>16%6 == 1 {
 			s.namesNone(name, int(e.arg%simModels), e.arg/1024%2 == 0)
 		}
+	case "create together":
+		s.create(int(e.arg%simModels), 1, e.arg/64%3 == 0, e.arg/256%4 == 0)
+		s.create(int(e.arg/8%simModels), 1, e.arg/128%3 == 0, e.arg/256%4 == 0)
 	case "create anywhere":
 		s.namesNone(s.create(int(e.arg%simModels), 1, e.arg/64%3 == 0, true), int(e.arg%simModels), e.arg/1024%2 == 0)
 	case "delete", "force", "vanish", "restart program", "hang program", "end program", "touch", "lie", "disguise", "end by kubelet", "end and forget":

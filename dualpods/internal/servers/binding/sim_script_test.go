@@ -30,7 +30,7 @@ var simChances = []struct {
 	{"end program", 2}, {"touch", 3}, {"cordon", 2}, {"delete node", 1}, {"sleep by hand", 3}, {"wake by hand", 2}, {"delete by hand", 3}, {"lie", 3},
 	{"break input", 3}, {"mend input", 2}, {"hold launcher", 1}, {"vanish launcher", 3}, {"slow pulls", 1}, {"sleep and kill", 2}, {"silence kubelet", 2},
 	{"create on demand", 4}, {"hold GPU", 3}, {"slow call", 3}, {"slow order", 3}, {"odd programs", 3}, {"hang and delete", 2}, {"lose both", 2},
-	{"hang and edit", 2}, {"late swap", 2}, {"disguise", 2}, {"refuse sleep", 3}, {"end launcher", 3}, {"evict launcher", 3}, {"silence and vanish", 2}, {"damage record", 2}, {oddUnready, 2}, {oddStays, 2}, {oddBind, 2}, {"unselect", 2}, {"end by kubelet", 2},
+	{"hang and edit", 2}, {"late swap", 2}, {"disguise", 2}, {"refuse sleep", 3}, {"end launcher", 3}, {"evict launcher", 3}, {"silence and vanish", 2}, {"damage record", 2}, {oddUnready, 2}, {oddStays, 2}, {oddBind, 2}, {"unselect", 2}, {"end by kubelet", 2}, {"create together", 5},
 }
 
 // simThemes are what some scripts have much of.
@@ -59,6 +59,7 @@ var simThemes = [][]string{
 	{oddUnready, oddStays, "sleep by hand", "kill engine"},
 	{oddUnready, "evict launcher"},
 	{oddBind, "restart program", "silence launcher"},
+	{"create together", "API flaky", "kill controller", "delete"},
 }
 
 // drawScript makes the script of a seed.

@@ -64,6 +64,9 @@ type launcherPod struct {
 	damaged  []podmeta.Problem // of records that cannot be read
 	view     nodeview.View     // see look
 	began    uint64            // the view's revision when the pass began
+	staged   []staged          // new records that pod has, and the API server does not have yet
+	written  *corev1.Pod       // with staged: what the API server has
+	recorded []staged          // that were written, or could not be
 }
 
 // read reads the records of a launcher Pod.
