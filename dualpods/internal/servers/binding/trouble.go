@@ -126,7 +126,7 @@ func (o *Observation) observeTroubles(n *nodeWork, l *launcherPod, id string) {
 	done := o.Record != nil && !o.goes() && o.in(launcher.Awake) && o.ready() && o.SPI.Proxy.ProxyConfig == o.proxy()
 	for _, do := range requesterCalls {
 		key := troubleKey(do, o.Requester.UID)
-		if done || do == BecomeUnready && !o.ready() || do == EndHold && o.holding() == "" ||
+		if done || do == BecomeUnready && !o.ready() || do == Unbind && !o.carries() || do == EndHold && o.holding() == "" ||
 			do == Hold && o.Record != nil && o.holding() == o.Record.SwapKey() {
 			n.calls.hadEffect(key)
 		}

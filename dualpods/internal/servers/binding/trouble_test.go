@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
 // steps are those of a script that begins with a requester and two minutes in
@@ -183,5 +185,17 @@ func TestRequesterWhoseProgramNeverUnbindsIsReplaced(t *testing.T) {
 		assert.Contains(t, step.Why, "does not unbind: it refuses")
 		o.SPI.Proxy.Ready = true
 		assert.NotEqual(t, DeleteRequester, Decide(o).Do, "clients may use it")
+	}
+}
+
+func TestUnbindingIsInVainOnlyWhileTheProgramForwardsTraffic(t *testing.T) {
+	for state, inVain := range map[string]bool{requesterapi.StateBound: true, requesterapi.StateDraining: true, requesterapi.StateUnbound: false} {
+		n := &nodeWork{calls: &calls{troubles: map[string]Trouble{}}}
+		n.calls.count(troubleKey(Unbind, "uid"), "process", nil)
+		o := Observation{Now: time.Now(), Requester: Requester{UID: "uid"}, SPI: &SPI{Proxy: requesterapi.Proxy{State: state, Instance: "process"}}}
+		o.observeTroubles(n, nil, "")
+		o.SPI.Proxy.State = requesterapi.StateBound // once it is bound again
+		o.observeTroubles(n, nil, "")
+		assert.Equal(t, inVain, o.inVain(Unbind), state)
 	}
 }
