@@ -85,7 +85,7 @@ var leaving = []rule{
 	{"leaving, in its endpoints", (*Observation).leavesItsEndpoints, waitForEndpoints},
 	{"leaving, carries", func(o *Observation) bool {
 		starting := o.known() && o.in(launcher.Starting) // what the program carries for died before
-		return (o.leaving() || o.letGo()) && o.carries() && !starting
+		return (o.leaving() || o.letGo()) && o.carries() && !starting && !o.carriesForEver()
 	},
 		do(Unbind, "its clients' connections must end before its model sleeps, and the requester program with its binding")},
 	{"leaving, released", func(o *Observation) bool { return o.leaving() && o.Record == nil && !o.mayCarry() },

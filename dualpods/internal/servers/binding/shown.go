@@ -63,6 +63,12 @@ func unbindStubborn(format string, args ...func(*Observation) string) func(*Obse
 // replaced.
 const enoughUnbinds = 5
 
+// carriesForEver says that the requester stays, and that its program, which has refused to unbind
+// often enough, carries traffic to a launcher that is gone.
+func (o *Observation) carriesForEver() bool {
+	return !o.leaving() && o.gone() && o.Troubles[Unbind].Count >= enoughUnbinds
+}
+
 // unbindOrReplace ends an earlier binding of the requester program, which cannot be bound again
 // before. The controller replaces a requester whose program never unbinds and that nobody uses.
 func unbindOrReplace(o *Observation) Step {

@@ -1,0 +1,29 @@
+package binding
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// found are schedules like drawn ones that broke what must hold.
+var found = map[string][]simEvent{
+	"a program names other GPUs and never unbinds, and its launcher is deleted": {
+		{at: 3 * time.Second, what: "create"},
+		{at: 14 * time.Second, what: oddStays},
+		{at: 15 * time.Second, what: "lie", arg: 16}, // it cannot tell its GPUs
+		{at: 17 * time.Second, what: "lie", arg: 32}, // it names one of nobody
+		{at: 19 * time.Second, what: "delete launcher"},
+	},
+}
+
+func TestNoScheduleThatWasFoundBreaksWhatMustHold(t *testing.T) {
+	for what, script := range found {
+		t.Run(what, func(t *testing.T) {
+			for _, seed := range seedsOfComposed {
+				assert.Empty(t, simulate(t, seed, script, rules, false).wrong, "seed %d", seed)
+			}
+		})
+	}
+}
