@@ -9,6 +9,14 @@ import (
 
 // found are schedules like drawn ones that broke what must hold.
 var found = map[string][]simEvent{
+	"a program names the GPU of another, which hangs, and whose record is damaged": {
+		{at: 3 * time.Second, what: "create", arg: 8},
+		{at: 20 * time.Second, what: "odd programs"}, // the next one lies
+		{at: 21 * time.Second, what: "hang program"},
+		{at: 21100 * time.Millisecond, what: "damage record", arg: 8999},
+		{at: 21200 * time.Millisecond, what: "delete"},
+		{at: 21300 * time.Millisecond, what: "create", arg: 8},
+	},
 	"a program names other GPUs and never unbinds, and its launcher is deleted": {
 		{at: 3 * time.Second, what: "create"},
 		{at: 14 * time.Second, what: oddStays},
