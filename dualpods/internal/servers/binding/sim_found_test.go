@@ -17,6 +17,12 @@ var found = map[string][]simEvent{
 		{at: 21200 * time.Millisecond, what: "delete"},
 		{at: 21300 * time.Millisecond, what: "create", arg: 8},
 	},
+	"of two launchers the older one has ended, and the other does not answer": {
+		{at: time.Second, what: "create on demand", arg: 8},
+		{at: 14 * time.Second, what: "silence launcher", arg: 4}, // for good
+		{at: 15 * time.Second, what: "end launcher", arg: 12},
+		{at: 16 * time.Second, what: "create anywhere", arg: 1024},
+	},
 	"a program names other GPUs and never unbinds, and its launcher is deleted": {
 		{at: 3 * time.Second, what: "create"},
 		{at: 14 * time.Second, what: oddStays},
