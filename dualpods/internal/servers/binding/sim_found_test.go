@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // found are schedules like drawn ones that broke what must hold.
@@ -39,5 +40,26 @@ func TestNoScheduleThatWasFoundBreaksWhatMustHold(t *testing.T) {
 				assert.Empty(t, simulate(t, seed, script, rules, false).wrong, "seed %d", seed)
 			}
 		})
+	}
+}
+
+// loseLabels is an event that no script draws: the labels of all requesters are lost, and no
+// controller hears of it.
+const loseLabels = "lose labels"
+
+func (s *sim) loseLabels() {
+	for _, name := range s.requesters() {
+		lost := s.api.pods[name].DeepCopy()
+		lost.Labels = nil
+		s.api.pods[name] = lost
+	}
+}
+
+func TestServedRequesterWithoutItsLabelsIsFound(t *testing.T) {
+	script := []simEvent{{at: 3 * time.Second, what: "create", arg: 8}, {at: 20 * time.Second, what: loseLabels}}
+	for _, seed := range seedsOfComposed {
+		wrong := simulate(t, seed, script, rules, false).wrong
+		require.NotEmpty(t, wrong, "seed %d", seed)
+		assert.Contains(t, wrong[0], "is served, and its status and labels do not say so", "seed %d", seed)
 	}
 }
