@@ -244,7 +244,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 			continue
 		}
 		for id, i := range view.Instances {
-			if l.holder(id) != "" || w.mayServe(l, id) || w.carried(l, i) {
+			if l.holder(id) != "" || w.mayServe(l, id) || w.carrier(l, i) != "" {
 				continue
 			}
 			sleep, remove := n.calls.instanceTroubles(l, id, launcher.State(i.State))

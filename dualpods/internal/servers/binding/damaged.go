@@ -65,6 +65,15 @@ func (w *world) mayServe(l *launcherPod, id string) bool {
 	return false
 }
 
+// heldBy is a requester that an instance whose record cannot be read may serve: another record
+// in its place would have the instance serve two. Empty: there is none.
+func (w *world) heldBy(l *launcherPod, id string) string {
+	if i := l.instance(id); i != nil && l.lost(id) {
+		return w.carrier(l, *i)
+	}
+	return ""
+}
+
 // tellDamaged says on a launcher Pod which of its records cannot be read, once.
 func (c *Controller) tellDamaged(n *nodeWork, w *world) {
 	for _, l := range w.launchers {

@@ -23,9 +23,10 @@ type Endpoints interface {
 }
 
 // observeEndpoints tells the slices whether a requester serves, and asks whether they lead to
-// one that is to be unbound.
+// one that is to be unbound. Of one without a node nothing is said: a pass that finds it gone from
+// there would have the slices forget what the passes over its node have said.
 func (c *Controller) observeEndpoints(ctx context.Context, n *nodeWork, o *decide.Observation, pod *corev1.Pod) {
-	if c.opts.Endpoints == nil || pod == nil {
+	if c.opts.Endpoints == nil || pod == nil || n.name == "" {
 		return
 	}
 	serves, known := o.Serves()

@@ -32,7 +32,7 @@ func (s *notes) Leads(context.Context, *corev1.Pod) (bool, time.Time) {
 func TestTheSlicesAreToldWhatIsNewAndAskedAboutThoseThatGo(t *testing.T) {
 	told := &notes{}
 	c := &Controller{opts: Options{Endpoints: told}}
-	n := &nodeWork{serves: map[types.UID]bool{}}
+	n := &nodeWork{name: "node", serves: map[types.UID]bool{}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "req", UID: "uid", Annotations: map[string]string{podmeta.AnnotationServerPatch: "{}"}}}
 	sees := func(o decide.Observation) decide.Observation {
 		c.observeEndpoints(t.Context(), n, &o, pod)
@@ -58,4 +58,17 @@ func TestTheSlicesAreToldWhatIsNewAndAskedAboutThoseThatGo(t *testing.T) {
 	c.forgetServes(n, &world{})
 	assert.Equal(t, []types.UID{"uid"}, told.gone)
 	assert.Empty(t, n.serves)
+}
+
+func TestWhatSlicesKnowIsNotForgottenWhenARequesterGetsItsNode(t *testing.T) {
+	told := &notes{}
+	c := &Controller{opts: Options{Endpoints: told}}
+	unplaced, node := &nodeWork{serves: map[types.UID]bool{}}, &nodeWork{name: "node", serves: map[types.UID]bool{}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "req", UID: "uid"}}
+	waits, serves := fresh(), servedOne()
+	c.observeEndpoints(t.Context(), unplaced, &waits, pod)
+	c.observeEndpoints(t.Context(), node, &serves, pod)
+	c.forgetServes(unplaced, &world{}) // a pass that is late
+	assert.Equal(t, []bool{true}, told.said)
+	assert.Empty(t, told.gone)
 }

@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -49,7 +50,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	if record != nil {
 		c.observeAttempt(&o, n, w, l, record)
 	} else if l != nil {
-		o.Holder = l.holder(instance)
+		o.Holder = cmp.Or(l.holder(instance), w.heldBy(l, instance))
 	}
 	o.Calls.Unbind = w.pods[id.UID] == pod && n.calls.underWay(unbindKey(id.UID), 0)
 	if l != nil {

@@ -57,14 +57,20 @@ func (s *sim) launcherFor(node string, wanted form.Form) (pod *corev1.Pod) {
 	return pod
 }
 
-// before says that launcher a serves rather than launcher b: one that works, then the older.
+// before says that launcher a serves rather than launcher b: one that works, then one that does
+// not answer, which may be there again at once, then the older.
 func (s *sim) before(a, b *corev1.Pod) bool {
-	return cmp.Or(dualpods.TrueFirst(s.works(a), s.works(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID)) < 0
+	return cmp.Or(dualpods.TrueFirst(s.works(a), s.works(b)), dualpods.TrueFirst(s.isSilent(a), s.isSilent(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID)) < 0
 }
 
 func (s *sim) works(pod *corev1.Pod) bool {
 	l := s.launchers[string(pod.UID)]
 	return l != nil && l.reachable() && !l.ended && pod.DeletionTimestamp == nil && !podmeta.Finished(pod)
+}
+
+func (s *sim) isSilent(pod *corev1.Pod) bool {
+	l := s.launchers[string(pod.UID)]
+	return l != nil && !l.ended && !l.dead && pod.DeletionTimestamp == nil && !podmeta.Finished(pod)
 }
 
 func TestRequesterOfNoLauncherConfigIsServedByOneThatHasItsMounts(t *testing.T) {

@@ -125,6 +125,8 @@ func (s *sim) happen(e simEvent) {
 		s.happenToModels(e, long)
 	case "fall behind", "wake unheard":
 		s.happenToTheNext(e)
+	case loseLabels:
+		s.loseLabels()
 	case "cordon", "delete node", "forget node", "node comes back":
 		s.happenToNode(e, long)
 	}

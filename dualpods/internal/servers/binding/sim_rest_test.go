@@ -94,8 +94,8 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 		blind = blind || l == nil || !l.reachable()
 	}
 	if p != nil && p.proxy.Ready && at >= 0 {
-		wanted, problems := s.asks(pod)
-		labelled := len(problems) > 0 || wanted.Hash() != s.records()[at].SpecHash || pod.Labels["model"] != "" // labels of an earlier edition are not known any more
+		label, current := s.labelOf(pod, s.records()[at])
+		labelled := !current || pod.Labels["model"] == label // labels of an earlier edition are not known any more
 		_, i := p.target()
 		switch {
 		case blind:
@@ -120,6 +120,15 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 	case status.State != decide.StateWaiting && (!blind || status.State != decide.StateServing) || !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(status.Message, r) }):
 		s.violated("at rest: requester %s is not told %q: %s", pod.Name, reasons, pod.Annotations[podmeta.AnnotationStatus])
 	}
+}
+
+// labelOf is the label that a requester asks for; current says that its record is of what it asks
+// for now.
+func (s *sim) labelOf(pod *corev1.Pod, r simRecord) (label string, current bool) {
+	wanted, problems := s.asks(pod)
+	wanted, lacks := wanted.On(&r.on.Spec)
+	elsewhere := wanted.LauncherConfig != "" && wanted.LauncherConfig != r.on.Labels[podmeta.LabelLauncherConfig]
+	return wanted.Labels["model"], len(problems)+len(lacks) == 0 && !elsewhere && wanted.Hash() == r.SpecHash
 }
 
 // reasons are words of each thing that is in a requester's way; none says that

@@ -115,7 +115,7 @@ func observeTroubles(o *decide.Observation, n *nodeWork, l *launcherPod, id stri
 	done := o.Record != nil && !o.LauncherUnknown() && o.InstanceIn(launcher.Awake) && o.IsReady() && o.SPI.Proxy.ProxyConfig == o.Proxy()
 	for _, do := range requesterCalls {
 		key := troubleKey(do, o.Requester.UID)
-		if done || do == decide.BecomeUnready && !o.IsReady() || do == decide.EndHold && o.Holding() == "" ||
+		if done || do == decide.BecomeUnready && !o.IsReady() || do == decide.Unbind && !o.ForwardsTraffic() || do == decide.EndHold && o.Holding() == "" ||
 			do == decide.Hold && o.Record != nil && o.Holding() == o.Record.SwapKey() {
 			n.calls.hadEffect(key)
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
+	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
 // steps are those of a script that begins with a requester and two minutes in
@@ -146,4 +147,16 @@ func TestReasonsThatTakeTurnsAreToldLessAndLessOften(t *testing.T) {
 	o.Now, o.Told = at, n.told["a"]
 	n.toldNow("a", decide.GPUsUnknown, at)
 	assert.Equal(t, 1, n.told["a"].Turns, "it was told nothing for long")
+}
+
+func TestUnbindingIsInVainOnlyWhileTheProgramForwardsTraffic(t *testing.T) {
+	for state, inVain := range map[string]bool{requesterapi.StateBound: true, requesterapi.StateDraining: true, requesterapi.StateUnbound: false} {
+		n := &nodeWork{calls: &calls{troubles: map[string]callTrouble{}}}
+		n.calls.count(troubleKey(decide.Unbind, "uid"), "process", nil)
+		o := decide.Observation{Now: time.Now(), Requester: decide.Requester{UID: "uid"}, SPI: &decide.SPI{Proxy: requesterapi.Proxy{State: state, Instance: "process"}}}
+		observeTroubles(&o, n, nil, "")
+		o.SPI.Proxy.State = requesterapi.StateBound // once it is bound again
+		observeTroubles(&o, n, nil, "")
+		assert.Equal(t, inVain, o.Now.Before(o.Troubles[decide.Unbind].Until), state)
+	}
 }

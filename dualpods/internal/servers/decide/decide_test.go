@@ -186,6 +186,14 @@ var examples = map[string]example{
 		deletedNow(o)
 		o.SPI.Proxy.State, o.Slices.Lead = requesterapi.StateDraining, true
 	})},
+	"one that names other GPUs than its record, its launcher gone, and whose program never unbinds": {"unbinding, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) {
+		o.SPI.GPUs, o.Requester.Shown, o.Launcher.Dead = []string{"GPU-1"}, false, true
+		o.Troubles = map[Action]Trouble{Unbind: {Count: enoughUnbinds, Until: now}}
+	})},
+	"the same, and its launcher's container is started again": {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) {
+		o.SPI.GPUs, o.Requester.Shown, o.Launcher.Ended = []string{"GPU-1"}, false, true
+		o.Troubles = map[Action]Trouble{Unbind: {Count: enoughUnbinds, Until: now}}
+	})},
 	"a deleted one that carries traffic":                              {"unbinding, carries", Unbind, but(servedOne(), deleting)},
 	"a deleted one that carries traffic to a launcher that has ended": {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deleting(o); o.Launcher.Dead = true })},
 	"a deleted one that carries traffic to a launcher that has vanished": {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) {

@@ -40,7 +40,7 @@ type Observation struct {
 	Record    *podmeta.Binding       // nil: not bound
 	Unread    string                 // what is wrong with a record that may be the requester's, which has no other; empty: there is none
 	Earlier   string                 // another requester, for which a swap is under way on one of the record's GPUs
-	Holder    string                 // another requester that is bound to the instance that this one would have
+	Holder    string                 // another requester that is bound to the instance that this one would have, or may be
 	Instance  *launcherapi.Instance
 	Failures  *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
 	Attempt   Attempt           // the swap of the record's attempt

@@ -16,7 +16,7 @@ var recording = Table{
 				func(o *Observation) string { return strings.Join(o.SPI.GPUs, ", ") }, func(o *Observation) string { return strings.Join(o.Kubelet.GPUs, ", ") })},
 		{"GPU not the launcher's", "the launcher does not see one of the GPUs",
 			(*Observation).gpuNotSeen, Tell, warn(GPUNotSeen, "launcher %s does not see GPU %s", launcherName, (*Observation).gpuUnknownToLauncher)},
-		{"instance bound to another", "another record has the instance",
+		{"instance bound to another", "another record has the instance; or a record that cannot be read has it, and the program of another requester carries traffic to it, or does not answer and may",
 			(*Observation).instanceHeld, Tell, inform(InstanceBusy, "its instance %s is still bound to %s", func(o *Observation) string { return o.Requester.Instance }, func(o *Observation) string { return o.Holder })},
 		{"models just lost", "a ClusterModelCache of its model says `onMissing: Wait`; the launcher has no instance of it, or one that has ended, and has not said for 10 s at most what models it has",
 			(*Observation).modelsJustLost, Retry, again((*Observation).untilMissing, say("%s", (*Observation).missing))},
@@ -50,7 +50,7 @@ func (o *Observation) gpuUnknownToLauncher() string {
 	return ""
 }
 
-// instanceHeld reports whether another record has the instance.
+// instanceHeld reports whether another record has the instance, or may have it.
 func (o *Observation) instanceHeld() bool { return o.Holder != "" }
 
 // modelsJustLost reports whether the launcher may say soon what models it has.

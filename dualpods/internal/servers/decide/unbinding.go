@@ -22,7 +22,7 @@ var (
 		(*Observation).isBeingUnbound, Nothing, say("connections of its clients are ending")}
 	inItsEndpoints = Row{"unbinding, in its endpoints", "its program runs and forwards traffic; the instance is awake, as far as is known; an EndpointSlice of the controller leads new connections to it, or did less than 5 s ago; it is not being deleted, or more than 2 s of its grace are left",
 		(*Observation).waitsForItsEndpoints, Retry, again((*Observation).untilEndpointsEnd, say("proxies may still lead connections to it, by the endpoints of a Service: it serves until they have had their time"))}
-	stillCarries = Row{"unbinding, carries", "its program carries traffic; its instance is not starting",
+	stillCarries = Row{"unbinding, carries", "its program carries traffic; its instance is not starting; unless the requester stays, its launcher is gone, and its program has refused five times to unbind",
 		(*Observation).carriesToTheEnd, Unbind, say("its clients' connections must end before its model sleeps, and the requester program with its binding")}
 	launcherEnded = Row{"unbinding, launcher gone", "bound; the launcher's container has ended, or the node is gone",
 		(*Observation).recordOfNothing, RemoveRecord, say("what the launcher held is gone with it")}
@@ -41,7 +41,13 @@ func (o *Observation) isBeingUnbound() bool {
 // the one that the program carries traffic to died before.
 func (o *Observation) carriesToTheEnd() bool {
 	starting := o.instanceKnown() && o.InstanceIn(launcher.Starting)
-	return o.ForwardsTraffic() && !starting
+	return o.ForwardsTraffic() && !starting && !o.neverUnbinds()
+}
+
+// neverUnbinds reports whether the requester stays, and its program, which has refused to unbind
+// often enough, carries traffic to a launcher that is gone.
+func (o *Observation) neverUnbinds() bool {
+	return !o.IsLeaving() && o.launcherGone() && o.Troubles[Unbind].Count >= enoughUnbinds
 }
 
 // recordOfNothing reports whether what the record is of is gone with its launcher.

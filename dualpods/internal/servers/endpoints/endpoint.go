@@ -80,13 +80,14 @@ func notReadyFor(pod *corev1.Pod) string {
 
 // othersReady reports whether all containers are ready but that of the requester program.
 func othersReady(pod *corev1.Pod) bool {
+	program := podmeta.ProgramOf(pod).Name
 	for _, s := range pod.Status.ContainerStatuses {
-		if s.Name != podmeta.ServingContainer && !s.Ready {
+		if s.Name != program && !s.Ready {
 			return false
 		}
 	}
 	for _, c := range pod.Spec.InitContainers {
-		if !sidecar(&c) {
+		if c.Name == program || !sidecar(&c) {
 			continue
 		}
 		for _, s := range pod.Status.InitContainerStatuses {

@@ -84,6 +84,15 @@ func hasSidecar(name string, ready bool) func(*corev1.Pod) {
 	}
 }
 
+// runsInSidecar has the requester program run in a sidecar; waits: the other container, which only
+// waits, is ready.
+func runsInSidecar(waits bool) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		hasSidecar(podmeta.SidecarContainer, false)(p)
+		p.Status.ContainerStatuses[0].Ready = waits
+	}
+}
+
 func hasInit(p *corev1.Pod) {
 	p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "init"})
 	p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, corev1.ContainerStatus{Name: "init"})
@@ -116,6 +125,8 @@ func TestARequesterServesByTheControllersWordAndLaterByThePodsReadiness(t *testi
 		"another container is ready":                                 {requester("a", hasContainer("auth", true)), serving, 0, true, settled},
 		"a sidecar is not ready":                                     {requester("a", hasSidecar("auth", false)), serving, 0, false, 0},
 		"a sidecar is ready":                                         {requester("a", hasSidecar("auth", true)), serving, 0, true, settled},
+		"the kubelet has not looked yet at its program in a sidecar": {requester("a", runsInSidecar(true)), serving, 0, true, settled},
+		"the container beside its program in a sidecar has ended":    {requester("a", runsInSidecar(false)), serving, 0, false, 0},
 		"a container that came before has ended":                     {requester("a", hasInit), serving, 0, true, settled},
 		"its node is away, so that somebody else calls it unready":   {requester("a", notReady("")), serving, 0, false, 0},
 		"the kubelet ends it":                                        {requester("a", notReady("PodFailed")), serving, 0, false, 0},
