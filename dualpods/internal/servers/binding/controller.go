@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
@@ -39,7 +40,7 @@ type Options struct {
 	Requesters Requesters
 	// Allocations asks the agents of nodes, which are in AgentNamespace; nil: requesters'
 	// own word counts.
-	Allocations    Allocations
+	Allocations    allocations.Kubelets
 	AgentNamespace string
 	Recorder       events.EventRecorder
 	// LauncherPort is where launchers have their control API.

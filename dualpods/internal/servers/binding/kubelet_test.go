@@ -46,27 +46,10 @@ func running1(namespace, name string, containers ...string) *corev1.Pod {
 	return pod
 }
 
-func TestKubeletIsAskedAheadForAPodThatNoEarlierOneCanBeTakenFor(t *testing.T) {
-	c := New(t.Context(), Options{WriteAhead: true}, logr.Discard())
-	for name, e := range map[string]struct {
-		pod  corev1.Pod
-		want bool
-	}{
-		"named by the API server":               {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-5d4f7-x2v9k", GenerateName: "req-5d4f7-"}}, true},
-		"of a StatefulSet":                      {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-0", GenerateName: "req-"}}, false},
-		"of a StatefulSet of tens of thousands": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-24567", GenerateName: "req-"}}, false},
-		"named by hand":                         {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-x2v9k"}}, false},
-		"named by hand, its status written":     {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req"}, Status: corev1.PodStatus{StartTime: &metav1.Time{}}}, true},
-		"being deleted":                         {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-x2v9k", GenerateName: "req-", DeletionTimestamp: &metav1.Time{}}}, false},
-		"ended":                                 {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-x2v9k", GenerateName: "req-"}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			assert.False(t, c.asksAhead(&e.pod), "it is on no node")
-			e.pod.Spec.NodeName = "node-0"
-			assert.Equal(t, e.want, c.asksAhead(&e.pod))
-			assert.False(t, New(t.Context(), Options{}, logr.Discard()).asksAhead(&e.pod), "the setting is off")
-		})
-	}
+func TestKubeletIsAskedAheadOnlyIfTheSettingIsOn(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "req-5d4f7-x2v9k", GenerateName: "req-5d4f7-"}, Spec: corev1.PodSpec{NodeName: "node-0"}}
+	assert.True(t, New(t.Context(), Options{WriteAhead: true}, logr.Discard()).asksAhead(pod))
+	assert.False(t, New(t.Context(), Options{}, logr.Discard()).asksAhead(pod))
 }
 
 func TestKubeletIsAskedBeforeTheProgramRunsAndOnceMoreWhenItDoes(t *testing.T) {
@@ -76,7 +59,7 @@ func TestKubeletIsAskedBeforeTheProgramRunsAndOnceMoreWhenItDoes(t *testing.T) {
 	a.gave("a", pod.Name, "GPU-1")
 
 	a.pass(t, 0)
-	assert.Equal(t, decide.Allocation{GPUs: []string{"GPU-1"}, Early: true}, a.n.kubelet[uid])
+	assert.Equal(t, dualpods.Allocation{GPUs: []string{"GPU-1"}, Early: true}, a.w.kubelet[uid])
 	a.pass(t, time.Minute)
 	assert.Len(t, a.kubelets.asked, 1, "what it has given stays given")
 
@@ -87,11 +70,11 @@ func TestKubeletIsAskedBeforeTheProgramRunsAndOnceMoreWhenItDoes(t *testing.T) {
 	pod.Status.ContainerStatuses = runs
 	a.kubelets.err = errors.New("refused")
 	a.pass(t, time.Second)
-	assert.Equal(t, []string{"GPU-1"}, a.n.kubelet[uid].GPUs)
-	assert.True(t, a.n.kubelet[uid].Early)
+	assert.Equal(t, []string{"GPU-1"}, a.w.kubelet[uid].GPUs)
+	assert.True(t, a.w.kubelet[uid].Early)
 	a.kubelets.err = nil
 	a.pass(t, time.Minute)
-	assert.Equal(t, decide.Allocation{GPUs: []string{"GPU-1"}}, a.n.kubelet[uid])
+	assert.Equal(t, dualpods.Allocation{GPUs: []string{"GPU-1"}}, a.w.kubelet[uid])
 	a.pass(t, time.Minute)
 	assert.Len(t, a.kubelets.asked, 3)
 }
@@ -103,11 +86,11 @@ func TestKubeletIsAskedAnewWhenTheProgramRunsWhateverItSaidBefore(t *testing.T) 
 	a.kubelets.err = errors.New("refused")
 	a.pass(t, 0)
 	asked := a.w.now
-	assert.Equal(t, decide.Allocation{Why: "refused", Since: asked, Again: asked.Add(decide.AheadKubeletPause), AskedAhead: true}, a.n.kubelet[uid])
+	assert.Equal(t, dualpods.Allocation{Why: "refused", Since: asked, Again: asked.Add(dualpods.AheadAllocationPause)}, a.w.kubelet[uid])
 	a.pass(t, time.Minute)
 	pod.Status.ContainerStatuses = runs
 	a.pass(t, time.Millisecond)
-	assert.Equal(t, decide.Allocation{Why: "refused", Since: a.w.now, Again: a.w.now.Add(decide.FirstKubeletPause)}, a.n.kubelet[uid])
+	assert.Equal(t, dualpods.Allocation{Why: "refused", Since: a.w.now, Again: a.w.now.Add(dualpods.FirstAllocationPause)}, a.w.kubelet[uid])
 	assert.Len(t, a.kubelets.asked, 3)
 
 	orphan := a.w.launchers[0]
@@ -132,7 +115,7 @@ func newAsking(t *testing.T) *asking {
 	a.n = a.c.work("node-0")
 	agent := running1("system", "agent", podmeta.AgentContainer)
 	agent.Status.PodIP = "10.1.0.3"
-	a.w = &world{now: now, node: decide.Node{Name: "node-0"}, agents: []*corev1.Pod{agent}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*decide.SPI{}, kubelet: map[types.UID]decide.Allocation{}}
+	a.w = &world{now: now, node: decide.Node{Name: "node-0"}, agents: []*corev1.Pod{agent}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*decide.SPI{}, kubelet: map[types.UID]dualpods.Allocation{}}
 	for _, ns := range []string{"a", "b"} {
 		l := &launcherPod{of: &v1alpha1.LauncherConfig{}}
 		l.read(running1(ns, "launcher", podmeta.ServingContainer))
@@ -176,7 +159,7 @@ func TestAgentIsAskedOnceForTheRequestersOfAllNamespaces(t *testing.T) {
 	a.gave("b", "one", "GPU-2")
 	a.pass(t, 0)
 	assert.Equal(t, []string{"10.1.0.3:8002 system.agents.hotseat.dev"}, a.kubelets.asked)
-	assert.Equal(t, map[types.UID]decide.Allocation{one: {GPUs: []string{"GPU-0"}}, two: {GPUs: []string{"GPU-1"}}, other: {GPUs: []string{"GPU-2"}}}, a.w.kubelet)
+	assert.Equal(t, map[types.UID]dualpods.Allocation{one: {GPUs: []string{"GPU-0"}}, two: {GPUs: []string{"GPU-1"}}, other: {GPUs: []string{"GPU-2"}}}, a.w.kubelet)
 	a.pass(t, time.Hour)
 	assert.Len(t, a.kubelets.asked, 1, "what it gave stays given")
 }
@@ -188,18 +171,18 @@ func TestAKubeletThatDoesNotSayIsAskedAgainLessAndLessOften(t *testing.T) {
 	a.pass(t, 0)
 	a.pass(t, time.Millisecond)
 	assert.Len(t, a.kubelets.asked, 1)
-	assert.Equal(t, decide.Allocation{Why: "no socket", Since: now, Again: now.Add(decide.FirstKubeletPause)}, a.w.kubelet[uid])
+	assert.Equal(t, dualpods.Allocation{Why: "no socket", Since: now, Again: now.Add(dualpods.FirstAllocationPause)}, a.w.kubelet[uid])
 	for n := range 20 {
 		a.pass(t, a.w.kubelet[uid].Again.Sub(a.w.now))
 		assert.Len(t, a.kubelets.asked, n+2)
-		assert.LessOrEqual(t, a.w.kubelet[uid].Again.Sub(a.w.now), decide.LongestKubeletPause)
+		assert.LessOrEqual(t, a.w.kubelet[uid].Again.Sub(a.w.now), dualpods.LongestAllocationPause)
 	}
 	a.kubelets.err = nil
-	a.pass(t, decide.LongestKubeletPause)
+	a.pass(t, dualpods.LongestAllocationPause)
 	assert.Equal(t, "the kubelet tells of no GPU of its container inference-server", a.w.kubelet[uid].Why)
 	a.gave("a", "one", "GPU-0::1")
-	a.pass(t, decide.LongestKubeletPause)
-	assert.Equal(t, decide.Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[uid])
+	a.pass(t, dualpods.LongestAllocationPause)
+	assert.Equal(t, dualpods.Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[uid])
 }
 
 func TestAgentThatDoesNotRunIsNamed(t *testing.T) {
@@ -237,8 +220,8 @@ func TestOnANodeWithoutAgentNoProgramIsBelieved(t *testing.T) {
 	another := running1("system", "another", podmeta.AgentContainer)
 	a.w.agents = []*corev1.Pod{another}
 	a.gave("a", "one", "GPU-0")
-	a.pass(t, decide.FirstKubeletPause)
-	assert.Equal(t, decide.Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[uid])
+	a.pass(t, dualpods.FirstAllocationPause)
+	assert.Equal(t, dualpods.Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[uid])
 }
 
 func TestOnlyPodsOfTheControllersNamespaceAreAgents(t *testing.T) {
@@ -332,5 +315,5 @@ func TestKubeletsWordAboutASidecarCountsWhereThatRunsTheProgram(t *testing.T) {
 	assert.Equal(t, "the kubelet tells of no GPU of its container requester", a.w.kubelet[pod.UID].Why)
 	a.kubelets.pods[0].Containers[0].Name = podmeta.SidecarContainer
 	a.pass(t, time.Hour)
-	assert.Equal(t, decide.Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[pod.UID])
+	assert.Equal(t, dualpods.Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[pod.UID])
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
 
@@ -19,16 +20,14 @@ type nodeWork struct {
 	calls *calls
 	own   map[types.UID]*corev1.Pod // as this controller wrote them last
 	forms map[types.UID]readForm
-	gpus  map[types.UID]accelerators
+	gpus  *allocations.Book
 	quiet map[types.UID]silence // of requester programs that do not answer
-	mu    sync.Mutex            // guards gpus: requesters are asked side by side
+	mu    sync.Mutex            // guards quiet: requesters are asked side by side
 	told  map[types.UID]decide.Telling
 	// serves is what was noted of requesters for EndpointSlices.
 	serves map[types.UID]bool
 	// repeats are the writes that show requesters.
 	repeats repeats
-	// kubelet is what the kubelet said, and how it was asked in vain.
-	kubelet map[types.UID]decide.Allocation
 	damaged map[types.UID]string // records of launchers that cannot be read, as was told
 	// current: the cache is as new as what an earlier controller wrote.
 	current bool
@@ -41,18 +40,12 @@ type nodeWork struct {
 	passed time.Time // of what is on no node: when the last pass began
 }
 
-// accelerators are the GPUs that a process of a requester program has.
-type accelerators struct {
-	process string
-	uuids   []string
-}
-
 func (c *Controller) work(name string) *nodeWork {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
 	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]decide.Allocation{}, damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]decide.Telling{}, serves: map[types.UID]bool{}, repeats: repeats{}}
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: allocations.NewBook(), damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]decide.Telling{}, serves: map[types.UID]bool{}, repeats: repeats{}}
 		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]callTrouble{}, written: map[string]bool{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}
@@ -104,26 +97,12 @@ func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
 	maps.DeleteFunc(n.forms, func(uid types.UID, _ readForm) bool { return gone(uid) })
 	maps.DeleteFunc(n.told, func(uid types.UID, _ decide.Telling) bool { return gone(uid) })
 	n.repeats.forget(gone)
+	n.gpus.Forget(gone)
 	maps.DeleteFunc(n.damaged, func(uid types.UID, _ string) bool { return gone(uid) })
 	maps.DeleteFunc(n.mute, func(uid types.UID, _ bool) bool { return gone(uid) })
-	maps.DeleteFunc(n.kubelet, func(uid types.UID, _ decide.Allocation) bool { return gone(uid) })
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	maps.DeleteFunc(n.gpus, func(uid types.UID, _ accelerators) bool { return gone(uid) })
 	maps.DeleteFunc(n.quiet, func(uid types.UID, _ silence) bool { return gone(uid) })
-}
-
-func (n *nodeWork) accelerators(uid types.UID, process string) (uuids []string, ok bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	a, ok := n.gpus[uid]
-	return a.uuids, ok && a.process == process
-}
-
-func (n *nodeWork) noteAccelerators(uid types.UID, process string, uuids []string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.gpus[uid] = accelerators{process: process, uuids: uuids}
 }
 
 // keepSwaps forgets the outcomes of swaps that no record is waiting for.

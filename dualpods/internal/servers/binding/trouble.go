@@ -115,11 +115,26 @@ func observeTroubles(o *decide.Observation, n *nodeWork, l *launcherPod, id stri
 	done := o.Record != nil && !o.LauncherUnknown() && o.InstanceIn(launcher.Awake) && o.IsReady() && o.SPI.Proxy.ProxyConfig == o.Proxy()
 	for _, do := range requesterCalls {
 		key := troubleKey(do, o.Requester.UID)
-		if done || do == decide.BecomeUnready && !o.IsReady() || do == decide.Unbind && !o.ForwardsTraffic() || do == decide.EndHold && o.Holding() == "" ||
-			do == decide.Hold && o.Record != nil && o.Holding() == o.Record.SwapKey() {
+		if done || hadItsEffect(o, do) {
 			n.calls.hadEffect(key)
 		}
 		o.Troubles[do] = n.calls.troubleWith(key, o.SPI.Proxy.Instance, o.Now)
+	}
+}
+
+// hadItsEffect reports whether a call to the requester program is seen to have had its effect.
+func hadItsEffect(o *decide.Observation, do decide.Action) bool {
+	switch do {
+	case decide.BecomeUnready:
+		return !o.IsReady()
+	case decide.Unbind:
+		return !o.ForwardsTraffic()
+	case decide.EndHold:
+		return o.Holding() == ""
+	case decide.Hold:
+		return o.Record != nil && o.Holding() == o.Record.SwapKey()
+	default:
+		return false
 	}
 }
 

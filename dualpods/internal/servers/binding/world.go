@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -33,7 +34,7 @@ type world struct {
 	agents    []*corev1.Pod  // of the node
 	takers    []*launcherPod // result of open
 	spi       map[types.UID]*decide.SPI
-	kubelet   map[types.UID]decide.Allocation
+	kubelet   map[types.UID]dualpods.Allocation
 	asked     map[types.UID]requester // of pods, as read
 	silent    map[types.UID]time.Time // since when the programs do not answer that do not
 	refusing  map[types.UID]bool      // of these: they answer, and take no orders of this controller
@@ -83,7 +84,7 @@ func (l *launcherPod) config() string { return dualpods.ConfigName(l.pod) }
 // gather reads everything about a node, of name "" what is on none yet. The Pods
 // are the cache's own: whoever changes one changes a copy.
 func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
-	w := &world{now: c.opts.Now(), node: decide.Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*decide.SPI{}, kubelet: map[types.UID]decide.Allocation{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}, refusing: map[types.UID]bool{}}
+	w := &world{now: c.opts.Now(), node: decide.Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*decide.SPI{}, kubelet: map[types.UID]dualpods.Allocation{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}, refusing: map[types.UID]bool{}}
 	node, err := c.readNode(ctx, w)
 	if err != nil {
 		return nil, err
@@ -209,7 +210,7 @@ func (c *Controller) askRequester(ctx context.Context, n *nodeWork, uid types.UI
 	if err != nil {
 		return nil, err
 	}
-	gpus, known := n.accelerators(uid, proxy.Instance)
+	gpus, known := n.gpus.Program(uid, proxy.Instance)
 	if !known {
 		gpus, err = c.opts.Requesters.Accelerators(ctx, address)
 		if refused(err) {
@@ -218,7 +219,7 @@ func (c *Controller) askRequester(ctx context.Context, n *nodeWork, uid types.UI
 		if err != nil {
 			return nil, err
 		}
-		n.noteAccelerators(uid, proxy.Instance, gpus)
+		n.gpus.NoteProgram(uid, proxy.Instance, gpus)
 	}
 	return &decide.SPI{GPUs: gpus, Proxy: proxy}, nil
 }
@@ -231,44 +232,30 @@ func (w *world) adminAddress(uid types.UID) string {
 	return address
 }
 
-// claim is which GPUs a requester has: those that the kubelet gave it, where that
-// is known, else those that it says it has.
-func (w *world) claim(uid types.UID) (gpus []string, given bool) {
-	if word := w.kubelet[uid]; len(word.GPUs) > 0 {
-		return word.GPUs, true
+// claim returns which GPUs a requester has, and the launcher of its record.
+func (w *world) claim(pod *corev1.Pod) (claim allocations.Claim, on *launcherPod) {
+	claim.Given = w.kubelet[pod.UID].GPUs
+	if said := w.spi[pod.UID]; said != nil {
+		claim.Says, claim.Answers = said.GPUs, true
 	}
-	if said := w.spi[uid]; said != nil {
-		return said.GPUs, false
+	on, record := w.boundTo(dualpods.IdentityOf(pod))
+	if record != nil {
+		claim.Bound = record.GPUs
 	}
-	return nil, false
+	return claim, on
 }
 
-// rivals are other living requesters that have a GPU of this one's, or that are
-// bound on it. What one says that it has counts for nothing against what the
-// kubelet gave to another, and against who is bound only another record counts. The
-// record of an orphan counts only if its word does.
+// rivals returns other living requesters that have a GPU of this one's, or that are bound on it.
+// The record of an orphan counts only if its word does.
 func (w *world) rivals(uid types.UID) (names []string) {
-	mine, given := w.claim(uid)
-	if w.spi[uid] == nil && !given {
-		return nil
-	}
 	pod := w.pods[uid]
-	_, bound := w.boundTo(dualpods.IdentityOf(pod))
-	if bound != nil {
-		mine = bound.GPUs
-	}
+	mine, _ := w.claim(pod)
 	for other, rival := range w.pods {
 		if other == uid || dualpods.RequesterOf(rival).IsOver() {
 			continue
 		}
-		theirs, theirsGiven := w.claim(other)
-		if given && !theirsGiven || bound != nil {
-			theirs = nil
-		}
-		if on, record := w.boundTo(dualpods.IdentityOf(rival)); record != nil && on.countsFor(pod.Namespace) {
-			theirs = slices.Concat(theirs, record.GPUs)
-		}
-		if slices.ContainsFunc(mine, func(g string) bool { return slices.Contains(theirs, g) }) {
+		theirs, on := w.claim(rival)
+		if mine.IsRival(&theirs, on != nil && on.countsFor(pod.Namespace)) {
 			names = append(names, rival.Namespace+"/"+rival.Name)
 		}
 	}

@@ -109,7 +109,7 @@ func TestRecordWithTheUIDOfAnotherNamespacesPodIsOfARequesterThatIsGone(t *testi
 	a := newAsking(t)
 	a.c.opts.Views = &nodeViews{}
 	uid := a.add("a", "living", "GPU-0")
-	a.w.kubelet[uid] = decide.Allocation{GPUs: []string{"GPU-0"}}
+	a.w.kubelet[uid] = dualpods.Allocation{GPUs: []string{"GPU-0"}}
 	theirs := a.w.launchers[1]
 	theirs.bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: uid, Namespace: "b", Name: "made-up", GPUs: []string{"GPU-0"}}}
 	o := a.c.observe(t.Context(), a.n, a.w, dualpods.Identity{Namespace: "b", UID: uid})

@@ -63,7 +63,7 @@ func but(o Observation, change func(*Observation)) Observation {
 // ahead is one whose program does not run yet, and of which the kubelet has told.
 func ahead(o Observation) Observation {
 	o.Requester.Running, o.SPI, o.Ahead, o.AsksAhead = false, nil, true, o.Record == nil
-	o.Kubelet = &Allocation{GPUs: []string{"GPU-0"}, Early: true}
+	o.Kubelet = &dualpods.Allocation{GPUs: []string{"GPU-0"}, Early: true}
 	if o.Record != nil {
 		o.Record.Ahead = true
 	}
@@ -365,32 +365,34 @@ var examples = map[string]example{
 	"a container that does not run yet, whose GPUs the kubelet tells": {"no record", AddRecord, ahead(fresh())},
 	"the same, told of as many as it does not ask for":                {"not running", Nothing, but(ahead(fresh()), func(o *Observation) { o.Ahead, o.AsksAhead, o.Kubelet.GPUs = false, false, []string{"GPU-0", "GPU-1"} })},
 	"one whose kubelet was just asked, before it runs": {"kubelet asked ahead", Retry, but(ahead(fresh()), func(o *Observation) {
-		o.Ahead, o.Kubelet = false, &Allocation{Why: "it has none", Since: now.Add(-time.Second)}
+		o.Ahead, o.Kubelet = false, &dualpods.Allocation{Why: "it has none", Since: now.Add(-time.Second)}
 	})},
-	"one whose kubelet is silent, before it runs": {"not running", Nothing, but(ahead(fresh()), func(o *Observation) { o.Ahead, o.Kubelet = false, &Allocation{Why: "no", Since: now.Add(-time.Minute)} })},
+	"one whose kubelet is silent, before it runs": {"not running", Nothing, but(ahead(fresh()), func(o *Observation) {
+		o.Ahead, o.Kubelet = false, &dualpods.Allocation{Why: "no", Since: now.Add(-time.Minute)}
+	})},
 	"one bound ahead": {"swap not asked", Swap, ahead(recorded())},
 	"one bound ahead on a GPU that another is bound on": {"GPU bound to another", Nothing, but(ahead(recorded()), func(o *Observation) { o.BoundToo = "ns/other" })},
 	"the same, once its program runs":                   {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.BoundToo = "ns/other" })},
 	"one bound ahead, whose model is awake":             {"awake before it runs", Nothing, ahead(with("awake"))},
 	"one bound ahead, whose program runs": {"kubelet just asked", Retry, but(with("awake"), func(o *Observation) {
-		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-0"}, Early: true, Since: now}
+		o.Record.Ahead, o.Kubelet = true, &dualpods.Allocation{GPUs: []string{"GPU-0"}, Early: true, Since: now}
 	})},
 	"one bound ahead, whose kubelet is silent since": {"kubelet silent", Tell, but(with("awake"), func(o *Observation) {
-		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-0"}, Early: true, Since: now.Add(-time.Minute)}
+		o.Record.Ahead, o.Kubelet = true, &dualpods.Allocation{GPUs: []string{"GPU-0"}, Early: true, Since: now.Add(-time.Minute)}
 	})},
 	"one bound ahead, and compared": {"carries nothing", Bind, but(with("awake"), func(o *Observation) {
-		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-0"}}
+		o.Record.Ahead, o.Kubelet = true, &dualpods.Allocation{GPUs: []string{"GPU-0"}}
 	})},
 	"one bound ahead whose program cannot tell its GPUs": {"GPUs unknown", Tell, but(with("awake"), func(o *Observation) { o.Record.Ahead, o.SPI.Wrong = true, "no driver answers" })},
 	"one bound ahead that the kubelet has given another GPU since": {"resting, awake", Sleep, but(with("awake"), func(o *Observation) {
-		o.Record.Ahead, o.Kubelet = true, &Allocation{GPUs: []string{"GPU-1"}}
+		o.Record.Ahead, o.Kubelet = true, &dualpods.Allocation{GPUs: []string{"GPU-1"}}
 	})},
-	"a served one bound ahead, after a restart of the controller": {"", Nothing, but(servedOne(), func(o *Observation) { o.Record.Ahead, o.Kubelet = true, &Allocation{Why: "no", Since: now} })},
+	"a served one bound ahead, after a restart of the controller": {"", Nothing, but(servedOne(), func(o *Observation) { o.Record.Ahead, o.Kubelet = true, &dualpods.Allocation{Why: "no", Since: now} })},
 	"a served one bound ahead, whose new program cannot tell its GPUs": {"not carried, shown", Retract, but(servedOne(), func(o *Observation) {
 		o.SPI.Proxy, o.SPI.Wrong, o.Record.Ahead = requesterapi.Proxy{State: requesterapi.StateUnbound}, "no driver answers", true
 	})},
 	"a served one bound ahead, whose program was started anew, before the kubelet is asked": {"not carried, shown", Retract, but(servedOne(), func(o *Observation) {
-		o.SPI.Proxy, o.Record.Ahead, o.Kubelet = requesterapi.Proxy{State: requesterapi.StateUnbound}, true, &Allocation{Why: "no", Since: now}
+		o.SPI.Proxy, o.Record.Ahead, o.Kubelet = requesterapi.Proxy{State: requesterapi.StateUnbound}, true, &dualpods.Allocation{Why: "no", Since: now}
 	})},
 	"one without our finalizer that does not become unready": {"not awake, not held", AddFinalizer, but(servedOne(), func(o *Observation) {
 		o.Instance.State, o.Requester.Finalizer = "sleeping", false
@@ -435,22 +437,22 @@ var examples = map[string]example{
 		o.Launcher.Connected, o.Launcher.Lost = false, now.Add(-time.Second)
 	})},
 	"a kubelet that has not been asked yet": {"kubelet just asked", Retry, but(fresh(), func(o *Observation) {
-		o.Kubelet = &Allocation{Why: "no socket", Since: now}
+		o.Kubelet = &dualpods.Allocation{Why: "no socket", Since: now}
 	})},
 	"a kubelet that does not say who has what": {"kubelet silent", Tell, but(fresh(), func(o *Observation) {
-		o.Kubelet = &Allocation{Why: "no socket", Since: now.Add(-time.Minute)}
+		o.Kubelet = &dualpods.Allocation{Why: "no socket", Since: now.Add(-time.Minute)}
 	})},
 	"a requester program that names a GPU of somebody else's": {"GPUs not its own", Tell, but(fresh(), func(o *Observation) {
-		o.Kubelet = &Allocation{GPUs: []string{"GPU-1"}}
+		o.Kubelet = &dualpods.Allocation{GPUs: []string{"GPU-1"}}
 	})},
 	"a requester program that names a GPU that nobody has": {"GPUs not its own", Tell, but(fresh(), func(o *Observation) {
-		o.Kubelet, o.SPI.GPUs = &Allocation{GPUs: []string{"GPU-0"}}, []string{"GPU-7"}
+		o.Kubelet, o.SPI.GPUs = &dualpods.Allocation{GPUs: []string{"GPU-0"}}, []string{"GPU-7"}
 	})},
 	"the kubelet gave it what it says, and all else is there": {"no record", AddRecord, but(fresh(), func(o *Observation) {
-		o.Kubelet = &Allocation{GPUs: []string{"GPU-0"}}
+		o.Kubelet = &dualpods.Allocation{GPUs: []string{"GPU-0"}}
 	})},
 	"one that is bound, and a kubelet that fell silent": {"", Nothing, but(servedOne(), func(o *Observation) {
-		o.Kubelet = &Allocation{Why: "no socket"}
+		o.Kubelet = &dualpods.Allocation{Why: "no socket"}
 	})},
 	"a GPU that the launcher does not see": {"GPU not the launcher's", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-7"} })},
 	"one that is looked at for the first time, while its container starts": {"no finalizer", AddFinalizer, but(fresh(), func(o *Observation) {

@@ -2,13 +2,6 @@ package decide
 
 import "time"
 
-// Bounds of the pause before a kubelet is asked again.
-const (
-	FirstKubeletPause   = 50 * time.Millisecond
-	AheadKubeletPause   = 10 * time.Millisecond // before the requester program runs
-	LongestKubeletPause = 5 * time.Second
-)
-
 // GPUs returns the GPUs that the requester has: as its program says, or the kubelet before that
 // runs.
 func (o *Observation) GPUs() []string {
@@ -28,14 +21,10 @@ func (o *Observation) kubeletHasNotAnswered() bool {
 	if o.Kubelet == nil || o.Ahead {
 		return false
 	}
-	told := len(o.Kubelet.GPUs) > 0 && (!o.Kubelet.Early || !o.Requester.Running)
-	return !told && (o.Record == nil || o.Record.Ahead && !o.ForwardsTraffic())
+	return !o.Kubelet.IsKnown(o.Requester.Running) && (o.Record == nil || o.Record.Ahead && !o.ForwardsTraffic())
 }
 
 // untilToldGPUs returns when the kubelet is asked next.
 func (o *Observation) untilToldGPUs() time.Duration {
-	if !o.Requester.Running {
-		return max(o.Kubelet.Again.Sub(o.Now), AheadKubeletPause)
-	}
-	return max(o.Kubelet.Again.Sub(o.Now), FirstKubeletPause)
+	return o.Kubelet.Until(o.Now, o.Requester.Running)
 }

@@ -28,7 +28,7 @@ type Observation struct {
 	Copy       Copy                  // of the launcher; only with a Keeper that waits
 	Problems   []podmeta.Problem     // of the requester's input
 	SPI        *SPI                  // nil: the requester program does not answer, or was not asked
-	Kubelet    *Allocation           // nil: nobody can ask the kubelet, and the requester's own word counts
+	Kubelet    *dualpods.Allocation  // nil: nobody can ask the kubelet, and the requester's own word counts
 	// Ahead: the requester program does not run yet, and the kubelet's word counts until it does.
 	Ahead bool
 	// AsksAhead: the kubelet is asked although the requester program does not run yet.
@@ -100,17 +100,6 @@ type SPI struct {
 	GPUs  []string // UUIDs
 	Wrong string   // why it cannot tell its GPUs
 	Proxy requesterapi.Proxy
-}
-
-// Allocation is what the kubelet says of a requester's GPUs.
-type Allocation struct {
-	GPUs  []string // UUIDs; none: it is not known which it has
-	Early bool     // the kubelet said so before the requester program ran
-	// AskedAhead: it was asked in vain before the requester program ran.
-	AskedAhead bool
-	Why        string    // it is not known
-	Since      time.Time // when it was asked for in vain first
-	Again      time.Time // when it is asked next
 }
 
 // Launcher is a launcher Pod and what the launcher in it says.
