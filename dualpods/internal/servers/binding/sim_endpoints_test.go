@@ -137,14 +137,15 @@ func (e *simEndpoints) write(uid types.UID) {
 		return
 	}
 	e.writing[uid], e.may[uid] = true, true
-	takes := s.between("slice", time.Millisecond, 10*time.Millisecond)
+	takes, version := s.between("slice", time.Millisecond, 10*time.Millisecond), s.writesOfSlice(uid)
 	if s.chance("slow slice", 5) {
 		takes *= 300
 	}
 	s.after(takes, func() {
-		fails := s.api.down || s.api.flaky > 0 && s.draw("flaky slice", 100) < s.api.flaky
+		conflict := s.writesOfSlice(uid) != version // an earlier process has written it meanwhile
+		fails := conflict || s.api.down || s.api.flaky > 0 && s.draw("flaky slice", 100) < s.api.flaky
 		answered := !fails && !e.inc.dead
-		if answered || s.chance("lost slice", 50) && !s.api.down {
+		if answered || !conflict && s.chance("lost slice", 50) && !s.api.down {
 			s.lead(uid, wants)
 		}
 		if e.unsure[uid] = fails; fails {
@@ -153,6 +154,14 @@ func (e *simEndpoints) write(uid types.UID) {
 		}
 		s.after(s.between("slice back", time.Millisecond, 10*time.Millisecond), func() { e.wrote(uid, wants) })
 	})
+}
+
+// writesOfSlice counts the writes that a slice has had, as its resource version does.
+func (s *sim) writesOfSlice(uid types.UID) int {
+	if slice := s.slices[uid]; slice != nil {
+		return slice.written
+	}
+	return 0
 }
 
 // watched is called when a process hears that a slice was written, perhaps by an earlier process.
