@@ -23,10 +23,10 @@ import (
 )
 
 // What the resident memory of a requester may be, in KiB: with few connections,
-// and with 1,000 that are open at once.
+// and with 1,000 that are open at once and came one after the other.
 const (
 	mostMemory           = 15 << 10
-	mostMemoryOfThousand = 39 << 9
+	mostMemoryOfThousand = 18 << 10
 )
 
 func TestTheProgramNeedsNoCLibrary(t *testing.T) {
@@ -186,9 +186,10 @@ func TestAThousandConnectionsAreGivenBack(t *testing.T) {
 	conns := make([]*net.TCPConn, 1000)
 	for i := range conns {
 		conns[i] = dial(t, serving)
-	}
-	for _, conn := range conns {
-		say(t, conn, "hello")
+		// A connection is served before the next one comes. Else the load of the
+		// machine decides how many targets the requester dials at once: each takes a
+		// larger stack, which Go keeps.
+		say(t, conns[i], "hello")
 	}
 	resident := p.number("status", "VmRSS")
 	t.Logf("resident: %d KiB with 1,000 connections", resident)
