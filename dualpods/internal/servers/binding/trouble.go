@@ -126,11 +126,26 @@ func (o *Observation) observeTroubles(n *nodeWork, l *launcherPod, id string) {
 	done := o.Record != nil && !o.goes() && o.in(launcher.Awake) && o.ready() && o.SPI.Proxy.ProxyConfig == o.proxy()
 	for _, do := range requesterCalls {
 		key := troubleKey(do, o.Requester.UID)
-		if done || do == BecomeUnready && !o.ready() || do == Unbind && !o.carries() || do == EndHold && o.holding() == "" ||
-			do == Hold && o.Record != nil && o.holding() == o.Record.SwapKey() {
+		if done || o.isDone(do) {
 			n.calls.hadEffect(key)
 		}
 		o.Troubles[do] = n.calls.troubleWith(key, o.SPI.Proxy.Instance, o.Now)
+	}
+}
+
+// isDone says that the requester program shows the effect of a call.
+func (o *Observation) isDone(do Action) bool {
+	switch do {
+	case Unbind:
+		return !o.carries()
+	case BecomeUnready:
+		return !o.ready()
+	case Hold:
+		return o.Record != nil && o.holding() == o.Record.SwapKey()
+	case EndHold:
+		return o.holding() == ""
+	default: // a requester that is served shows that of the others
+		return false
 	}
 }
 
