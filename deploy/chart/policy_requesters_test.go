@@ -238,7 +238,7 @@ func TestPolicyAddsToRequestersWhatTheyLack(t *testing.T) {
 	}
 }
 
-// TestPolicyLeavesExamplesServable creates the requesters of the examples.
+// TestPolicyGivesExamplesTheFinalizerAndTheMountAlone creates requesters that have their own probe.
 func TestPolicyGivesExamplesTheFinalizerAndTheMountAlone(t *testing.T) {
 	policy := newRequesterPolicy(t)
 	for _, file := range []string{"llm-d/requester.yaml", "dual-pods/requesters.yaml", "dual-pods/sidecar.yaml"} {
