@@ -130,3 +130,13 @@ Pods, nor an administrator by name: CEL. */}}
 {{- $users := concat (list (include "hotseat.user" .) (printf "system:serviceaccount:%s:hotseat-let-go" .Release.Namespace)) .Values.admissionPolicy.admins.users -}}
 !(request.userInfo.username in {{ toJson $users }}) && !(has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in {{ toJson .Values.admissionPolicy.admins.groups }}))
 {{- end }}
+
+{{/* Whether requesters get what they lack when they are created: not empty. */}}
+{{- define "hotseat.requesterDefaults" -}}
+{{- if and .Values.controller.enabled .Values.requesterDefaults.enabled (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") }}yes{{ end }}
+{{- end }}
+
+{{/* Whether a Pod asks for an inference server, and does not have the labels of a launcher: CEL. */}}
+{{- define "hotseat.asksForAServer" -}}
+object != null && has(object.metadata.annotations) && ['dual-pod.llm-d.ai/server-patch', 'dual-pods.llm-d.ai/server-patch', 'dual-pod.llm-d.ai/inference-server-config', 'dual-pods.llm-d.ai/inference-server-config'].exists(k, k in object.metadata.annotations) && !(has(object.metadata.labels) && 'hotseat.dev/launcher-config' in object.metadata.labels && 'app.kubernetes.io/component' in object.metadata.labels && object.metadata.labels['app.kubernetes.io/component'] == 'launcher')
+{{- end }}

@@ -46,6 +46,7 @@ func letGoCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&deployment, "deployment", "", "the controller's Deployment, as namespace/name")
 	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace that the controller watches; empty: all")
+	f.StringVar(&opts.RequesterPolicy, "requester-policy", "", "the MutatingAdmissionPolicyBinding by which new requesters get the controller's finalizer, which is deleted first; empty: there is none")
 	f.StringVar(&engines, "engines", string(installation.Leave), "what to do with launchers and engines: leave or stop")
 	return c
 }

@@ -109,7 +109,7 @@ func TestUninstallLetsGoOfAllPodsAndEnginesGoOnUntilTheNextInstallation(t *testi
 	s.nothingIsHeld()
 	assert.Empty(t, finalizers(), "nor is a model cache")
 	answer.goesOn()
-	assert.Empty(t, strings.TrimSpace(s.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingwebhookconfigurations,flowschemas", "-l", "app.kubernetes.io/name=hotseat", "-o", "name")), "nothing of the chart is left")
+	assert.Empty(t, strings.TrimSpace(s.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingwebhookconfigurations,flowschemas"+s.mutatingPolicies(), "-l", "app.kubernetes.io/name=hotseat", "-o", "name")), "nothing of the chart is left")
 
 	require.NoError(t, s.install(t.Context()))
 	s.eventually("the requester is held again", func() bool { return podmeta.Held(s.pod(pod.Name)) })

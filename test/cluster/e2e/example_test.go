@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/patience"
 )
@@ -47,8 +48,15 @@ func (d dialer) read(t *testing.T, url string) (string, error) {
 }
 
 func TestRequesterOfTheLLMDCommunityIsServedAsItStands(t *testing.T) {
-	const model = "ibm-granite/granite-3.3-2b-instruct"
 	s := newPool(t, nil)
+	pod := s.servesTheCommunity(t)
+	read, _ := podmeta.ReadRequester(pod)
+	assert.Equal(t, s.hasPolicyForRequesters(), read.TLS, "the chart adds the mount where it can")
+}
+
+// servesTheCommunity applies the community's example, and deletes its Pod once it was served.
+func (s *site) servesTheCommunity(t *testing.T) *corev1.Pod {
+	const model = "ibm-granite/granite-3.3-2b-instruct"
 	s.labelled(1, "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB")
 	s.apply("examples/llm-d/requester.yaml")
 	s.ready("pod/example-request")
@@ -79,4 +87,5 @@ func TestRequesterOfTheLLMDCommunityIsServedAsItStands(t *testing.T) {
 	s.eventually("it is gone", func() bool {
 		return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{}))
 	})
+	return pod
 }

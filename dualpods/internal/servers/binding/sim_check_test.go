@@ -283,6 +283,9 @@ func (s *sim) allowed() map[types.UID]int {
 	for _, name := range s.requesters() {
 		pod := s.api.pods[name]
 		allowed[pod.UID] = 3 + len(pod.Spec.ReadinessGates)
+		if s.policy { // the finalizer is there
+			allowed[pod.UID]--
+		}
 	}
 	return allowed
 }

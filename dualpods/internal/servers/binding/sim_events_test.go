@@ -43,6 +43,8 @@ func (s *sim) happen(e simEvent) {
 				l.hold(gpu, 5*long)
 			}
 		}
+	case "policy":
+		s.policy = true
 	case "no service":
 		s.service = false
 	case "slow call":

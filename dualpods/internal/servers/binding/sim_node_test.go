@@ -312,6 +312,9 @@ func (s *sim) createAs(name, generated string, uid types.UID, of *simSet) {
 	if gate {
 		pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}
 	}
+	if s.policy {
+		pod.Finalizers = []string{podmeta.FinalizerRequester}
+	}
 	if patch {
 		pod.Annotations = map[string]string{podmeta.AnnotationServerPatch: patchOf(model, "first")}
 	}
@@ -433,6 +436,9 @@ func (p *simProgram) end() {
 func (s *sim) podDeleted(pod *corev1.Pod) {
 	s.note("%s is being deleted", pod.Name)
 	s.leaves[pod.UID] = time.Now()
+	if pod.Spec.NodeName == "" {
+		return // no kubelet has it
+	}
 	p := s.programs[pod.UID]
 	if p != nil && s.endsInOrder(pod, p) {
 		return

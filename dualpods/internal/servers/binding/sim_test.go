@@ -64,6 +64,7 @@ type sim struct {
 	awake       uint64             // how much memory of a GPU an engine has that is awake
 	writeAhead  bool               // requesters are bound before their programs run
 	sets        map[string]*simSet // that make Pods again under their names
+	policy      bool               // the chart's policy gives requesters our finalizer when they are created
 	service     bool               // all requesters are endpoints of a Service
 	slices      map[types.UID]*simSlice
 	knows       map[string]map[string]*simProgram // Pods that the kubelets of nodes have admitted, by name
@@ -376,6 +377,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, tables []decid
 			s.asksKubelet = s.chance("asks kubelet", 50)
 			s.writeAhead = s.chance("write ahead", 60)
 			s.service = s.chance("service", 60)
+			s.policy = s.chance("policy", 50)
 			if s.awake = simBig; s.chance("small models", 35) {
 				s.awake = simSmall
 			}

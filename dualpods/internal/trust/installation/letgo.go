@@ -46,22 +46,29 @@ type LetGoOptions struct {
 	// Namespace is the only one that the controller watches; empty: all.
 	Namespace string
 	Engines   Engines
-	Log       logr.Logger
+	// RequesterPolicy is the name of the MutatingAdmissionPolicyBinding by which new requesters
+	// get the controller's finalizer; empty: there is none.
+	RequesterPolicy string
+	Log             logr.Logger
 }
 
 // LetGo stops the controller. It removes the controller's finalizers from all Pods and model
-// caches, and the labels of models from all nodes. The models themselves stay. LetGo returns
-// once no Pod of the controller is left and, with Stop, no launcher, or when ctx ends.
+// caches, and the labels of models from all nodes. The models themselves stay. New requesters
+// get no finalizer any more. LetGo returns once no Pod of the controller is left and, with
+// Stop, no launcher, or when ctx ends.
 func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	if opts.Engines != Leave && opts.Engines != Stop {
 		return fmt.Errorf("cannot uninstall: --engines is %q, but must be %s or %s", opts.Engines, Leave, Stop)
+	}
+	policy, err := deleteRequesterPolicy(ctx, api, opts)
+	if err != nil {
+		return err
 	}
 	if err := stopController(ctx, api, opts); err != nil {
 		return err
 	}
 	var launchers []*corev1.Pod
 	if opts.Engines == Stop {
-		var err error
 		if launchers, err = deleteLaunchers(ctx, api, opts); err != nil {
 			return err
 		}
@@ -69,7 +76,7 @@ func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 			return err
 		}
 	}
-	if err := letGoOfPods(ctx, api, opts); err != nil {
+	if err := policy.letGoOfPods(ctx, api, opts); err != nil {
 		return err
 	}
 	if err := letGoOfModels(ctx, api, opts); err != nil {
@@ -165,12 +172,12 @@ func deleteSlices(ctx context.Context, api client.Client, opts LetGoOptions) err
 	return nil
 }
 
-// letGoOfPods removes the controller's finalizers from every Pod that has one. With Stop it
-// also deletes the requesters, because their engines have ended.
-func letGoOfPods(ctx context.Context, api client.Client, opts LetGoOptions) error {
+// letGoOfPods removes the controller's finalizers from every Pod that has one, and returns how
+// many had. With Stop it also deletes the requesters, because their engines have ended.
+func letGoOfPods(ctx context.Context, api client.Client, opts LetGoOptions) (found int, err error) {
 	var pods corev1.PodList
 	if err := api.List(ctx, &pods, client.InNamespace(opts.Namespace)); err != nil {
-		return fmt.Errorf("cannot list Pods: %w", err)
+		return 0, fmt.Errorf("cannot list Pods: %w", err)
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
@@ -181,15 +188,16 @@ func letGoOfPods(ctx context.Context, api client.Client, opts LetGoOptions) erro
 		key := client.ObjectKeyFromObject(pod)
 		if requester && opts.Engines == Stop {
 			if err := client.IgnoreNotFound(api.Delete(ctx, pod)); err != nil {
-				return fmt.Errorf("cannot delete requester %s: %w", key, err)
+				return found, fmt.Errorf("cannot delete requester %s: %w", key, err)
 			}
 		}
 		if err := takeOff(ctx, api, key); err != nil {
-			return err
+			return found, err
 		}
+		found++
 		opts.Log.Info("removed the finalizers", "pod", key.String(), "engines", string(opts.Engines))
 	}
-	return nil
+	return found, nil
 }
 
 // takeOff removes the controller's finalizers from a Pod, and retries after conflicts.
