@@ -7,14 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
-	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -153,29 +150,11 @@ func surplus(budgets sleeperBudgets, instances map[string]launcherapi.Instance, 
 	return evict
 }
 
-// evictSurplus begins to delete the sleepers of a launcher that exceed lowered budgets.
-// again is when to try once more to delete one that did not go.
-func (c *Controller) evictSurplus(n *nodeWork, w *world, l *launcherPod, view nodeview.View) (again time.Duration) {
+// surplusOf returns the sleepers of a launcher that exceed lowered budgets.
+func (w *world) surplusOf(l *launcherPod, view nodeview.View) []string {
 	budgets, ok := l.loweredBudgets()
 	if !ok {
-		return 0
+		return nil
 	}
-	kept := func(id string) bool {
-		return l.holder(id) != "" || w.mayServe(l, id)
-	}
-	for _, id := range surplus(budgets, view.Instances, kept) {
-		_, trouble := n.calls.instanceTroubles(l, id, launcher.Sleeping)
-		if pause := trouble.Until.Sub(w.now); pause > 0 {
-			again = dualpods.Sooner(again, pause)
-			continue
-		}
-		if n.calls.underWay(deleteKey(l, id), view.Revision) {
-			continue
-		}
-		c.log.Info("step", "node", n.name, "launcher", l.pod.Name, "instance", id, "do", string(decide.DeleteInstance), "why", "LauncherConfig "+l.of.Name+" has lowered its budgets of sleepers")
-		if err := c.callLauncher(n, l, id, decide.DeleteInstance, nil, form.Form{}); err != nil {
-			c.log.Error(err, "cannot evict a sleeper", "launcher", l.pod.Name, "instance", id)
-		}
-	}
-	return again
+	return surplus(budgets, view.Instances, func(id string) bool { return l.holder(id) != "" || w.mayServe(l, id) })
 }

@@ -22,8 +22,6 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
-	"hotseat.dev/hotseat/dualpods/internal/servers/form"
-	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -244,25 +242,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 		if w.node.Gone || !view.Connected || !c.leads() {
 			continue
 		}
-		for id, i := range view.Instances {
-			if l.holder(id) != "" || w.mayServe(l, id) || w.carrier(l, i) != "" {
-				continue
-			}
-			sleep, remove := n.calls.instanceTroubles(l, id, launcher.State(i.State))
-			step := decide.Stray(i, sleep.Count >= decide.EnoughSleeps)
-			if pause := map[decide.Action]decide.Trouble{decide.Sleep: sleep, decide.DeleteInstance: remove}[step.Do].Until.Sub(w.now); pause > 0 {
-				again = dualpods.Sooner(again, pause)
-				continue
-			}
-			if step.Do == decide.Nothing || n.calls.underWay(sleepKey(l, id), view.Revision) || n.calls.underWay(deleteKey(l, id), view.Revision) {
-				continue
-			}
-			c.log.Info("step", "node", n.name, "launcher", l.pod.Name, "instance", id, "do", string(step.Do), "why", step.Why)
-			if err := c.callLauncher(n, l, id, step.Do, nil, form.Form{}); err != nil {
-				c.log.Error(err, "cannot put a stray instance to rest", "launcher", l.pod.Name, "instance", id)
-			}
-		}
-		again = dualpods.Sooner(again, c.evictSurplus(n, w, l, view))
+		again = dualpods.Sooner(again, c.putStraysToRest(n, w, l, view))
 	}
 	return again, ok
 }

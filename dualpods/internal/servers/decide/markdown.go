@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Begin and End stand before and after the tables in spec/binding.md.
-const (
-	Begin = "<!-- tables of package decide: make generate -->\n"
-	End   = "<!-- end of the tables -->\n"
-)
+// Sections are the tables as spec/binding.md has them, by the lines that stand before and after
+// them there.
+func Sections() map[string]string {
+	return map[string]string{"requesters": requesters(), "strays": "\n" + rowsOf(strays.Rows)}
+}
 
-// Markdown returns the tables as spec/binding.md has them.
-func Markdown() string {
+// requesters returns the tables of requesters.
+func requesters() string {
 	var b strings.Builder
 	for n := range Tables {
 		t := &Tables[n]
@@ -21,17 +21,22 @@ func Markdown() string {
 			t.Else.print(&b)
 		}
 	}
-	b.WriteByte('\n')
 	return b.String()
 }
 
-func (t *Table) print(b *strings.Builder) {
+func (t *TableOf[V]) print(b *strings.Builder) {
 	fmt.Fprintf(b, "\n### %s%s\n\n%s.", strings.ToUpper(t.Name[:1]), t.Name[1:], t.Sentence)
 	if t.Else != nil {
 		fmt.Fprintf(b, " If no row holds: %s.", t.Else.Name)
 	}
-	b.WriteString("\n\n| row | when | step |\n|---|---|---|\n")
-	for _, r := range t.Rows {
-		fmt.Fprintf(b, "| %s | %s | %s |\n", r.Name, r.Words, r.Do)
+	b.WriteString("\n\n" + rowsOf(t.Rows))
+}
+
+func rowsOf[V any](rows []RowOf[V]) string {
+	var b strings.Builder
+	b.WriteString("| row | when | step |\n|---|---|---|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.Name, r.Words, r.Do)
 	}
+	return b.String()
 }

@@ -6,28 +6,55 @@ import (
 	"time"
 )
 
-// Row is a row of a table.
-type Row struct {
+// RowOf is a row of a table that decides about a V.
+type RowOf[V any] struct {
 	Name string
 	// Words say when the row holds, for spec/binding.md. What the sentence of its table says
 	// they do not say again.
 	Words string
-	When  func(*Observation) bool
+	When  func(*V) bool
 	Do    Action
 	// Then returns the step. It has the action Do unless it names another.
-	Then func(*Observation) Step
+	Then func(*V) Step
 }
 
-// Table decides for the requesters of which its sentence is true. In a table, the first row
-// whose condition holds gives the step.
-type Table struct {
+// TableOf decides about those of which its sentence is true. In a table, the first row whose
+// condition holds gives the step.
+type TableOf[V any] struct {
 	Name     string
 	Sentence string
-	// Of reports whether the table is that of a requester. Nil: it is if a row of it holds.
-	Of   func(*Observation) bool
-	Rows []Row
+	// Of reports whether the table is that of a V. Nil: it is if a row of it holds.
+	Of   func(*V) bool
+	Rows []RowOf[V]
 	// Else is the table of those for which no row holds; nil: there is none.
-	Else *Table
+	Else *TableOf[V]
+}
+
+// Row and Table decide about a requester.
+type (
+	Row   = RowOf[Observation]
+	Table = TableOf[Observation]
+)
+
+// row returns the first row that holds, of the table or of those that it passes on to; nil: none
+// does.
+func (t *TableOf[V]) row(v *V) *RowOf[V] {
+	for ; t != nil && (t.Of == nil || t.Of(v)); t = t.Else {
+		if at := slices.IndexFunc(t.Rows, func(r RowOf[V]) bool { return r.When(v) }); at >= 0 {
+			return &t.Rows[at]
+		}
+	}
+	return nil
+}
+
+// step returns the step of a row.
+func (r *RowOf[V]) step(v *V) Step {
+	step := r.Then(v)
+	step.Rule = r.Name
+	if step.Do == "" {
+		step.Do = r.Do
+	}
+	return step
 }
 
 // Tables are the tables of spec/binding.md. A requester is in the first one that is its own.
@@ -40,31 +67,16 @@ func Decide(o Observation) Step { return By(&o, Tables) }
 func By(o *Observation, tables []Table) Step {
 	for n := range tables {
 		t := &tables[n]
-		if t.Of != nil && !t.Of(o) {
-			continue
+		if r := t.row(o); r != nil {
+			step := o.spaced(o.paused(r.step(o)))
+			step.Shorten()
+			return o.againToEndHold(o.Once(step))
 		}
-		for ; t != nil && (t.Of == nil || t.Of(o)); t = t.Else {
-			if at := slices.IndexFunc(t.Rows, func(r Row) bool { return r.When(o) }); at >= 0 {
-				return o.stepOf(&t.Rows[at])
-			}
-		}
-		if tables[n].Of != nil {
+		if t.Of != nil && t.Of(o) {
 			break
 		}
 	}
 	return Step{Do: Nothing, Why: "served"}
-}
-
-// stepOf returns the step of a row, or what is done instead of it now.
-func (o *Observation) stepOf(r *Row) Step {
-	step := r.Then(o)
-	step.Rule = r.Name
-	if step.Do == "" {
-		step.Do = r.Do
-	}
-	step = o.spaced(o.paused(step))
-	step.Shorten()
-	return o.againToEndHold(o.Once(step))
 }
 
 // Rows returns all rows, each once.
