@@ -44,7 +44,7 @@ func (c *Controller) putStraysToRest(n *nodeWork, w *world, l *launcherPod, view
 		if slices.Contains(surplus, id) {
 			stray.Surplus = l.of.Name
 		}
-		step := decide.DecideStray(stray)
+		step := stray.Step()
 		if step.Do == decide.Nothing {
 			continue
 		}

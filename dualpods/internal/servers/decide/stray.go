@@ -46,8 +46,8 @@ var strays = TableOf[Stray]{
 	},
 }
 
-// DecideStray returns the step for an instance that no record is of, and why.
-func DecideStray(s Stray) Step { return strays.row(&s).step(&s) }
+// Step returns what to do with the instance, and why.
+func (s *Stray) Step() Step { return strays.row(s).step(s) }
 
 func why(words string) func(*Stray) Step {
 	return func(*Stray) Step { return Step{Why: words} }

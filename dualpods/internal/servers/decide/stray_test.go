@@ -44,7 +44,7 @@ func TestEveryStrayIsDecidedByItsRow(t *testing.T) {
 		"asleep, over its budget, its record wrong": {"stray, may serve", Nothing, but(but(ours("sleeping", ""), surplus), unreadable)},
 		"falling asleep, over its budget":           {"stray, at rest", Nothing, but(ours("falling_asleep", ""), surplus)},
 	} {
-		step := DecideStray(e.s)
+		step := e.s.Step()
 		assert.Equal(t, e.row, step.Rule, name)
 		assert.Equal(t, e.do, step.Do, name)
 		assert.NotEmpty(t, step.Why, name)

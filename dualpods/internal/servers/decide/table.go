@@ -30,11 +30,11 @@ type TableOf[V any] struct {
 	Else *TableOf[V]
 }
 
-// Row and Table decide about a requester.
-type (
-	Row   = RowOf[Observation]
-	Table = TableOf[Observation]
-)
+// Row is a row of a table that decides about a requester.
+type Row = RowOf[Observation]
+
+// Table decides about requesters.
+type Table = TableOf[Observation]
 
 // row returns the first row that holds, of the table or of those that it passes on to; nil: none
 // does.
