@@ -37,7 +37,7 @@ func (p *Pool) recordCreation(config client.ObjectKey, node string, err error) {
 	if why == "" {
 		delete(p.refusals, at)
 	} else {
-		p.refusals[at] = refusal{why, time.Now()}
+		p.refusals[at] = refusal{why, p.opts.Now()}
 	}
 	now, _ := p.firstRefusal(config)
 	p.mu.Unlock()

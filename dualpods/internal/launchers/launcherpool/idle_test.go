@@ -58,7 +58,7 @@ func TestIdleTimeStartsAtTheLastUseOfALauncher(t *testing.T) {
 		pod           *corev1.Pod
 		view          nodeview.View
 		noWaiterSince time.Time
-		left          time.Duration
+		left          time.Duration // negative: it is removed
 		idle          bool
 	}{
 		"it was never bound":                          {launcher(nil), with(), never, 3 * time.Minute, true},
@@ -70,16 +70,19 @@ func TestIdleTimeStartsAtTheLastUseOfALauncher(t *testing.T) {
 		"its timeout is over": {launcher(func(pod *corev1.Pod) {
 			pod.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
 		}), with(), never, -50 * time.Minute, true},
+		"its timeout is over now": {launcher(func(pod *corev1.Pod) {
+			pod.CreationTimestamp = metav1.NewTime(now.Add(-10 * time.Minute))
+		}), with(), never, 0, true},
+		"its annotation is of a clock that is a little ahead": {launcher(unbound(-5 * time.Minute)), with("sleeping"), never, 15 * time.Minute, true},
 		"it is not ready yet":                           {launcher(func(pod *corev1.Pod) { pod.Status.Conditions = nil }), with(), never, 3 * time.Minute, true},
 		"its container has ended":                       {launcher(ended), with("awake"), never, 3 * time.Minute, true},
-		"it has a record":                               {launcher(func(pod *corev1.Pod) { pod.Annotations[podmeta.AnnotationBindingPrefix+"x"] = "{}" }), with("awake"), never, 0, false},
 		"it has an instance that somebody woke by hand": {launcher(nil), with("sleeping", "awake"), never, 0, false},
-		"it is being deleted":                           {launcher(func(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: now} }), with(), never, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			left, idle := idleFor(c.pod, c.view, c.noWaiterSince, 10*time.Minute, now)
-			assert.Equal(t, c.idle, idle)
-			assert.Equal(t, c.left, left)
+			u := unused{pod: c.pod, config: &v1alpha1.LauncherConfig{}, now: now, node: "node-0", timeout: &metav1.Duration{Duration: 10 * time.Minute}, noWaiterSince: c.noWaiterSince, view: c.view}
+			again, reason, _ := u.verdict()
+			assert.Equal(t, max(c.left, 0), again)
+			assert.Equal(t, c.idle && c.left <= 0, reason == "Idle")
 		})
 	}
 }
@@ -243,4 +246,32 @@ func TestUnscheduledLauncherIsRemovedWithItsNode(t *testing.T) {
 	assert.ElementsMatch(t, []string{"node-0", "node-2"}, left())
 	require.Len(t, told.Events, 1)
 	assert.Equal(t, "Normal NodeGone node node-1 of launcher "+podName("vllm", "node-1")+" is gone", <-told.Events)
+}
+
+func TestLauncherThatDoesNotBelongOnItsNodeIsRemovedWhoeverWaits(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	pod := launcherPod("a", "hash", func(pod *corev1.Pod) { pod.CreationTimestamp, pod.Spec.NodeName = metav1.NewTime(now), "" })
+	timeout := &metav1.Duration{Duration: 10 * time.Second}
+	for name, c := range map[string]struct {
+		u      unused
+		again  time.Duration
+		reason string
+	}{
+		"its node is gone, and it was never scheduled": {unused{nodeGone: true, awaited: true}, 0, "NodeGone"},
+		"its node is not selected any more":            {unused{deselected: true, awaited: true, timeout: timeout}, 0, "NodeNotSelected"},
+		"a requester waits, and the timeout is short":  {unused{awaited: true, timeout: timeout}, 10 * time.Second, ""},
+		"a requester waits":                            {unused{awaited: true, timeout: &metav1.Duration{Duration: time.Hour}}, waiterRecheck, ""},
+		"it has no timeout":                            {unused{}, 0, ""},
+		"nobody waits for it":                          {unused{timeout: timeout}, 10 * time.Second, ""},
+	} {
+		c.u.pod, c.u.config, c.u.now, c.u.node = pod, &v1alpha1.LauncherConfig{}, now, "node-0"
+		again, reason, why := c.u.verdict()
+		assert.Equal(t, c.again, again, name)
+		assert.Equal(t, c.reason, reason, name)
+		assert.Equal(t, c.reason != "", why != "", name)
+	}
+	scheduled := unused{nodeGone: true, now: now, config: &v1alpha1.LauncherConfig{}, pod: pod.DeepCopy()}
+	scheduled.pod.Spec.NodeName = "node-0"
+	_, reason, _ := scheduled.verdict()
+	assert.Empty(t, reason, "Kubernetes deletes it")
 }

@@ -1,6 +1,7 @@
 package launcherpool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
@@ -20,69 +20,20 @@ import (
 // Lacking returns why a node has no launcher for a need and Create cannot make one
 // now. It returns nil when Create can.
 func (p *Pool) Lacking(ctx context.Context, need dualpods.LauncherNeed) *dualpods.LauncherWait {
-	missing := func(format string, args ...any) *dualpods.LauncherWait {
-		return &dualpods.LauncherWait{Missing: true, Why: fmt.Sprintf(format, args...), Stuck: true}
-	}
+	a := absence{need: need}
 	node, unread := p.node(ctx, need.Node)
 	config, template, err := p.config(ctx, need, node)
-	switch {
-	case err != nil:
-		return missing("%v", err)
-	case unread != nil:
-		return missing("%v", unread)
-	case node == nil:
-		return missing("there is no node %s", need.Node)
-	case !labels.SelectorFromSet(template.Spec.NodeSelector).Matches(labels.Set(node.Labels)):
-		return missing("node %s gets no launcher of LauncherConfig %s, which selects nodes with the labels %s",
-			need.Node, config.Name, labels.FormatLabels(template.Spec.NodeSelector))
-	case !selects(config, node):
-		return missing("node %s gets no launcher of LauncherConfig %s, because the node affinity of spec.podTemplate excludes the node", need.Node, config.Name)
+	a.node, a.config, a.template, a.err = node, config, &template, cmp.Or(err, unread)
+	if a.err != nil {
+		return a.wait()
 	}
 	launchers, err := p.launchers(ctx, config)
-	if err != nil {
-		return missing("%v", err)
+	a.err = err
+	if at := slices.IndexFunc(launchers, func(pod *corev1.Pod) bool { return NodeOf(pod) == need.Node }); at >= 0 {
+		a.launcher = launchers[at]
 	}
-	for _, pod := range launchers {
-		switch {
-		case NodeOf(pod) != need.Node:
-		case need.Fits(&pod.Spec):
-			return dualpods.WaitForLauncher(pod)
-		case need.Fits(&template.Spec):
-			return waitForReplacement(pod, config, node, &template.Spec)
-		default:
-			return missing("launcher %s of LauncherConfig %s lacks what the requester needs", pod.Name, config.Name)
-		}
-	}
-	if config.Spec.Population.Mode == v1alpha1.OnDemand {
-		if !p.secretExists(ctx, config) {
-			return &dualpods.LauncherWait{Why: fmt.Sprintf("the launchers of LauncherConfig %s have no certificate yet", config.Name)}
-		}
-		return nil
-	}
-	return &dualpods.LauncherWait{Why: fmt.Sprintf("DaemonSet %s has no launcher on node %s yet", dualpods.LauncherSet(config.Name), need.Node)}
-}
-
-// waitForReplacement returns what a requester waits for that needs the successor of a launcher
-// on a node.
-func waitForReplacement(pod *corev1.Pod, config *v1alpha1.LauncherConfig, node *corev1.Node, template *corev1.PodSpec) *dualpods.LauncherWait {
-	stays := pod.DeletionTimestamp.IsZero()
-	barred := !admits(node, config, template)
-	unbound, how := "", ""
-	if isBound(pod) {
-		unbound = "no requester is bound to it and "
-	}
-	switch {
-	case stays && barred:
-		how = unbound + "the node accepts a new launcher: remove the taints of the node, or tolerate them in spec.podTemplate or the ModelCacheNodeGroup"
-	case stays && underPressure(node):
-		how = unbound + "the node accepts a new launcher: the node is short of memory, disk space or process IDs"
-	default:
-		how = "no requester is bound to it, as spec.rollout allows (condition UpToDate)"
-	}
-	return &dualpods.LauncherWait{
-		Why:   fmt.Sprintf("launcher %s was made from an earlier template of LauncherConfig %s, and lacks what the requester needs: it is replaced once %s", pod.Name, config.Name, how),
-		Stuck: stays && (barred || budgetOf(config, 1) == 0),
-	}
+	a.certified = config.Spec.Population.Mode == v1alpha1.OnDemand && p.secretExists(ctx, config)
+	return a.wait()
 }
 
 // Create makes a launcher for a need. A launcher that exists already is no error;

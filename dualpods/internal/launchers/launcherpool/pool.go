@@ -63,6 +63,7 @@ type Options struct {
 	PriorityClass string
 	// Again requests the reconciliation of a LauncherConfig; nil: nobody does.
 	Again func(config client.ObjectKey)
+	Now   func() time.Time // the clock; nil: time.Now
 }
 
 // Authority returns the certificate authorities in force. [authority.Keeper]
@@ -97,6 +98,9 @@ func specVersionOf(o client.Object) specVersion { return specVersion{o.GetUID(),
 
 // New makes a Pool.
 func New(opts Options) *Pool {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
 	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, unconfirmed: map[string]bool{}, written: map[client.ObjectKey]specVersion{}, noWaiterSince: map[string]time.Time{}, refusals: map[place]refusal{}, replaced: newReplacements()}
 }
 

@@ -17,26 +17,6 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// whyMisplaced returns why an unbound launcher does not belong on its node any more, as the
-// reason of an Event and in words; empty: it does. A LauncherConfig that cannot be used
-// selects the nodes that it selected before.
-func (p *Pool) whyMisplaced(ctx context.Context, f *observation, pod *corev1.Pod) (reason, why string, err error) {
-	name := NodeOf(pod)
-	if name == "" {
-		return "", "", nil
-	}
-	node, err := p.node(ctx, name)
-	switch {
-	case err != nil:
-		return "", "", fmt.Errorf("launcher %s: %w", pod.Name, err)
-	case node == nil && pod.Spec.NodeName == "": // Kubernetes deletes only Pods that were scheduled to the node
-		return "NodeGone", fmt.Sprintf("node %s of launcher %s is gone", name, pod.Name), nil
-	case node == nil || len(f.problems) > 0 || f.selects(node):
-		return "", "", nil
-	}
-	return "NodeNotSelected", fmt.Sprintf("LauncherConfig %s does not select node %s of launcher %s any more", f.config.Name, name, pod.Name), nil
-}
-
 // node returns the node of that name; nil: there is none.
 func (p *Pool) node(ctx context.Context, name string) (*corev1.Node, error) {
 	var node corev1.Node

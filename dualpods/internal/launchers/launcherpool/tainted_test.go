@@ -218,7 +218,7 @@ func TestNodeIsReadOnceForEachQuestion(t *testing.T) {
 	pool, config, _ := poolOf(t, v1alpha1.OnDemand)
 	reads := &nodeReads{Client: pool.opts.API}
 	pool.opts.API = reads
-	_, _, err := pool.whyMisplaced(t.Context(), &observation{config: config}, pending("node-0"))
+	_, err := pool.unused(t.Context(), &observation{config: config}, pending("node-0"))
 	require.NoError(t, err)
 	assert.Equal(t, 1, reads.n)
 	pool.Lacking(t.Context(), dualpods.LauncherNeed{Namespace: "ns", Node: "node-0"})

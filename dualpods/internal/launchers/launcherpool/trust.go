@@ -93,7 +93,7 @@ func (p *Pool) ensureSecrets(ctx context.Context, config *v1alpha1.LauncherConfi
 // ensureSecret creates the Secret of that name when it is missing or its certificate
 // is not valid. there is the Secret as the cache shows it.
 func (p *Pool) ensureSecret(ctx context.Context, config *v1alpha1.LauncherConfig, ca *authority.Authorities, name string, there *corev1.Secret) (again time.Duration, err error) {
-	now := time.Now()
+	now := p.opts.Now()
 	if there != nil {
 		if !madeForName(there, config) {
 			return 0, &nameTakenError{objectKey("Secret", there)}
