@@ -31,7 +31,7 @@ func decide(o *Observation, rules []rule) Step {
 			return o.once(step)
 		}
 	}
-	return Step{Do: Nothing, Why: "served"}
+	return Step{Do: Nothing, Why: "served", After: o.untilFoundReady()}
 }
 
 // rules are the rows of spec/binding.md, in their order.

@@ -122,7 +122,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 		Gate: read.Gated, GateOpen: gateOpen(pod),
 		Started: started(pod), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
 		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
-		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
+		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod), FoundUnready: foundUnready(pod),
 	}
 	if placed, ok := podmeta.ReadPlacement(pod); ok {
 		o.Requester.Placed = placed.Launcher

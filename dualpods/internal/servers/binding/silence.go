@@ -3,6 +3,7 @@ package binding
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/launcher"
@@ -83,3 +84,25 @@ func (o *Observation) untilGPUsAsked() time.Duration {
 }
 
 const longestUntilAsked = 5 * time.Second
+
+// untilFoundReady is when to ask a requester program again that is ready and that the
+// kubelet has found unready; zero: the kubelet has not. If somebody makes the program
+// unready again before the kubelet's next probe, its Pod does not change, and nothing else
+// tells. The clock of the node may be ahead.
+func (o *Observation) untilFoundReady() time.Duration {
+	if o.Requester.FoundUnready.IsZero() {
+		return 0
+	}
+	return min(max(o.Now.Sub(o.Requester.FoundUnready)/4, firstPause), longestPause)
+}
+
+// foundUnready is since when the kubelet says that not all containers of a Pod are ready;
+// zero: it does not.
+func foundUnready(pod *corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.ContainersReady && c.Status == corev1.ConditionFalse {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
