@@ -21,6 +21,7 @@ import (
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // waitsFor waits until the status of the app's one requester says that, and an
@@ -101,7 +102,9 @@ func TestOneAgentANodeAnswersForAllNamespaces(t *testing.T) {
 		given[site.ns+"/"+pod.Name] = records[0].GPUs
 	}
 	var told podresourcesapi.Pods
-	secured := &http.Client{Transport: &http.Transport{DialContext: s.cluster.Dial, DisableKeepAlives: true, TLSClientConfig: asController(t, mtls.AgentName(system))}}
+	transport := s.once(asController(t, mtls.AgentName(system)))
+	defer transport.CloseIdleConnections()
+	secured := &http.Client{Transport: transport, Timeout: patience.Wait()}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+agent.Status.PodIP+":8002"+podresourcesapi.Path, nil)
 	require.NoError(t, err)
 	resp, err := secured.Do(req)

@@ -38,7 +38,9 @@ func (d dialer) read(t *testing.T, url string) (string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	require.NoError(t, err)
-	resp, err := (&http.Client{Transport: &http.Transport{DialContext: d, DisableKeepAlives: true}, Timeout: patience.Wait()}).Do(req)
+	transport := &http.Transport{DialContext: d, DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport, Timeout: patience.Wait()}).Do(req)
 	if err != nil {
 		return "", err
 	}

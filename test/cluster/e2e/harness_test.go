@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -337,6 +338,13 @@ func (s *site) instances(c *launcherclient.Client) map[string]launcherapi.Instan
 		all[i.Model] = i
 	}
 	return all
+}
+
+// once is for one call to an address of the cluster's network. CloseIdleConnections ends
+// its dial: net/http goes on with that after the end of the call, and an address that no
+// Pod has any more answers nothing for minutes.
+func (l *lane) once(config *tls.Config) *http.Transport {
+	return &http.Transport{DialContext: l.cluster.Dial, DisableKeepAlives: true, TLSClientConfig: config}
 }
 
 // ask sends a completion to an address of the cluster's network, and gives the

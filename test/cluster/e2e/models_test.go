@@ -271,7 +271,8 @@ func (s *site) killProcess(node int, so cluster.Process) {
 // proxy is what a requester program says that it carries. The address of a Pod that
 // has just gone answers nothing at all.
 func (s *site) proxy(ip string) (proxy requesterapi.Proxy, err error) {
-	transport := &http.Transport{DialContext: s.cluster.Dial, DisableKeepAlives: true}
+	transport := s.once(nil)
+	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+ip+":8081"+requesterapi.PathProxyConfig, nil)
 	if err != nil {
 		return proxy, err

@@ -137,8 +137,9 @@ func (s *site) controllerMetrics() string {
 		if !p.DeletionTimestamp.IsZero() || p.Status.PodIP == "" {
 			continue
 		}
-		transport := &http.Transport{DialContext: s.cluster.Dial, DisableKeepAlives: true}
-		answer, err := (&http.Client{Transport: transport}).Get("http://" + net.JoinHostPort(p.Status.PodIP, "8080") + "/metrics")
+		transport := s.once(nil)
+		defer transport.CloseIdleConnections()
+		answer, err := (&http.Client{Transport: transport, Timeout: patience.Wait()}).Get("http://" + net.JoinHostPort(p.Status.PodIP, "8080") + "/metrics")
 		require.NoError(s.t, err)
 		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)

@@ -126,7 +126,7 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		Gate: read.Gated, GateOpen: gateOpen(pod),
 		Started: program.Started(), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
 		Shown:   readStatus(pod).State == decide.StateServing || len(read.RelayedLabels) > 0,
-		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
+		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod), FoundUnready: foundUnready(pod),
 	}
 	if placed, ok := podmeta.ReadPlacement(pod); ok {
 		o.Requester.Placed = placed.Launcher

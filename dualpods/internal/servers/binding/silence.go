@@ -3,6 +3,7 @@ package binding
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -50,4 +51,15 @@ func (n *nodeWork) hangsNoMore(uid types.UID) {
 		s.hangs = false
 		n.quiet[uid] = s
 	}
+}
+
+// foundUnready returns since when the kubelet says that not all containers of a Pod are ready;
+// zero: it does not.
+func foundUnready(pod *corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.ContainersReady && c.Status == corev1.ConditionFalse {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
 }

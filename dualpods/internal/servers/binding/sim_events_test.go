@@ -31,7 +31,7 @@ func (s *sim) happen(e simEvent) {
 		s.create(int(e.arg/8%simModels), 1, e.arg/128%3 == 0, e.arg/256%4 == 0)
 	case "create anywhere":
 		s.namesNone(s.create(int(e.arg%simModels), 1, e.arg/64%3 == 0, true), int(e.arg%simModels), e.arg/1024%2 == 0)
-	case "delete", "force", "vanish", "restart program", "hang program", "end program", "touch", "lie", "disguise", "end by kubelet", "end and forget":
+	case "delete", "force", "vanish", "restart program", "hang program", "end program", "touch", "lie", "disguise", "end by kubelet", "end and forget", "unready by hand":
 		if name, ok := pick(s.targets(), e.arg); ok {
 			s.happenTo(e, s.api.pods[name], long)
 		}
@@ -170,6 +170,8 @@ func (s *sim) happenTo(e simEvent, pod *corev1.Pod, long time.Duration) {
 		if pod.DeletionTimestamp == nil {
 			s.endsByKubelet(pod, p, e.arg/8%simEnds)
 		}
+	case "unready by hand":
+		p.becomesUnready()
 	case "end and forget":
 		s.endsAndForgets(pod, p, e.arg/8%2 > 0)
 	case "lie":

@@ -215,6 +215,7 @@ type simProgram struct {
 	up        bool
 	ran       bool // it has begun once
 	hung      bool
+	probed    bool   // the kubelet's probes are simulated
 	odd       string // what is wrong with its answers: one of odd…
 	asked     int
 	dead      bool // for good

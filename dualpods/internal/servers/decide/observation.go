@@ -86,6 +86,7 @@ type Requester struct {
 	Placed          types.UID // launcher whose sleeper is reserved for it; empty: none
 	Created         time.Time // read by no row: for an [Observer], as is PodReady
 	PodReady        time.Time // since when the Pod is ready; zero: it is not
+	FoundUnready    time.Time // since when the kubelet says that not all of the Pod's containers are ready; zero: it does not
 }
 
 // Node is the requester's.

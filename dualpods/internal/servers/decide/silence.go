@@ -35,3 +35,14 @@ func (o *Observation) untilGPUsAsked() time.Duration {
 }
 
 const longestUntilAsked = 5 * time.Second
+
+// untilFoundReady returns when to ask a requester program again that is ready and that the kubelet
+// has found unready; zero: the kubelet has not. If somebody makes the program unready again before
+// the kubelet's next probe, its Pod does not change, and nothing else tells. The clock of the node
+// may be ahead.
+func (o *Observation) untilFoundReady() time.Duration {
+	if o.Requester.FoundUnready.IsZero() {
+		return 0
+	}
+	return min(max(o.Now.Sub(o.Requester.FoundUnready)/4, FirstPause), LongestPause)
+}

@@ -15,3 +15,11 @@ func TestAProgramOnANodeWhoseClockIsAheadIsNotAskedAgainAndAgain(t *testing.T) {
 	assert.Equal(t, 250*time.Millisecond, Decide(silent).After)
 	assert.GreaterOrEqual(t, Decide(but(fresh(), func(o *Observation) { ahead(o); o.SPI.Wrong = "no driver" })).After, 250*time.Millisecond)
 }
+
+func TestServedRequesterThatTheKubeletFoundUnreadyIsAskedAgain(t *testing.T) {
+	assert.Zero(t, Decide(servedOne()).After)
+	for lasted, after := range map[time.Duration]time.Duration{-time.Minute: time.Second, time.Second: time.Second, time.Minute: 15 * time.Second, 24 * time.Hour: 5 * time.Minute} {
+		step := Decide(but(servedOne(), func(o *Observation) { o.Requester.FoundUnready = now.Add(-lasted) }))
+		assert.Equal(t, Step{Do: Nothing, Why: "served", After: after}, step, lasted)
+	}
+}

@@ -76,7 +76,7 @@ func By(o *Observation, tables []Table) Step {
 			break
 		}
 	}
-	return Step{Do: Nothing, Why: "served"}
+	return Step{Do: Nothing, Why: "served", After: o.untilFoundReady()}
 }
 
 // Rows returns all rows, each once.
