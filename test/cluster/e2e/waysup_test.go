@@ -154,8 +154,9 @@ func TestALauncherServesNobodyOfAnotherNamespace(t *testing.T) {
 	ours := newBareSite(t)
 	pod := ours.start(server{app: "ours", node: 1})
 	ours.eventually("the requester runs", func() bool { return ours.pod("ours").Status.Phase == corev1.PodRunning })
+	byPolicy := ours.hasPolicyForRequesters()
 	ours.stays("nothing is made for it", func() bool {
-		return len(theirs.instances(theirs.launcher("launcher-node-1"))) == 1 && len(ours.pod("ours").Finalizers) == 0
+		return len(theirs.instances(theirs.launcher("launcher-node-1"))) == 1 && podmeta.Held(ours.pod("ours")) == byPolicy
 	})
 	records := theirs.records("launcher-node-1")
 	require.Len(t, records, 1)
