@@ -39,7 +39,7 @@ func TestWrongInputIsToldOnTheRequesterAndNothingIsMadeOfIt(t *testing.T) {
 		v.node = 1
 		s.start(v)
 		s.told(v.app, what)
-		assert.Empty(t, s.pod(v.app).Finalizers)
+		assert.Equal(t, s.hasPolicyForRequesters(), podmeta.Held(s.pod(v.app)), "the controller does not hold it")
 		s.delete(v.app)
 		s.gone(v.app)
 	}

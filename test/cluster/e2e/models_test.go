@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"hotseat.dev/hotseat/dualpods/authoritytest"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -271,18 +272,28 @@ func (s *site) killProcess(node int, so cluster.Process) {
 // proxy is what a requester program says that it carries. The address of a Pod that
 // has just gone answers nothing at all.
 func (s *site) proxy(ip string) (proxy requesterapi.Proxy, err error) {
-	transport := s.once(nil)
-	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+ip+":8081"+requesterapi.PathProxyConfig, nil)
-	if err != nil {
-		return proxy, err
-	}
-	resp, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Do(req)
+	resp, err := s.order(ip, http.MethodGet, requesterapi.PathProxyConfig, 5*time.Second)
 	if err != nil {
 		return proxy, err
 	}
 	defer resp.Body.Close()
 	return proxy, json.NewDecoder(resp.Body).Decode(&proxy)
+}
+
+// order calls a requester program as the controller does. The program takes orders by TLS if
+// the chart has added the mount to its Pod.
+func (s *site) order(ip, method, path string, timeout time.Duration) (*http.Response, error) {
+	s.t.Helper()
+	scheme, transport := "http://", s.once(nil)
+	defer transport.CloseIdleConnections()
+	if s.hasPolicyForRequesters() {
+		config, err := authoritytest.Requester(authoritySecret(s.t))
+		require.NoError(s.t, err)
+		scheme, transport.TLSClientConfig = "https://", config
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, scheme+ip+":8081"+path, nil)
+	require.NoError(s.t, err)
+	return (&http.Client{Transport: transport, Timeout: timeout}).Do(req)
 }
 
 // draining waits until a requester sees its clients off.

@@ -166,11 +166,7 @@ func (s *site) agree(apps ...string) (pods []corev1.Pod) {
 // becomeUnready has somebody tell a requester program that it is not ready.
 func (s *site) becomeUnready(ip string) {
 	s.t.Helper()
-	transport := s.once(nil)
-	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+ip+":8081"+requesterapi.PathBecomeUnready, nil)
-	require.NoError(s.t, err)
-	resp, err := (&http.Client{Transport: transport, Timeout: patience.Wait()}).Do(req)
+	resp, err := s.order(ip, http.MethodPost, requesterapi.PathBecomeUnready, patience.Wait())
 	require.NoError(s.t, err)
 	require.NoError(s.t, resp.Body.Close())
 	require.Equal(s.t, http.StatusOK, resp.StatusCode)

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -154,8 +155,9 @@ func TestALauncherServesNobodyOfAnotherNamespace(t *testing.T) {
 	ours := newBareSite(t)
 	pod := ours.start(server{app: "ours", node: 1})
 	ours.eventually("the requester runs", func() bool { return ours.pod("ours").Status.Phase == corev1.PodRunning })
+	byPolicy := ours.hasPolicyForRequesters()
 	ours.stays("nothing is made for it", func() bool {
-		return len(theirs.instances(theirs.launcher("launcher-node-1"))) == 1 && len(ours.pod("ours").Finalizers) == 0
+		return len(theirs.instances(theirs.launcher("launcher-node-1"))) == 1 && podmeta.Held(ours.pod("ours")) == byPolicy
 	})
 	records := theirs.records("launcher-node-1")
 	require.Len(t, records, 1)
