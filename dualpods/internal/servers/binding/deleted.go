@@ -8,28 +8,6 @@ import (
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
-// How a requester ends, as any Pod does. From the deletion on, endpoints lead elsewhere, but
-// proxies follow them late:
-//
-//	deletion   the preStop hook runs; the requester is ready and serves
-//	SIGTERM    the requester is unready, and serves through its shutdown delay
-//	unbind     it refuses new connections, and lets the open ones end
-//	sleep      its model sleeps, and the finalizer goes
-//
-// The kubelet does not report SIGTERM, so the controller asks the requester program.
-//
-// The kubelet also ends Pods that nobody deletes: when its node shuts down, when memory or
-// disk is short, when activeDeadlineSeconds has passed. Such a Pod has no deletion timestamp,
-// and its phase is Running until all of its containers have ended. Its condition Ready is all
-// that takes it from its endpoints, and all that begins a pass:
-//
-//   - At activeDeadlineSeconds the kubelet sets it to False with the reason PodFailed, before
-//     the preStop hook runs (podmeta.Ending).
-//   - In the other cases the kubelet sets it if a readiness probe fails that had begun before.
-//     It sends no new ones, so it does not notice a SIGTERM that comes after a long hook.
-//
-// Then it goes on as above, and its labels and its gate go first.
-
 // graceEnds returns when the kubelet kills the containers of a Pod that is being deleted.
 // The API server has added the grace to the deletion timestamp.
 func graceEnds(pod *corev1.Pod) time.Time {

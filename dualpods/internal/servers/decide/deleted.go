@@ -7,6 +7,28 @@ import (
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
+// How a requester ends, as any Pod does. From the deletion on, endpoints lead elsewhere, but
+// proxies follow them late:
+//
+//	deletion   the preStop hook runs; the requester is ready and serves
+//	SIGTERM    the requester is unready, and serves through its shutdown delay
+//	unbind     it refuses new connections, and lets the open ones end
+//	sleep      its model sleeps, and the finalizer goes
+//
+// The kubelet does not report SIGTERM, so the controller asks the requester program.
+//
+// The kubelet also ends Pods that nobody deletes: when its node shuts down, when memory or
+// disk is short, when activeDeadlineSeconds has passed. Such a Pod has no deletion timestamp,
+// and its phase is Running until all of its containers have ended. Its condition Ready is all
+// that takes it from its endpoints, and all that begins a pass:
+//
+//   - At activeDeadlineSeconds the kubelet sets it to False with the reason PodFailed, before
+//     the preStop hook runs (podmeta.Ending).
+//   - In the other cases the kubelet sets it if a readiness probe fails that had begun before.
+//     It sends no new ones, so it does not notice a SIGTERM that comes after a long hook.
+//
+// Then it goes on as above, and its labels and its gate go first.
+
 // ServesThroughDelay reports whether a requester that ends serves clients whose proxies may not
 // have heard of it. When its preStop hook is over, its program alone knows; a program that never
 // tells is unbound when the grace of its deletion is nearly over.
