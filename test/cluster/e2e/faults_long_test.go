@@ -18,7 +18,9 @@ import (
 )
 
 func TestAControllerThatIsKilledAfterAnyStepUpOrDownIsFollowedByOneThatComesToTheSameEnd(t *testing.T) {
-	s := newSite(t).crashing()
+	plain := newSite(t)
+	plain.withoutPolicyForRequesters() // so that the controller adds the finalizer
+	s := plain.crashing()
 	s.onOneGPU()
 	up := []string{"no finalizer", "no record", "swap not asked", "swap under way", "carries nothing", "not ready", "not published", "gate shut"}
 	down := []string{"unbinding, carries", "resting, awake", "resting, asleep or gone", "leaving, released"}

@@ -3,14 +3,11 @@
 package e2e
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/podmeta"
-	"hotseat.dev/hotseat/test/patience"
 )
 
 // TestWithoutThePolicyTheCommunitysRequesterIsServed has the controller add the finalizer, as on
@@ -18,13 +15,7 @@ import (
 func TestWithoutThePolicyTheCommunitysRequesterIsServed(t *testing.T) {
 	s := newPool(t, nil)
 	s.needPolicyForRequesters()
-	t.Cleanup(func() {
-		ctx, stop := context.WithTimeout(context.Background(), patience.Wait())
-		defer stop()
-		assert.NoError(t, s.install(ctx), "the policy is there again")
-	})
-	require.NoError(t, s.install(t.Context(), "requesterDefaults.enabled=false"))
-	s.policyForRequesters(false)
+	s.withoutPolicyForRequesters()
 	pod := s.servesTheCommunity(t)
 	assert.True(t, podmeta.Held(pod), "by the controller")
 	read, _ := podmeta.ReadRequester(pod)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // hasPolicyForRequesters reports whether the API server has policies that change what is
@@ -49,6 +50,21 @@ func (s *site) needPolicyForRequesters() {
 		s.t.Skip("NOT TESTED: THIS RELEASE OF KUBERNETES HAS NO MutatingAdmissionPolicy IN v1")
 	}
 	s.policyForRequesters(true)
+}
+
+// withoutPolicyForRequesters has a release without that policy until the test ends, as it is on
+// earlier releases of Kubernetes. more are further values of the chart.
+func (s *site) withoutPolicyForRequesters(more ...string) {
+	s.t.Helper()
+	s.t.Cleanup(func() {
+		ctx, stop := context.WithTimeout(context.Background(), 2*patience.Wait())
+		defer stop()
+		assert.NoError(s.t, s.install(ctx), "the policy is there again")
+	})
+	require.NoError(s.t, s.install(s.t.Context(), append(more, "requesterDefaults.enabled=false")...))
+	if s.hasPolicyForRequesters() {
+		s.policyForRequesters(false)
+	}
 }
 
 // policyForRequesters waits until the API server adds the finalizer to new requesters, or until it
