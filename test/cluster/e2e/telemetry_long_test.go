@@ -116,8 +116,9 @@ func TestAnActuationIsOneTraceFromCreationToReady(t *testing.T) {
 		s.eventually("the trace of "+pod.Name+" is whole", func() bool { return slices.Contains(collected.of(trace), "actuation") })
 		names := collected.of(trace)
 		assert.Subset(t, names, []string{
-			"wait: not running", "accelerators", "add finalizer", "add record", "swap", "admit", way.phase, "open", "bind", "become ready", "publish", "wait: Pod ready",
+			"wait: not running", "accelerators", "add record", "swap", "admit", way.phase, "open", "bind", "become ready", "publish", "wait: Pod ready",
 		})
+		assert.Equal(t, !s.hasPolicyForRequesters(), slices.Contains(names, "add finalizer"), "where the chart's policy adds it, the controller need not")
 		assert.True(t, strings.Contains(s.kubectl("logs", "launcher-node-1"), trace), "the launcher names the trace")
 		assert.True(t, strings.Contains(s.controllerMetrics(), `hotseat_controller_actuation_duration_seconds_count{path="`+way.path+`"} 1`), way.path)
 		s.scale("model-a", 0)
