@@ -79,7 +79,7 @@ func TestTheTourStaysUpUntilCtrlCAndLeavesNothing(t *testing.T) {
 
 // holdWalk has the walk of a tour wait without end for the answer to its DELETE, which
 // comes after all the moments of TestInterruptedTourLeavesNothing: else a walk can be
-// over before the test interrupts it. Nobody accepts the connection of that call.
+// over before the test interrupts it. No server accepts the connection of that call.
 func holdWalk(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

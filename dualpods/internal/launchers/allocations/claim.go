@@ -15,8 +15,8 @@ type Claim struct {
 // IsRival reports whether another living requester has a GPU of this one's, or is bound on it.
 // recordCounts says that the other's record counts for this one.
 //
-// What a program says counts for nothing against what the kubelet gave to another, and against a
-// requester that is bound only another record counts.
+// The word of a program counts for nothing against the kubelet's word about another requester.
+// Against a requester that is bound, only another record counts.
 func (c *Claim) IsRival(other *Claim, recordCounts bool) bool {
 	mine, given := c.word()
 	if !c.Answers && !given {

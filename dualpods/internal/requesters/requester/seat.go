@@ -59,8 +59,8 @@ func (r *Requester) hold(hold requesterapi.Hold) error {
 	return r.open(hold)
 }
 
-// open makes the binding that holds connections, unless it is there. What is held for another
-// one is reset before.
+// open makes the binding that holds connections, unless it is there. It resets connections that
+// are held for another one before.
 func (r *Requester) open(hold requesterapi.Hold) error {
 	if r.held != nil && r.held.isFor(hold) {
 		return nil

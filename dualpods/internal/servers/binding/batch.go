@@ -10,8 +10,8 @@ import (
 )
 
 // The new records of a launcher are written by one patch, after the pass has looked at all
-// requesters of the node: they often come together. What is decided for others meanwhile sees
-// these records. Another write to the launcher writes them first.
+// requesters of the node: they often come together. Decisions for other requesters meanwhile
+// see these records. Another write to the launcher writes them first.
 
 // staged is a new record that is to be written, or was.
 type staged struct {

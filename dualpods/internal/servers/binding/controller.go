@@ -256,14 +256,14 @@ func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, id dualp
 		sight := Sight{Node: n.name, Observation: o, Leaving: o.IsLeaving(), Serving: o.ServesThroughDelay(), Step: decide.By(&o, c.tables), Began: c.opts.Now()}
 		var over bool
 		if sight.Step.Do == decide.AddRecord {
-			over, err = true, c.stageRecord(n, w, id, sight)
+			if err = c.stageRecord(n, w, id, sight); err == nil {
+				return 0, nil // the Observer sees it when it is written
+			}
 		} else {
 			again, over, err = c.take(ctx, n, w, o, sight.Step)
 		}
-		if err != nil || sight.Step.Do != decide.AddRecord {
-			sight.Ended, sight.Err = c.opts.Now(), err
-			c.opts.Observer.Saw(sight)
-		}
+		sight.Ended, sight.Err = c.opts.Now(), err
+		c.opts.Observer.Saw(sight)
 		if over || err != nil {
 			return again, err
 		}

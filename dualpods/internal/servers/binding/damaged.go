@@ -65,8 +65,8 @@ func (w *world) mayServe(l *launcherPod, id string) bool {
 	return false
 }
 
-// heldBy is a requester that an instance whose record cannot be read may serve: another record
-// in its place would have the instance serve two. Empty: there is none.
+// heldBy returns a requester that an instance whose record cannot be read may serve; empty: there
+// is none. Another record in its place would have the instance serve two.
 func (w *world) heldBy(l *launcherPod, id string) string {
 	if i := l.instance(id); i != nil && l.lost(id) {
 		return w.carrier(l, *i)

@@ -23,7 +23,7 @@ type Endpoints interface {
 }
 
 // observeEndpoints tells the slices whether a requester serves, and asks whether they lead to
-// one that is to be unbound. Of one without a node nothing is said: a pass that finds it gone from
+// one that is to be unbound. A requester without a node is not noted: a pass that finds it gone from
 // there would have the slices forget what the passes over its node have said.
 func (c *Controller) observeEndpoints(ctx context.Context, n *nodeWork, o *decide.Observation, pod *corev1.Pod) {
 	if c.opts.Endpoints == nil || pod == nil || n.name == "" {

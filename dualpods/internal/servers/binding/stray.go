@@ -13,10 +13,10 @@ import (
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
-// carrier is a requester whose program carries traffic to an instance, or may: it
-// is to be unbound first, as one is whose node was gone for a while. One that does
-// not answer may, if it was there when the instance woke. A launcher serves requesters of its own
-// namespace alone: what those of others say does not count. Empty: there is none.
+// carrier returns a requester whose program carries traffic to an instance, or may; empty: there is
+// none. The controller unbinds it first, as after its node was gone for a while. A program that does
+// not answer may carry traffic if its Pod was there when the instance woke. A launcher serves
+// requesters of its own namespace alone: the word of programs in others does not count.
 func (w *world) carrier(l *launcherPod, i launcherapi.Instance) (first string) {
 	for uid, pod := range w.pods {
 		said := w.spi[uid]

@@ -84,7 +84,7 @@ func (l *launcherPod) config() string { return dualpods.ConfigName(l.pod) }
 // gather reads everything about a node, of name "" what is on none yet. The Pods
 // are the cache's own: whoever changes one changes a copy.
 func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
-	w := &world{now: c.opts.Now(), node: decide.Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*decide.SPI{}, kubelet: map[types.UID]dualpods.Allocation{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}, refusing: map[types.UID]bool{}}
+	w := &world{now: c.opts.Now(), node: decide.Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*decide.SPI{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}, refusing: map[types.UID]bool{}}
 	node, err := c.readNode(ctx, w)
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 // stranded: clients are kept from a requester that nothing serves, before anything else.
 var stranded = Table{
 	Name:     "stranded",
-	Sentence: "Nobody serves the requester, and its program, labels, status or gate may lead clients to it",
+	Sentence: "No instance serves the requester, and its program, labels, status or gate may lead clients to it",
 	Rows: []Row{
 		notHeld, notAwakeReady, notAwakeStaysReady, holdsForNobody,
 		{"record damaged", "not bound; the record of an instance that is awake, as far as is known, cannot be read, and may be its own: its program carries traffic to that instance, or does not answer and labels, status or gate say that it serves",

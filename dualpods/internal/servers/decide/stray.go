@@ -21,7 +21,6 @@ type Stray struct {
 var strays = TableOf[Stray]{
 	Name:     "strays",
 	Sentence: "No record is of the instance",
-	Of:       func(*Stray) bool { return true },
 	Rows: []RowOf[Stray]{
 		{"stray, made by hand", "somebody created it by hand",
 			(*Stray).isTheirs, Nothing, why("it is somebody's own")},

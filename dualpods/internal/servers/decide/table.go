@@ -9,8 +9,8 @@ import (
 // RowOf is a row of a table that decides about a V.
 type RowOf[V any] struct {
 	Name string
-	// Words say when the row holds, for spec/binding.md. What the sentence of its table says
-	// they do not say again.
+	// Words say when the row holds, for spec/binding.md. They do not repeat the sentence of the
+	// table.
 	Words string
 	When  func(*V) bool
 	Do    Action

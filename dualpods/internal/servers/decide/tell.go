@@ -6,7 +6,7 @@ import "hotseat.dev/hotseat/spec/podmeta"
 // and in its status.
 type Reason string
 
-// The reasons. Those that somebody has to do something about are Warnings.
+// The reasons. An Event is a Warning if somebody has to do something about it.
 const (
 	InvalidInput     Reason = "InvalidInput"     // of the requester or its InferenceServerConfig
 	RequesterSilent  Reason = "RequesterSilent"  // the requester program does not answer
@@ -39,9 +39,8 @@ const (
 	ServerGone        Reason = "ServerGone"
 )
 
-// IsNews reports whether a step is worth an Event after what the status says. What is under way
-// is told once for each reason. What somebody has to do something about is told whenever it is
-// something else.
+// IsNews reports whether a step is worth an Event after what the status says. A Warning always is.
+// Other steps are told once for each reason.
 func IsNews(before podmeta.Status, step Step) bool {
 	return step.Warn || before.Reason != string(step.Reason)
 }
