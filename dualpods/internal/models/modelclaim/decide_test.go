@@ -213,6 +213,10 @@ func TestEachRowOfTheTable(t *testing.T) {
 			w.ends(batchv1.JobFailed, 0, "last line")
 			w.Workers[0].Status.ContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
 		}, row: "failed", again: firstPause, reason: v1alpha1.ReasonFailed, says: "OOMKilled (1) last line"},
+		"its Pod ended with an outcome that says nothing": {so: func(w *World) { w.runs(1); w.ends(batchv1.JobFailed, 0, "{}") }, row: "failed", again: firstPause, reason: v1alpha1.ReasonFailed,
+			says: "Error (1) and it did not say why: the log of its Pod may say more"},
+		"its Pod ended without a word": {so: func(w *World) { w.runs(1); w.ends(batchv1.JobFailed, 0, "") }, row: "failed", again: firstPause, reason: v1alpha1.ReasonFailed,
+			says: "Error (1) and it did not say why: the log of its Pod may say more"},
 		"its Job is done, and its Pod not heard of": {so: func(w *World) { w.runs(1); w.ends(batchv1.JobComplete, time.Second, "") }, row: "result lost", again: hearLimit - time.Second, reason: v1alpha1.ReasonDownloading},
 		"its Job is done, and its Pod gone":         {so: func(w *World) { w.runs(1); w.ends(batchv1.JobComplete, hearLimit, ""); w.Workers = nil }, row: "result lost", do: DeleteJob, reason: v1alpha1.ReasonDownloading},
 		"it is fetched":                             {so: func(w *World) { w.runs(1) }, row: "under way", reason: v1alpha1.ReasonDownloading},

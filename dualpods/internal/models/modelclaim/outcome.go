@@ -89,13 +89,17 @@ func (w *World) outcome() *fetchapi.Outcome {
 }
 
 // lastWords describes how the Job's last ended Pod ended: reason, exit code and message. It
-// serves for a Pod that reported no outcome.
+// serves for a Pod that reported no error.
 func (w *World) lastWords() string {
 	text := w.ended()
 	if text == nil {
 		return ""
 	}
-	return strings.TrimSpace(cmp.Or(text.Reason, "Error") + fmt.Sprintf(" (%d) ", text.ExitCode) + text.Message)
+	message := strings.TrimSpace(text.Message)
+	if message == "" || w.outcome() != nil {
+		message = "and it did not say why: the log of its Pod may say more"
+	}
+	return fmt.Sprintf("%s (%d) %s", cmp.Or(text.Reason, "Error"), text.ExitCode, message)
 }
 
 func (w *World) ended() *corev1.ContainerStateTerminated {
