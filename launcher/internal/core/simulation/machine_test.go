@@ -41,6 +41,7 @@ type machine struct {
 	odd        map[string]string // what is odd of an engine from its start on, by its model
 	helpers    []*helper         // of all launchers, oldest first
 	preloaders string            // how they are now: "" well, "fail" or "hang"
+	strangers  []*stranger
 
 	logsStalled time.Time     // until then the disk of the engines' logs does not answer
 	silentTime  time.Duration // how long engines waited for that in all, at most
