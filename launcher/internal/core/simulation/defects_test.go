@@ -11,6 +11,7 @@ import (
 var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Defect{
 	schedules.NewDefect("the engines in the records of a copied state folder are adopted",
 		"	case !early || o.isOther(o.LastPID) || o.isOther(root.PPID):\n", "	case o.isOther(root.PPID) && (early || !early):\n",
+		"	return mark == \"\" || mark == o.EarlierMark || mark == o.Mark, err //", "	return mark == \"\" || mark != \"\", err //",
 	),
 	schedules.NewDefect("a copied state folder keeps the mark of the first one's launcher",
 		"parts != nil && parts[1] == home {", "parts != nil {",
