@@ -200,6 +200,26 @@ func (w *world) answered(r *request, l *life, a answer) {
 	}
 }
 
+// ended is when the swap was over.
+func (a answer) ended() time.Time {
+	return a.result.BeganAt.Add(time.Duration(a.result.TotalMS * float64(time.Millisecond)))
+}
+
+// startAgainAfter are the instances that swaps under way may start again once a swap to a new
+// one of the same id is undone: an earlier request made them, so that they stay listed.
+func (w *world) startAgainAfter(undone *request) (ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.requests {
+		if r.open && r.what == "swap in sleeping" && slices.ContainsFunc(w.requests, func(earlier *request) bool {
+			return earlier.id == r.id && (earlier.what == "create" || earlier.what == "swap in new") && earlier.first.Before(undone.first)
+		}) {
+			ids = append(ids, r.id)
+		}
+	}
+	return ids
+}
+
 func (a answer) String() string {
 	text := a.result.Outcome
 	if a.err != nil {

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -33,7 +34,7 @@ func (r runner) Start(c process.Command) (supervisor.Tree, error) {
 	}
 	m.nextPID++
 	p := &proc{
-		m: m, pid: m.nextPID, name: c.Name, mark: r.l.mark, model: running.ServedNames[0], reads: running.Model, argv: c.Args, env: c.Env, port: running.Port,
+		m: m, pid: m.nextPID, name: c.Name, mark: r.l.mark, model: running.ServedNames[0], reads: running.Model, argv: c.Args, env: marked(c.Env, r.l.mark, c.Name), port: running.Port,
 		need: map[string]uint64{}, done: make(chan struct{}), birth: time.Now(), since: time.Now(),
 	}
 	for _, index := range running.Devices {
@@ -134,6 +135,7 @@ func (r runner) Adopt(name string, id process.ID) (supervisor.Tree, error) {
 	if r.l.m.isStarved() {
 		return nil, errNoDescriptors
 	}
+	r.l.m.touches("adopts", func(s *stranger) bool { return s.pid == id.PID })
 	p, err := r.l.m.find(id.PID)
 	if err != nil {
 		return nil, &process.GoneError{Name: name, ID: id}
@@ -153,6 +155,17 @@ func (r runner) Find() ([]process.Found, error) {
 	for _, p := range r.l.m.living() {
 		all = append(all, process.Found{Name: p.name, Root: p.id(), PIDs: []int{p.pid}})
 	}
+	for _, stranger := range r.l.m.strangers {
+		name := stranger.tree(r.l.mark)
+		n := slices.IndexFunc(all, func(f process.Found) bool { return f.Name == name })
+		switch {
+		case name == "":
+		case n < 0:
+			all = append(all, process.Found{Name: name, Root: stranger.id(), PIDs: []int{stranger.pid}})
+		default:
+			all[n].PIDs = append(all[n].PIDs, stranger.pid)
+		}
+	}
 	for _, h := range r.l.m.helpers {
 		if h.alive() {
 			all = append(all, process.Found{Name: h.name, PIDs: []int{h.pid}})
@@ -171,6 +184,11 @@ func (r runner) Owners() (map[int]string, error) {
 	for _, p := range r.l.m.living() {
 		all[p.pid] = p.name
 	}
+	for _, stranger := range r.l.m.strangers {
+		if name := stranger.tree(r.l.mark); name != "" {
+			all[stranger.pid] = name
+		}
+	}
 	return all, nil
 }
 
@@ -186,6 +204,7 @@ func (r runner) Clear(ctx context.Context, name string) error {
 		}
 		return nil
 	}
+	r.l.m.touches("kills", func(s *stranger) bool { return s.tree(r.l.mark) == name })
 	r.l.m.mu.Lock()
 	var all []*proc
 	for _, p := range r.l.m.living() {

@@ -103,9 +103,10 @@ var acts = map[string]func(w *world, s step){
 		}
 		w.life.killAtCall(s.n, s.after)
 	},
-	"clock is set":       func(w *world, s step) { w.setClock(time.Duration(s.n) * time.Minute) },
-	"copy of the folder": func(w *world, _ step) { w.copyFolder() },
-	"close":              func(w *world, s step) { w.down = s; w.closeLauncher() },
+	"clock is set":        func(w *world, s step) { w.setClock(time.Duration(s.n) * time.Minute) },
+	"stranger with marks": func(w *world, s step) { w.addStranger(s) },
+	"copy of the folder":  func(w *world, _ step) { w.copyFolder() },
+	"close":               func(w *world, s step) { w.down = s; w.closeLauncher() },
 }
 
 // killAtCall has the launcher be killed at the n-th of its calls from now on.

@@ -1,6 +1,9 @@
 package simulation
 
 import (
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -74,3 +77,21 @@ func (f *follower) compare(w *world, all []launcherapi.Instance) {
 
 // hearLast takes note of what a life told before its end.
 func (f *follower) hearLast(w *world) { f.highest = max(f.highest, w.life.lastRevision) }
+
+// hasSleptAgain says whether an instance came back to its sleep after a time: a wake that was
+// asked for then has failed.
+func (l *life) hasSleptAgain(id string, since time.Time) bool {
+	for at := l.firstRevision; at < l.feed.Revision(); {
+		events, err := l.feed.Next(l.ctx, at)
+		if err != nil {
+			return false // the launcher is dead
+		}
+		for _, e := range events {
+			at = e.Object.Revision
+			if e.Object.InstanceID == id && e.Object.State == string(launcher.Sleeping) && e.Object.StateSince.After(since) {
+				return true
+			}
+		}
+	}
+	return false
+}

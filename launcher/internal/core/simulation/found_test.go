@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // found are the scripts that showed what was wrong with the launcher, shortened.
@@ -139,6 +141,47 @@ var found = map[string]script{
 		{at: 13500 * time.Millisecond, what: "kill", limit: 2 * time.Second},
 		{at: 60 * time.Second, what: "wake", id: "b"},
 	}},
+	"A swap does not start an instance again that an undo before it removed": {seed: 20261127000006622, steps: []step{
+		{at: 9313 * time.Millisecond, what: "swap in new", request: "r3", keyed: true, persist: true, id: "c", gpus: []string{"g1"}, share: "0.3", odd: "dies while it loads", out: "sleep"},
+		{at: 10141 * time.Millisecond, what: "swap in sleeping", request: "r4", keyed: true, persist: true, id: "c", out: "stop", level: 2, limit: 20 * time.Second},
+		{at: 11966 * time.Millisecond, what: "kill", limit: 2651175787 * time.Nanosecond},
+	}},
+	"The next swap may start an instance again before the one that is undone is answered": {seed: 20261127000006622, steps: []step{
+		{at: 0, what: "create", request: "r1", id: "c", gpus: []string{"g1"}, share: "0.3", odd: "dies while it loads"},
+		{at: 9313 * time.Millisecond, what: "swap in new", request: "r3", keyed: true, persist: true, id: "c", gpus: []string{"g1"}, share: "0.3", odd: "dies while it loads", out: "sleep"},
+		{at: 9500 * time.Millisecond, what: "swap in sleeping", request: "r4", keyed: true, persist: true, id: "c", out: "stop", level: 2, limit: 20 * time.Second},
+		{at: 10 * time.Second, what: "kill", limit: 5 * time.Second},
+	}},
+	"An engine that lost memory while its driver hung is not believed once the driver answers": {seed: 20261127000032234, end: 40 * time.Second, steps: []step{
+		{at: 3405 * time.Millisecond, what: "swap in new", request: "r1", id: "b", gpus: []string{"g1"}, share: "0.4", limit: 20 * time.Second},
+		{at: 11711 * time.Millisecond, what: "driver hangs", gpus: []string{"g1"}, limit: 17477740912 * time.Nanosecond},
+		{at: 16049 * time.Millisecond, what: "sleep", id: "b", level: 1},
+		{at: 16348 * time.Millisecond, what: "sleep in part", id: "b", limit: 10599712584 * time.Nanosecond},
+	}},
+	"An engine that lost memory for a swap while its driver hung is not believed once the driver answers": {seed: 20261127000017734, end: 40 * time.Second, steps: []step{
+		{at: 5577 * time.Millisecond, what: "swap in new", request: "r6", id: "d", gpus: []string{"g0"}, share: "0.4", pinned: true, level: 1, limit: 8 * time.Second},
+		{at: 10290 * time.Millisecond, what: "sleep in part", id: "d", limit: 42525875552 * time.Nanosecond},
+		{at: 13661 * time.Millisecond, what: "driver hangs", gpus: []string{"g0"}, limit: 7980744144 * time.Nanosecond},
+		{at: 13700 * time.Millisecond, what: "swap in new", request: "r9", keyed: true, id: "a", gpus: []string{"g0", "g1"}, share: "0.4", out: "sleep"},
+	}},
+	"A sleeper whose wake has failed may be evicted, though the wake is not answered yet": {
+		seed: 20261127000052713, end: 70 * time.Second, budget: launcherapi.Budget{MaxSleepersPerGPU: 2, MaxHostSleeperBytes: 25 * gib, MaxInstances: 2}, steps: []step{
+			{at: time.Second, what: "create", request: "first of a", id: "a", gpus: []string{"g0"}, share: "0.3"},
+			{at: 2 * time.Second, what: "create", request: "first of b", id: "b", gpus: []string{"g1"}, share: "0.3"},
+			{at: 12 * time.Second, what: "sleep", id: "a"},
+			{at: 14 * time.Second, what: "disk stalls", limit: 51573268902 * time.Nanosecond, n: 1},
+			{at: 14*time.Second + time.Millisecond, what: "wake", id: "a"},
+			{at: 14013 * time.Millisecond, what: "swap in new", request: "r1", id: "d", gpus: []string{"g0"}, share: "0.4", out: "stop", level: 2, keyed: true},
+		}},
+	"A sleeper whose wake has failed may be evicted for a swap that is undone": {
+		seed: 20261127000091529, end: 70 * time.Second, budget: launcherapi.Budget{MaxHostSleeperBytes: 15 * gib, MaxInstances: 2, MinResidency: launcherapi.Duration(10 * time.Second)}, steps: []step{
+			{at: time.Second, what: "create", request: "first of a", id: "a", gpus: []string{"g0"}, share: "0.3"},
+			{at: 2 * time.Second, what: "create", request: "first of b", id: "b", gpus: []string{"g1"}, share: "0.3"},
+			{at: 12 * time.Second, what: "sleep", id: "a"},
+			{at: 14 * time.Second, what: "disk stalls", limit: 46327894144 * time.Nanosecond, n: 1},
+			{at: 14*time.Second + time.Millisecond, what: "wake", id: "a"},
+			{at: 30172 * time.Millisecond, what: "swap in new", request: "r6", gpus: []string{"g0"}, share: "0.4", odd: "dies while it loads", out: "stop", level: 2, canary: true},
+		}},
 }
 
 func TestWhatTheSimulationHasFoundIsMended(t *testing.T) {

@@ -309,7 +309,8 @@ func (w *world) checkEngines(all []launcherapi.Instance) {
 		if p.inPart && !w.damaged["an instance"] && !w.m.ever["memory is lost"] && !w.m.ever["blind"] { // nobody can tell what it held before
 			w.m.violated(measuredIsTrue, "%s is %s at the end, and its weights are awake", i.InstanceID, i.State)
 		}
-		if p.crippled && !w.m.ever["blind"] && w.deaths == 0 {
+		measured := len(i.GPUBytes) > 0 // when it was awake; else nobody knows what it held before
+		if p.crippled && measured && i.State == string(launcher.Awake) && !w.m.ever["blind"] && w.deaths == 0 {
 			w.m.violated(measuredIsTrue, "%s is %s at the end, and has lost half of its memory", i.InstanceID, i.State)
 		}
 	}

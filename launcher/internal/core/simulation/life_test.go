@@ -61,6 +61,8 @@ type life struct {
 	killAfter    bool
 	gates        map[*gate]bool
 	lastRevision uint64 // that it told of before its end
+
+	firstRevision uint64 // that it went on from
 }
 
 // begin starts the launcher on what is on the disk and in the processes.
@@ -93,7 +95,7 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 	memory.Revision, err = l.state.NextRevision(memory.Revision, w.wallClock(), w.bootClock())
 	must(err)
 	log := slog.New(slog.NewTextHandler(w.log, nil))
-	l.feed = eventlog.New(10_000, memory.Revision)
+	l.feed, l.firstRevision = eventlog.New(10_000, memory.Revision), memory.Revision
 	l.forker = newForker(l)
 	writes := &statedir.Queue{}
 	l.sup = supervisor.New(supervisor.Options{

@@ -41,6 +41,7 @@ type machine struct {
 	odd        map[string]string // what is odd of an engine from its start on, by its model
 	helpers    []*helper         // of all launchers, oldest first
 	preloaders string            // how they are now: "" well, "fail" or "hang"
+	strangers  []*stranger
 
 	logsStalled time.Time     // until then the disk of the engines' logs does not answer
 	silentTime  time.Duration // how long engines waited for that in all, at most
@@ -263,11 +264,15 @@ func (m *machine) isSilent(gpus []string) bool {
 }
 
 // reserve has an engine take a share of the memory that it needs awake: all (1) or half of
-// it (2). false: there is not enough, and it dies. The lock is held.
+// it (2); one that has lost half of its memory takes half of that. false: there is not enough,
+// and it dies. The lock is held.
 func (p *proc) reserve(share uint64) bool {
 	take := map[string]uint64{}
 	for uuid, need := range p.need {
 		need /= share
+		if p.crippled {
+			need /= 2
+		}
 		take[uuid] = need
 		used := p.m.strange[uuid]
 		for _, other := range p.m.procs {

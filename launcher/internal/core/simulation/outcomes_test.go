@@ -48,8 +48,7 @@ func (w *world) process(id string) *proc {
 // swapIsTrue checks the answer to a swap. A key may be answered long after its swap:
 // then the world may be another.
 func (w *world) swapIsTrue(r *request, l *life, a answer) {
-	ended := a.result.BeganAt.Add(time.Duration(a.result.TotalMS * float64(time.Millisecond)))
-	if !a.result.BeganAt.IsZero() && time.Since(ended).Abs() > time.Millisecond {
+	if !a.result.BeganAt.IsZero() && time.Since(a.ended()).Abs() > time.Millisecond {
 		return
 	}
 	switch a.result.Outcome {
@@ -105,12 +104,13 @@ func (w *world) undoneIsTrue(r *request, a answer) {
 	if w.damaged["a swap"] {
 		return // nobody knows that the key was used before, or who made whom
 	}
+	again := w.startAgainAfter(r) // the next swap on these GPUs begins before this one is answered
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	woke := slices.ContainsFunc(a.result.Phases, func(p launcherapi.PhaseTime) bool { return p.Name == launcherapi.PhaseWake })
 	for _, p := range w.m.living() {
 		switch {
-		case r.what == "swap in new" && p.model == r.request:
+		case r.what == "swap in new" && p.model == r.request && (p.birth.Before(a.ended()) || !slices.Contains(again, p.name)):
 			w.m.violated(undoneIsTrue, "%s is undone, and a process of %s lives", r.step, p.name)
 		case r.what == "swap in sleeping" && woke && p.name == r.id && !p.birth.After(a.result.BeganAt) && p.level == 0 && !p.troubled:
 			w.m.violated(undoneIsTrue, "%s is undone, and %s is awake", r.step, p.name)

@@ -338,6 +338,8 @@ func drawScript(seed uint64) script {
 	if d.theme.silent {
 		out.end += time.Minute
 	}
+	others := &drawing{Rand: rand.New(rand.NewPCG(seed, 0x737472))}
+	out.steps = others.drawStranger(out.steps)
 	return out
 }
 

@@ -97,7 +97,7 @@ func (w *world) ended(p *proc) {
 	defer w.mu.Unlock()
 	if healthy {
 		woken := slices.ContainsFunc(w.requests, func(r *request) bool {
-			return r.open && !silent && r.what == "wake" && r.id == p.name && r.began.Before(time.Now())
+			return r.open && !silent && r.what == "wake" && r.id == p.name && r.began.Before(time.Now()) && !r.l.hasSleptAgain(p.name, r.began)
 		})
 		w.ends = append(w.ends, ending{p, time.Now(), level, woken, began})
 	}

@@ -137,11 +137,90 @@ func (s *Supervisor) wakeAgain(ctx context.Context, i *instance, op *operation, 
 	return s.compare(ctx, i)
 }
 
-// heldAgain returns an error if the instance holds less device memory than before its sleep,
-// as far as that is known.
+// heldAgain returns an error if the instance holds less device memory than before its sleep.
+// For a GPU whose driver did not answer before, what the instance held when it was last
+// measured awake counts. If a driver does not answer now, heldAgain has the instance checked
+// once it does.
 func (s *Supervisor) heldAgain(i *instance, op *operation, before map[string]uint64) error {
 	if op.resumed {
 		return nil
 	}
-	return s.sample(i).lessThan(memorySample{held: before})
+	now := s.sample(i)
+	s.mu.Lock()
+	was := memorySample{held: maps.Clone(i.awakeBytes)}
+	s.mu.Unlock()
+	if was.held == nil {
+		was.held = map[string]uint64{}
+	}
+	maps.Copy(was.held, before)
+	if err := now.lessThan(was); err != nil {
+		return err
+	}
+	if len(now.used) < len(i.gpus()) {
+		s.spawn(func() { s.checkOnceMeasured(i, was) })
+	}
+	return nil
+}
+
+// driverPoll is the time between two questions to a driver that does not answer.
+const driverPoll = time.Second
+
+// checkOnceMeasured ends the engine of an instance whose sleep has failed if it holds less
+// device memory than before, once the drivers of its GPUs answer and it is awake.
+func (s *Supervisor) checkOnceMeasured(i *instance, before memorySample) {
+	tick := time.NewTicker(driverPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-i.whenReleased:
+			return
+		case <-s.ctx.Done():
+			return
+		}
+		if !s.areReadable(i.gpus()) {
+			continue
+		}
+		var since time.Time
+		awake := false
+		if _, err := s.await(s.ctx, i, func() bool {
+			since, awake = i.since, i.state == launcher.Awake
+			return awake || i.state == launcher.Stopping || i.state.Ended()
+		}); err != nil || !awake {
+			return
+		}
+		now := s.sample(i)
+		if len(now.used) == len(i.gpus()) && s.endIfLess(i, since, now.lessThan(before)) {
+			return
+		}
+	}
+}
+
+// areReadable reports whether the memory of all these GPUs can be read. Other than a sample,
+// it logs nothing.
+func (s *Supervisor) areReadable(uuids []string) bool {
+	return !slices.ContainsFunc(uuids, func(uuid string) bool {
+		_, err := s.opts.GPUs.Memory(uuid)
+		return err != nil
+	})
+}
+
+// endIfLess ends the engine of an instance that has been awake since then, if less is not nil.
+// It returns false if the instance has left that state.
+func (s *Supervisor) endIfLess(i *instance, since time.Time, less error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i.state != launcher.Awake || !i.since.Equal(since) {
+		return false
+	}
+	if less == nil {
+		return true
+	}
+	if err := s.transition(i, launcher.EventTimedOut, func() {
+		i.cause = "sleep_failed"
+		i.reason = fmt.Sprintf("its sleep failed while the driver of a GPU did not answer, and now the driver answers: %v; the launcher has ended it, and a swap to it starts it again", less)
+	}); err != nil {
+		s.log.Error("cannot end an instance that has lost device memory", "error", err)
+	}
+	return true
 }

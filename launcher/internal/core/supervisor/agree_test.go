@@ -141,6 +141,54 @@ func TestFailedSleepThatLostMemoryEndsTheEngine(t *testing.T) {
 	})
 }
 
+// One of two GPUs gave its memory back, and then the sleep failed, while the driver hung.
+func TestFailedSleepIsMeasuredOnceTheDriverAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		gibs                uint64
+		silentBefore        bool
+		sleepsInTheMeantime bool
+		state               string
+	}{
+		"it has lost memory":                              {gibs: 35, state: "failed"},
+		"it has lost memory, and was not measured before": {gibs: 35, silentBefore: true, state: "failed"},
+		"it has lost memory, and sleeps meanwhile":        {gibs: 35, sleepsInTheMeantime: true, state: "failed"},
+		"it has lost nothing":                             {gibs: 70, state: "awake"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awakeWith("a", 70)
+				r.gpus.fallSilent(c.silentBefore)
+				r.engine.sleep = func(context.Context) error {
+					r.gpus.fallSilent(true)
+					r.gpus.hold("g0", firstPID, c.gibs)
+					return errors.New("a worker failed")
+				}
+				_, err := r.Sleep("a", launcher.VerbRequest{})
+				require.NoError(t, err)
+				view, err := r.AwaitState(t.Context(), "a", launcher.Sleeping)
+				require.ErrorContains(t, err, "a worker failed")
+				assert.Equal(t, "awake", view.State, "nobody knows yet")
+				if c.sleepsInTheMeantime {
+					r.engine.sleep = nil
+					r.asleep("a")
+					r.gpus.fallSilent(false)
+					time.Sleep(10 * time.Second)
+					r.wakes("a")
+				}
+				time.Sleep(time.Hour)
+				r.gpus.fallSilent(false)
+				time.Sleep(2 * driverPoll)
+				view, err = r.Get("a")
+				require.NoError(t, err)
+				assert.Equal(t, c.state, view.State)
+				if c.state == "failed" {
+					assert.Contains(t, view.Reason, "holds 35.0 GiB of GPU g0 less than before")
+				}
+			})
+		})
+	}
+}
+
 // The launcher was killed while a sleeper's weights were loaded, and its record was lost: the
 // engine says that it sleeps. A swap needs only what the engine does not hold yet.
 func TestSwapNeedsOnlyTheMemoryThatASleeperLacks(t *testing.T) {

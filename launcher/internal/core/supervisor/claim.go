@@ -40,6 +40,10 @@ type Claim struct {
 // that instance has left.
 var ErrDeleted = errors.New("it was deleted")
 
+// ErrOutdated reports that the ended instance which a swap is to start again has been
+// forgotten or replaced since the request was read.
+var ErrOutdated = errors.New("the instance was deleted or replaced while the swap waited")
+
 // ClaimRequest is what a swap asks to claim.
 type ClaimRequest struct {
 	Plan   launcher.Plan // as the request fills it in, with the GPUs of the swap's turn
@@ -51,7 +55,8 @@ type ClaimRequest struct {
 // Claim decides what a swap has to do and, under the same lock, claims all that the
 // swap needs. If there is nothing to do, or in a dry run, the claim owns nothing. Even
 // then Claim opens the ports of a new instance for a moment, to find out whether it can.
-// An error leaves everything unchanged. Claim returns the errors of [ledger.Decide], and
+// An error leaves everything unchanged. Claim returns the errors of [ledger.Decide], an
+// [ErrOutdated], and
 //
 //	needed                                  held by                     code
 //	in, out or a victim                     another swap                conflict
@@ -88,6 +93,9 @@ func (s *Supervisor) decide(ask ClaimRequest, decide func(ledger.World) (launche
 	defer s.mu.Unlock()
 	if s.closing {
 		return nil, launcher.Unavailablef("the launcher is closing")
+	}
+	if s.isOutdated(ask.Draft) {
+		return nil, ErrOutdated
 	}
 	plan, err := decide(s.world(memory))
 	if err != nil {

@@ -27,8 +27,9 @@ type Draft struct {
 	plan     engine.Plan
 	secrets  secrets.Set
 	local    modelSource
-	compiles string // name of what the engine compiles; empty: nothing that is cached
-	method   string // launcherapi.StartAuto, …Exec or …Fork
+	compiles string    // name of what the engine compiles; empty: nothing that is cached
+	method   string    // launcherapi.StartAuto, …Exec or …Fork
+	again    *instance // the ended instance that it describes anew; nil: the request describes the instance
 }
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
@@ -90,7 +91,18 @@ func (s *Supervisor) DraftAgain(id string, dryRun bool) (*Draft, error) {
 	if secrets.Missing(i.facts.Spec) { // the spec never changes
 		return nil, launcher.Conflictf("cannot start instance %s again: the launcher does not keep the secrets of its request; describe the instance in the request, with in.id in place of in.instance_id", id)
 	}
-	return s.Draft(launcher.CreateRequest{ID: id, Spec: i.facts.Spec, DryRun: dryRun})
+	d, err := s.Draft(launcher.CreateRequest{ID: id, Spec: i.facts.Spec, DryRun: dryRun})
+	if err != nil {
+		return nil, err
+	}
+	d.again = i
+	return d, nil
+}
+
+// isOutdated reports whether the ended instance that a draft describes anew has been
+// forgotten or replaced since. The lock is held.
+func (s *Supervisor) isOutdated(d *Draft) bool {
+	return d != nil && d.again != nil && !s.isListed(d.again)
 }
 
 func invalidInput(err error, hidden secrets.Set) error {
@@ -204,6 +216,9 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 	want := d.Want
 	if c != nil {
 		want.SwapID, want.New = c.plan.SwapID, c.room == nil || !c.room.New
+	}
+	if s.isOutdated(d) {
+		return nil, launcher.Conflictf("instance %s was deleted while the swap brought it in", d.ID)
 	}
 	if err := s.checkIDFree(d.ID, c); err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 		}
 		turn.Release()
 		wider, ok := errors.AsType[*ledger.MoreGPUsError](err)
-		if !ok && r.inHasChanged() {
+		if !ok && (errors.Is(err, supervisor.ErrOutdated) || r.inHasChanged()) {
 			if err = r.readInAgain(); err == nil {
 				continue
 			}

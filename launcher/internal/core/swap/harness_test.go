@@ -34,6 +34,8 @@ type world struct {
 	sup   *supervisor.Supervisor
 	gates *gates
 	paper *paper
+
+	runner *runner
 }
 
 func newWorld(t *testing.T, change ...func(*supervisor.Options)) *world {
@@ -42,10 +44,10 @@ func newWorld(t *testing.T, change ...func(*supervisor.Options)) *world {
 		Start: 10 * time.Minute, Sleep: time.Minute, Wake: time.Minute, Drain: 30 * time.Second,
 		StopGrace: 10 * time.Second, StartingGrace: 2 * time.Second, Memory: 30 * time.Second,
 	}
-	w := &world{t: t, gates: &gates{}, paper: newPaper(t)}
+	w := &world{t: t, gates: &gates{}, paper: newPaper(t), runner: &runner{}}
 	opts := supervisor.Options{
 		Engines: []engine.Engine{obedient{engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/engine"}, SleepMode: engine.SleepModeAuto,
-		GPUs: empty{}, Runner: &runner{}, Processes: procfs.Table{}, Gates: w.gates, Logs: logs{dir: t.TempDir()}, Records: newPaper(t), Feed: eventlog.New(100, 0),
+		GPUs: empty{}, Runner: w.runner, Processes: procfs.Table{}, Gates: w.gates, Logs: logs{dir: t.TempDir()}, Records: newPaper(t), Feed: eventlog.New(100, 0),
 		Turns: &gpuqueue.Queue{}, ConfigDir: t.TempDir(), Limits: limits, Observer: supervisortest.Nobody{}, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {

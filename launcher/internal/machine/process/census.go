@@ -180,32 +180,50 @@ func (h *Host) byMark(c *census, since uint64) error {
 		if err != nil {
 			return fmt.Errorf("cannot read the environment of process %d: %w", pid, err)
 		}
-		if name := h.marked(env, stat); name != "" {
-			own, err := procfs.BelongsTo(pid, os.Geteuid())
-			switch {
-			case errors.Is(err, os.ErrNotExist):
-				c.blurred = true
-			case err != nil:
-				return err
-			case own:
-				c.own(pid, name)
-			}
+		name, err := Marks{Own: h.opts.Mark, Earlier: h.opts.Earlier}.Tree(env, stat.Session, func() (bool, error) {
+			return procfs.BelongsTo(pid, os.Geteuid())
+		})
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			c.blurred = true
+		case err != nil:
+			return err
+		case name != "":
+			c.own(pid, name)
 		}
 	}
 	return nil
 }
 
-// marked returns the name of the tree that the marks of a process name; empty: they are
-// not those of a tree of this launcher.
-func (h *Host) marked(env []string, stat procfs.Stat) string {
+// Marks are the marks of a launcher's processes.
+type Marks struct {
+	Own     string
+	Earlier map[string]EarlierTree // as in Options
+}
+
+// Tree returns the name of the tree that a process belongs to by the marks in its environment;
+// empty: it belongs to no tree of this launcher. isOwn reports whether the process is one of
+// the launcher's own user; Tree asks only if the marks name a tree.
+func (m Marks) Tree(env []string, session int, isOwn func() (bool, error)) (string, error) {
+	name := m.named(env, session)
+	if name == "" {
+		return "", nil
+	}
+	if own, err := isOwn(); err != nil || !own {
+		return "", err
+	}
+	return name, nil
+}
+
+func (m Marks) named(env []string, session int) string {
 	for _, variable := range env {
 		name, ok := strings.CutPrefix(variable, instanceMark)
 		if !ok || !names.MatchString(name) {
 			continue
 		}
-		tree, early := h.opts.Earlier[name]
-		early = early && (tree.Root.PID == 0 || tree.Root.PID == stat.Session) && slices.Contains(env, launcherMark+tree.Mark)
-		if early || slices.Contains(env, launcherMark+h.opts.Mark) {
+		tree, early := m.Earlier[name]
+		early = early && (tree.Root.PID == 0 || tree.Root.PID == session) && slices.Contains(env, launcherMark+tree.Mark)
+		if early || slices.Contains(env, launcherMark+m.Own) {
 			return name
 		}
 	}

@@ -1,0 +1,65 @@
+package swap
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// drainsBesideFailed has "b" fail on GPU g0, and a swap begin that drains "a" there until
+// the gates are no longer busy.
+func (w *world) drainsBesideFailed() {
+	w.t.Helper()
+	w.awake("b", "g0")
+	w.runner.fail("b")
+	synctest.Wait()
+	w.awake("a", "g0")
+	w.gates.busy = make(chan struct{})
+	w.begin(launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}})
+	synctest.Wait()
+}
+
+func TestSwapDoesNotStartAnInstanceAgainThatWasDeletedWhileItWaited(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.drainsBesideFailed()
+		r := w.begin(launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "b"}})
+		synctest.Wait()
+		_, err := w.sup.Delete(t.Context(), "b")
+		require.NoError(t, err)
+		close(w.gates.busy)
+		_, err = r.Wait(t.Context())
+		require.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
+		assert.Equal(t, launcherapi.OutcomeRefused, asFailed(err).Result.Outcome)
+		assert.Equal(t, "gone", w.state("b"))
+	})
+}
+
+func TestSwapStartsTheInstanceAgainThatReplacedTheOneItWaitedFor(t *testing.T) {
+	m := newMoody()
+	in(t, func(t *testing.T, w *world) {
+		w.drainsBesideFailed()
+		replaces := requestForNew("b", "g0")
+		replaces.In.Args = []string{"another-model"}
+		first := w.begin(replaces)
+		synctest.Wait()
+		second := w.begin(launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "b"}})
+		synctest.Wait()
+		m.starts(until(make(chan struct{}))) // the first one's engine fails before it is ready
+		close(w.gates.busy)
+		synctest.Wait()
+		m.starts(nil)
+		w.runner.fail("b")
+		_, err := first.Wait(t.Context())
+		require.Error(t, err)
+		_, err = second.Wait(t.Context())
+		require.NoError(t, err)
+		view, err := w.sup.Get("b")
+		require.NoError(t, err)
+		assert.Equal(t, []string{"another-model"}, view.Args)
+	}, m.engines)
+}
