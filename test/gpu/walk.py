@@ -8,120 +8,20 @@ that fails is recorded, and the walk goes on where it can.
 
 import argparse
 import glob
-import http.client
 import json
 import os
 import shutil
-import signal
-import socket
 import statistics
-import subprocess
 import sys
-import threading
 import time
 
-PROMPT = "The quick brown fox"
-API = 8001
+from calls import API, Failed, call, ended, ms_since, nvidia_smi, processes, ready, run, started, tokens
+from failures import Failures
+
 BARE = 8199
 
 
-class Failed(Exception):
-    """A step of the walk has failed."""
-
-
-class OverUnixSocket(http.client.HTTPConnection):
-    def __init__(self, path, timeout):
-        super().__init__("localhost", timeout=timeout)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-
-def call(at, method, path, body=None, timeout=300):
-    """Calls a port or a Unix socket; returns the status and the decoded answer."""
-    if isinstance(at, int):
-        connection = http.client.HTTPConnection("127.0.0.1", at, timeout=timeout)
-    else:
-        connection = OverUnixSocket(at, timeout)
-    try:
-        data = None if body is None else json.dumps(body)
-        connection.request(method, path, data, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        text = answer.read().decode(errors="replace")
-    finally:
-        connection.close()
-    try:
-        return answer.status, json.loads(text)
-    except ValueError:
-        return answer.status, text
-
-
-def ms_since(began):
-    return round((time.monotonic() - began) * 1000, 2)
-
-
-def tokens(at, model, count=1, timeout=300):
-    """Asks for tokens at temperature 0; returns the text and the milliseconds."""
-    began = time.monotonic()
-    status, answer = call(at, "POST", "/v1/completions",
-                          {"model": model, "prompt": PROMPT, "max_tokens": count, "temperature": 0, "ignore_eos": True}, timeout)
-    if status != 200:
-        raise Failed(f"{model} answered {status}: {answer}")
-    return answer["choices"][0]["text"], ms_since(began)
-
-
-def run(command, timeout=60):
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{command[0]}: {error}"
-    return (done.stdout + done.stderr).strip()
-
-
-def nvidia_smi():
-    """What nvidia-smi says: MiB used of each GPU, and MiB by process."""
-    used = run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"])
-    holders = run(["nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader,nounits"])
-    return {"used_mib": used.splitlines(), "processes": holders.splitlines()}
-
-
-def started(command, log, env):
-    with open(log, "ab") as out:
-        return subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
-                                env={**os.environ, **env})
-
-
-def ended(process):
-    """Ends a process that this walk started, with its process group."""
-    try:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(20)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(20)
-    except ProcessLookupError:
-        pass
-
-
-def ready(at, process, path="/health", timeout=240):
-    """Waits until the address answers 200; returns the milliseconds."""
-    began = time.monotonic()
-    while time.monotonic() - began < timeout:
-        if process.poll() is not None:
-            raise Failed(f"the process ended with {process.returncode}")
-        try:
-            if call(at, "GET", path, timeout=5)[0] == 200:
-                return ms_since(began)
-        except OSError:
-            pass
-        time.sleep(0.02)
-    raise Failed(f"nothing answers at {at} after {timeout} s")
-
-
-class Walk:
+class Walk(Failures):
     def __init__(self, options):
         self.o = options
         self.began = time.monotonic()
@@ -157,11 +57,13 @@ class Walk:
         began = time.monotonic()
         try:
             record["result"] = function(*args)
+            if isinstance(record["result"], dict) and record["result"].get("wrong"):
+                record["error"] = f"not as expected: {record['result']['wrong']}"
         except Exception as error:  # the walk records any failure and goes on
             record["error"] = f"{type(error).__name__}: {error}"
         record["took_ms"] = ms_since(began)
         self.write()
-        print(f"{name} ({record['took_ms'] / 1000:.1f} s): {json.dumps(record.get('result', record.get('error')))[:900]}", flush=True)
+        print(f"{name} ({record['took_ms'] / 1000:.1f} s): {record.get('error', '')} {json.dumps(record.get('result'))[:900]}", flush=True)
         return record.get("result")
 
     def must(self, name, function, *args, needs):
@@ -381,129 +283,6 @@ class Walk:
         status, answer = call(API, "DELETE", f"/v2/vllm/instances/{name}")
         return {"status": status, "ms": ms_since(began), "held": self.held(), "answer": answer if status >= 400 else answer.get("state")}
 
-    # What must not work.
-
-    def refused(self):
-        """A create beside the awake model, a swap that can never fit, and one that a stranger's memory prevents."""
-        arguments = self.arguments("c", "a")
-        create = call(API, "PUT", "/v2/vllm/instances/c", {"args": arguments, "gpu_uuids": [self.gpu]})
-        greedy = [*arguments]
-        greedy[greedy.index("--gpu-memory-utilization") + 1] = "0.99"
-        never = self.swap({"gpu_uuids": [self.gpu], "in": {"id": "c", "args": greedy, "gpu_uuids": [self.gpu]}})
-        stranger = subprocess.Popen([self.o.python, "-c", "import sys, torch; x = torch.zeros(int(sys.argv[1]), dtype=torch.uint8, device='cuda'); "
-                                     "torch.cuda.synchronize(); print('holds', flush=True); sys.stdin.read()", str(int(self.o.foreign_gib * 2**30))],
-                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        try:
-            told = stranger.stdout.readline().strip()
-            result = {"create_beside": create, "never_fits": never, "stranger": told, "held": self.held(), "nvidia_smi": nvidia_smi()}
-            other = next(i for i in ("a", "b") if self.instance(i)["state"] == "sleeping")
-            result["beside_stranger"] = self.swap({"in": {"instance_id": other}})
-        finally:
-            stranger.stdin.close()
-            stranger.wait(30)
-        result["held_after"] = self.held()
-        return result
-
-    def undone(self):
-        """Swaps that fail: the model is not there; the time is up while the sleeper wakes."""
-        awake, asleep = self.turn()
-        result = {"before": self.held(), "nvidia_smi_before": nvidia_smi()}
-        result["no_model"] = self.swap({"gpu_uuids": [self.gpu], "in": {
-            "id": "broken", "args": self.arguments("broken", "nowhere"), "gpu_uuids": [self.gpu]}})
-        result["after_no_model"] = self.held()
-        call(API, "DELETE", "/v2/vllm/instances/broken")
-        result["short"] = []
-        for limit in self.o.short.split(","):
-            one = {"limit": limit, "swap": self.swap({"in": {"instance_id": asleep}, "timeout": limit})}
-            one["held"], one["nvidia_smi"] = self.held(), nvidia_smi()
-            if one["swap"].get("outcome") == "done":
-                one["back"] = self.swap({"in": {"instance_id": awake}})
-            result["short"].append(one)
-        said, _ = tokens(self.port(awake), awake, 8)
-        result["same_answer"] = said == self.said[awake]
-        return result
-
-    def half_awake(self):
-        """A stranger wakes the weights of a sleeper behind the launcher's back; then a swap to it."""
-        awake, asleep = self.turn()
-        result = {"asleep": self.held()}
-        result["level_2"] = self.swap({"in": {"instance_id": asleep}, "out": {"level": 2}})
-        result["asleep_level_2"] = self.held()
-        socket_of = self.socket(awake)
-        result["wake_weights"] = call(socket_of, "POST", "/wake_up?tags=weights")
-        result["weights_awake"] = self.held()
-        result["swap"] = self.swap({"in": {"instance_id": awake}})
-        result["after"] = self.held()
-        said, _ = tokens(self.port(awake), awake, 8)
-        result["same_answer"] = said == self.said[awake]
-        return result
-
-    def turn(self):
-        states = {i["instance_id"]: i["state"] for i in call(API, "GET", "/v2/vllm/instances")[1]["instances"]}
-        awake = next(i for i, s in states.items() if s == "awake")
-        return awake, next(i for i, s in states.items() if s == "sleeping")
-
-    def socket(self, name):
-        """The Unix socket of an engine: the one at which it says its name."""
-        for path in glob.glob(os.path.join(self.state(), "run", "**", "http"), recursive=True):
-            try:
-                if name in [m["id"] for m in call(path, "GET", "/v1/models", timeout=5)[1]["data"]]:
-                    return path
-            except OSError:
-                continue
-        raise Failed(f"no socket of {name} in {self.state()}")
-
-    # The launcher dies.
-
-    def kill(self):
-        """kill -9 of the launcher: the engine answers on, and the next launcher takes it over."""
-        awake, asleep = self.turn()
-        port, direct = self.port(awake), self.socket(awake)
-        serve = self.serve_pid()
-        engine = self.instance(awake)["pid"]
-        through, alone, stop = [], [], threading.Event()
-        began = time.monotonic()
-
-        def client(at, answers):
-            while not stop.is_set():
-                at_ms = ms_since(began)
-                try:
-                    said, took = tokens(at, awake, 4, timeout=20)
-                    answers.append({"at_ms": at_ms, "took_ms": took, "same_answer": self.said[awake].startswith(said)})
-                except (OSError, Failed, http.client.HTTPException) as error:
-                    answers.append({"at_ms": at_ms, "error": f"{type(error).__name__}: {error}"[:200]})
-                    time.sleep(0.002)
-
-        clients = [threading.Thread(target=client, args=(port, through)), threading.Thread(target=client, args=(direct, alone))]
-        for one in clients:
-            one.start()
-        time.sleep(0.5)
-        killed = ms_since(began)
-        os.kill(serve, signal.SIGKILL)
-        time.sleep(3)
-        stop.set()
-        for one in clients:
-            one.join()
-        ready(API, self.server)
-        result = {"killed_at_ms": killed, "through_the_port": outage(through, killed), "at_the_socket": outage(alone, killed),
-                  "engine_pid_before": engine, "engine_pid_after": self.instance(awake)["pid"], "serve_pid_after": self.serve_pid(),
-                  "states": {awake: self.instance(awake)["state"], asleep: self.instance(asleep)["state"]}, "held": self.held()}
-        result["swap_after"] = self.swap({"in": {"instance_id": asleep}})
-        said, _ = tokens(self.port(asleep), asleep, 8)
-        result["same_answer"] = said == self.said[asleep]
-        return result
-
-    def serve_pid(self):
-        """The child of the launcher's init that runs its program: init has adopted engines too."""
-        program = os.path.realpath(self.o.launcher)
-        for pid in run(["pgrep", "-P", str(self.server.pid)]).split():
-            try:
-                if os.readlink(f"/proc/{pid}/exe") == program:
-                    return int(pid)
-            except OSError:
-                continue
-        raise Failed("the launcher's init has no child that serves")
-
     def delete_all(self):
         began = time.monotonic()
         status, answer = call(API, "DELETE", "/v2/vllm/instances")
@@ -532,15 +311,34 @@ class Walk:
         self.fork("b")
         self.step("swaps at level 1", self.swaps, ("a", "b"), self.o.turns, needs=30)
         self.step("the same swaps by hand", self.by_hand, self.o.turns, needs=20)
+        self.step("a request for a model that sleeps", self.held_request, needs=10)
         self.step("kill -9 of the launcher", self.kill, needs=20)
         if self.o.level2:
             self.step("swaps at level 2", self.swaps, ("a", "b"), 2, {"level": 2}, needs=30)
             self.step("half awake", self.half_awake, needs=20)
         if self.o.failures:
-            self.step("refused", self.refused, needs=20)
-            self.step("undone", self.undone, needs=30)
+            self.fail()
         self.step("delete all", self.delete_all)
         self.step("close", self.close, needs=0)
+        if self.o.failures:
+            self.step("launchers with CUDA_VISIBLE_DEVICES", self.told_gpus, needs=10)
+
+    def fail(self):
+        """Everything that is refused, fails or dies."""
+        self.step("launcher run without --gpu", self.run_without_gpu)
+        self.step("refused", self.refused, needs=20)
+        self.step("undone", self.undone, needs=30)
+        if self.o.level2:
+            self.step("a reload that is cut", self.cut_reload, needs=30)
+        if not self.o.exec:
+            self.step("a preloader is ready again", self.preloader_again, needs=60)
+            self.step("first starts of an architecture", self.architecture, 2, needs=40)
+        for level in (1, 2) if self.o.level2 else (1,):
+            for seconds in self.o.robs.split(","):
+                self.step(f"a stranger takes the memory for {seconds} s, level {level}", self.robbed, level, float(seconds), needs=40 + float(seconds))
+        for kind in ("start", "wake", "reload"):
+            if self.o.level2 or kind != "reload":
+                self.step(f"kill -9 of the launcher in a swap: {kind}", self.kill_in_swap, kind, needs=30)
 
     def fork(self, name):
         """Starts by fork; by exec where that fails, so that the walk can go on."""
@@ -565,43 +363,6 @@ class Walk:
             self.step("start large-a by exec again", self.start, "large-a", "exec", needs=60)
         self.step("delete all", self.delete_all)
         self.step("close", self.close, needs=0)
-
-
-def processes(pid):
-    """The process and its descendants: what they run, which threads of the driver they have, and
-    whether they have loaded NVML. An API server that was forked must have neither of the last two,
-    for EngineCore is forked from it; a process that runs hotseat_nvml_helper.py asks NVML for it."""
-    found = []
-    for process in [pid, *descendants(pid)]:
-        try:
-            with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
-                command = file.read().replace("\0", " ").strip()
-            with open(f"/proc/{process}/maps", encoding="utf-8", errors="replace") as file:
-                nvml = "libnvidia-ml.so" in file.read()
-            comms = [open(f"/proc/{process}/task/{tid}/comm", encoding="utf-8").read().strip() for tid in os.listdir(f"/proc/{process}/task")]
-            with open(f"/proc/{process}/comm", encoding="utf-8") as file:
-                comm = file.read().strip()
-        except OSError:
-            continue  # the process or a thread has ended
-        found.append({"pid": process, "comm": comm, "command": command[:200], "asks_nvml": "Calls NVML for another process" in command,
-                      "nvml_loaded": nvml, "threads": len(comms), "driver_threads": [c for c in comms if c.startswith("cuda")]})
-    return found
-
-
-def descendants(pid):
-    children = [int(child) for child in run(["pgrep", "-P", str(pid)]).split() if child.isdigit()]
-    return children + [further for child in children for further in descendants(child)]
-
-
-def outage(answers, killed):
-    """How many requests were answered before and after the kill, and between which times none was."""
-    good = [a for a in answers if "error" not in a]
-    before = [a["at_ms"] + a["took_ms"] for a in good if a["at_ms"] + a["took_ms"] <= killed]
-    after = [a["at_ms"] + a["took_ms"] for a in good if a["at_ms"] + a["took_ms"] > killed]
-    errors = [a["error"] for a in answers if "error" in a]
-    return {"answered": len(good), "all_the_same": all(a["same_answer"] for a in good), "failed": len(errors), "errors": sorted(set(errors)),
-            "last_before_ms": max(before, default=None), "first_after_ms": min(after, default=None),
-            "longest_ms": max((a["took_ms"] for a in good), default=None)}
 
 
 def summary(taken):
@@ -632,6 +393,8 @@ def parse():
     parser.add_argument("--engine-args", default="", help="further arguments of vLLM, such as --enforce-eager")
     parser.add_argument("--foreign-gib", type=float, default=10, help="device memory that a stranger takes")
     parser.add_argument("--short", default="300ms,600ms,1s", help="time limits of swaps that are to fail")
+    parser.add_argument("--cuts", default="150ms,250ms,500ms,800ms", help="time limits of swaps to sleepers of level 2")
+    parser.add_argument("--robs", default="3,40", help="seconds for which a stranger keeps memory that a swap has freed")
     parser.add_argument("--no-bare", dest="bare", action="store_false", help="leave out the engine without the launcher")
     parser.add_argument("--no-exec", dest="exec", action="store_false", help="start by fork alone")
     parser.add_argument("--no-doctor", dest="doctor", action="store_false", help="leave out launcher doctor")

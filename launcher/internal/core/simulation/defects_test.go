@@ -155,7 +155,7 @@ var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Def
 		"	if s.silencedByDisk(i, began, context.DeadlineExceeded) || s.opts.Writes.WellFor() < s.opts.Limits.Hang {\n", "	if s.opts.Writes.WellFor() == 0 && !began.IsZero() {\n",
 	),
 	schedules.NewDefect("a failed wake is undone on the engine's word",
-		"	if known && s.awaitNoMore(ctx, settleLimit/3, i, before) == nil {", "	if s != nil {",
+		"	if known && s.awaitNoMore(ctx, late, i, before) == nil {", "	if late > 0 {",
 	),
 	schedules.NewDefect("a failed sleep is undone on the engine's word",
 		"	if err := now.lessThan(was); err != nil {\n		return err\n	}\n", "",

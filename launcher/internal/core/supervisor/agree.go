@@ -24,6 +24,11 @@ type memorySample struct {
 // allocators round, and contexts grow.
 const sampleNoise = 256 << 20
 
+// holdsMoreError says how much more device memory an engine holds than it should.
+type holdsMoreError string
+
+func (e holdsMoreError) Error() string { return string(e) }
+
 func (s *Supervisor) sample(i *instance) memorySample {
 	memory := s.meter.Read(i.gpus())
 	out := memorySample{held: memory.Held[i.facts.ID], used: map[string]uint64{}}
@@ -75,7 +80,7 @@ func (now memorySample) moreThan(before memorySample) error {
 			}
 		}
 		if is > was+sampleNoise {
-			return fmt.Errorf("it reports that it sleeps, but holds %s of GPU %s more than before", launcher.BytesText(is-was), uuid)
+			return holdsMoreError(fmt.Sprintf("it reports that it sleeps, but holds %s of GPU %s more than before", launcher.BytesText(is-was), uuid))
 		}
 	}
 	return nil
@@ -94,9 +99,17 @@ func (now memorySample) lessThan(before memorySample) error {
 	return nil
 }
 
+// freedLate is how long after a sleep device memory may come back. resleepAfter is the same
+// where Resleep frees what does not: after level 2.
+const (
+	freedLate    = 2500 * time.Millisecond
+	resleepAfter = 500 * time.Millisecond
+)
+
 // backToSleep puts an engine whose wake has failed back to sleep. It returns once the
-// instance holds no more device memory than before the wake, as far as that is known. If ctx
-// ends first, the error says how much more it holds.
+// instance holds no more device memory than before the wake, as far as that is known. If it
+// still holds more some seconds later, the error says how much: whoever was awake before
+// waits for that memory.
 func (s *Supervisor) backToSleep(ctx context.Context, i *instance, op *operation, before memorySample, known bool) error {
 	if err := s.awaitLevel(i, op); err != nil {
 		return err
@@ -104,13 +117,17 @@ func (s *Supervisor) backToSleep(ctx context.Context, i *instance, op *operation
 	if err := i.engine.Sleep(ctx, i.engineURL(), op.level, true); err != nil {
 		return err
 	}
-	if known && s.awaitNoMore(ctx, settleLimit/3, i, before) == nil { // memory may come back late
+	late := freedLate
+	if op.level == 2 {
+		late = resleepAfter
+	}
+	if known && s.awaitNoMore(ctx, late, i, before) == nil {
 		return nil
 	}
 	if err := i.engine.Resleep(ctx, i.engineURL(), op.level); err != nil {
 		return err
 	}
-	return s.awaitNoMore(ctx, settleLimit, i, before)
+	return s.awaitNoMore(ctx, freedLate, i, before)
 }
 
 // awaitNoMore waits until the instance holds no more device memory than before. The error
