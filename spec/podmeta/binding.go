@@ -49,8 +49,14 @@ type Binding struct {
 
 // SwapKey is the idempotency key of the swap that the attempt asks for. A record
 // that is made again for the same requester has keys of its own.
-func (b Binding) SwapKey() string {
-	return fmt.Sprintf("%s.%s.%d", b.RequesterUID, strconv.FormatInt(b.Since.UnixNano(), 36), b.Attempt)
+func (b Binding) SwapKey() string { return b.keys() + strconv.Itoa(b.Attempt) }
+
+// HasKey reports whether a key is that of an attempt of this record, of whichever.
+func (b Binding) HasKey(key string) bool { return strings.HasPrefix(key, b.keys()) }
+
+// keys is how the keys of all attempts begin.
+func (b Binding) keys() string {
+	return fmt.Sprintf("%s.%s.", b.RequesterUID, strconv.FormatInt(b.Since.UnixNano(), 36))
 }
 
 // Encode returns the annotation that holds the record.

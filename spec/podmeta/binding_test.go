@@ -51,6 +51,15 @@ func TestARecordComesBackAsItWasWritten(t *testing.T) {
 	assert.Equal(t, []string{"u-1", "u-2"}, podmeta.BoundTo(pod))
 }
 
+func TestRecordKnowsTheKeysOfItsAttempts(t *testing.T) {
+	record := binding("a", "r1")
+	later, again, other := record, record, record
+	later.Attempt, again.Since, other.RequesterUID = record.Attempt+10, record.Since.Add(1), "u-11"
+	for key, own := range map[string]bool{record.SwapKey(): true, later.SwapKey(): true, again.SwapKey(): false, other.SwapKey(): false, "": false, "another": false} {
+		assert.Equal(t, own, record.HasKey(key), key)
+	}
+}
+
 func TestADamagedRecordCostsItselfAlone(t *testing.T) {
 	const good = `{"requesterUID":"u","namespace":"n","name":"r","gpus":["G"],"servingPort":80,"specHash":"h","attempt":1,"since":"2026-11-22T01:02:03Z"}`
 	for name, tt := range map[string]struct{ key, value, want string }{

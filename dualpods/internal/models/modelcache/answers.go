@@ -103,7 +103,11 @@ func (c *Controller) updateAnswers(w *World) {
 		if call.Remove != "" || a.Running || a.Err != "" || a.pending(w.Now) {
 			continue
 		}
-		if m := launchers[call.Launcher].modelInState(call.Holder, launcherapi.ModelFailed); m != nil {
+		l := launchers[call.Launcher]
+		if l.modelInState(call.Holder, launcherapi.ModelDownloading) != nil { // what failed is an earlier version
+			continue
+		}
+		if m := l.modelInState(call.Holder, launcherapi.ModelFailed); m != nil {
 			a.AnsweredAt, a.Err, a.Cause = w.Now, m.Reason, m.Cause
 			a.Tries++
 			c.answers[call] = a

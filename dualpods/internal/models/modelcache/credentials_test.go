@@ -277,6 +277,22 @@ func TestFetchIsRetriedOnceTheStoreHasRoom(t *testing.T) {
 	assert.False(t, due(), "it failed for another reason")
 }
 
+func TestFailureOfAnEarlierVersionIsNotThatOfTheFetchThatRuns(t *testing.T) {
+	s := newGatedSite(t)
+	call := Call{Launcher: "l1", Holder: holder}
+	w := world()
+	runs := nodeview.NewModel(launcherapi.Model{State: launcherapi.ModelDownloading, WantedBy: []string{holder}})
+	failed := nodeview.NewModel(launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", WantedBy: []string{holder}})
+	w.Launchers[0].Models = map[string]nodeview.Model{"earlier": failed, "later": runs}
+	s.c.answers[call] = Answer{AnsweredAt: w.Now.Add(-watchDelay)}
+	s.c.updateAnswers(w)
+	assert.Empty(t, s.c.answers[call].Err)
+	w.Launchers[0].Models["later"] = failed
+	w.Now = w.Now.Add(time.Second)
+	s.c.updateAnswers(w)
+	assert.Equal(t, Answer{AnsweredAt: w.Now, Tries: 1, Err: "no"}, s.c.answers[call], "the pause begins when the fetch has ended")
+}
+
 func TestFetchThatFailsAfterItsStartBacksOff(t *testing.T) {
 	s := newGatedSite(t)
 	failed := launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: fetchapi.ReasonAccessDenied, WantedBy: []string{holder}}

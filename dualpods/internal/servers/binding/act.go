@@ -296,7 +296,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		seat.Proxy = proxy
 		return nil
 	case decide.BecomeReady:
-		err := c.opts.Requesters.BecomeReady(ctx, address, o.Record.SwapKey())
+		err := c.opts.Requesters.BecomeReady(ctx, address, o.Binding())
 		n.calls.count(troubleKey(decide.BecomeReady, o.Requester.UID), seat.Proxy.Instance, err)
 		if err != nil {
 			return err

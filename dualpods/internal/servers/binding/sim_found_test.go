@@ -33,6 +33,11 @@ var found = map[string][]simEvent{
 		{at: 17 * time.Second, what: "lie", arg: 32}, // it names one of nobody
 		{at: 19 * time.Second, what: "delete launcher"},
 	},
+	"a model is put to sleep by hand, and the controller is killed before it wakes": {
+		{at: 3 * time.Second, what: "create"},
+		{at: 20 * time.Second, what: "sleep by hand"},
+		{at: 21 * time.Second, what: "kill controller", arg: 4},
+	},
 }
 
 func TestNoScheduleThatWasFoundBreaksWhatMustHold(t *testing.T) {
@@ -42,6 +47,17 @@ func TestNoScheduleThatWasFoundBreaksWhatMustHold(t *testing.T) {
 				assert.Empty(t, simulate(t, seed, script, decide.Tables, false).wrong, "seed %d", seed)
 			}
 		})
+	}
+}
+
+func TestModelThatWasPutToSleepByHandIsServedAgainWithoutUnbinding(t *testing.T) {
+	script := []simEvent{{at: 3 * time.Second, what: "create"}, {at: 20 * time.Second, what: "sleep by hand"}}
+	for _, seed := range seedsOfComposed {
+		out := simulate(t, seed, script, decide.Tables, false)
+		assert.Empty(t, out.wrong, "seed %d", seed)
+		assert.True(t, out.decided["not awake any more"], "seed %d", seed)
+		assert.False(t, out.acted["carries for another"], "seed %d", seed)
+		assert.Equal(t, 1, out.served, "seed %d", seed)
 	}
 }
 

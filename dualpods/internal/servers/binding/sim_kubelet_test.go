@@ -12,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
@@ -53,6 +55,31 @@ func (k *simKubelets) Pods(ctx context.Context, agent nodeview.Target) (pods []p
 		return nil, ctx.Err()
 	}
 	return pods, err
+}
+
+// checkAskedAhead looks for a requester that could be bound before its program runs, and of which
+// the kubelet was asked in vain: it is asked again.
+func (inc *incarnation) checkAskedAhead(node string, before simPass, again time.Duration) {
+	s, n := inc.s, inc.kept(node)
+	if again > 0 || !s.writeAhead || n == nil || inc.dead || inc.faults != before.faults {
+		return
+	}
+	words := n.gpus.Kubelet()
+	for _, name := range s.requesters() {
+		pod := s.api.pods[name]
+		word, asked := words[pod.UID]
+		inVain := asked && len(word.GPUs) == 0 && time.Since(word.Since) < decide.Patience-time.Second
+		if pod.Spec.NodeName != node || s.living(pod.UID) == nil || !before.known[name] || !inVain || running(pod) || !allocations.CountsAhead(pod) || s.recordOf(pod.UID) >= 0 {
+			continue
+		}
+		wanted, problems := s.asks(pod)
+		if _, stuck := podmeta.Waits(pod); stuck || len(problems) > 0 || s.api.nodes[node].Spec.Unschedulable || !s.selects(node) {
+			continue
+		}
+		if on := s.launcherFor(node, wanted); on != nil && before.known[on.Name] {
+			s.violated("the kubelet was asked in vain which GPUs requester %s has, and is not asked again", name)
+		}
+	}
 }
 
 // simAgent is the name of a node's agent, and simAgentIP its address.

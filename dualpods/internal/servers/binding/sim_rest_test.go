@@ -147,8 +147,11 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	if at < 0 && s.api.nodes[pod.Spec.NodeName].Spec.Unschedulable {
 		s.violated("requester %s is still there, and its node was closed before it had its server", pod.Name)
 	}
+	if _, stuck := podmeta.Waits(pod); stuck {
+		return append(reasons, "waits in its container"), false
+	}
 	if !running(pod) || !p.up {
-		return nil, true // the kubelet says why
+		return nil, true // it may run soon
 	}
 	if p.hung {
 		reasons = append(reasons, "does not answer")

@@ -139,7 +139,8 @@ func TestNoComposedScheduleBreaksWhatMustHold(t *testing.T) {
 }
 
 // TestTakingAnyRuleOutIsSeen looks, for each row, for a schedule that
-// shows that the row is needed: only one that comes by the row can.
+// shows that the row is needed: only one that comes by the row can. The last row of a table that
+// does nothing changes no schedule: without it, no row of the table holds, and nothing is done.
 func TestTakingAnyRuleOutIsSeen(t *testing.T) {
 	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
 		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-rules RUNS IT")
@@ -156,6 +157,9 @@ func TestTakingAnyRuleOutIsSeen(t *testing.T) {
 		})
 	})
 	for _, r := range decide.Rows(decide.Tables) {
+		if r.Do == decide.Nothing && r.Words == "in all other cases" {
+			continue
+		}
 		t.Run(r.Name, func(t *testing.T) {
 			t.Parallel()
 			others := decide.Without(decide.Tables, r.Name)

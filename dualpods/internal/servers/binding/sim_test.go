@@ -258,6 +258,7 @@ func (inc *incarnation) work(node string) {
 		s.mu.Lock()
 		if err == nil {
 			inc.checkPass(node, before)
+			inc.checkAskedAhead(node, before, result.RequeueAfter)
 		}
 		switch {
 		case err != nil:

@@ -148,7 +148,8 @@ var examples = map[string]example{
 	"a deleted one whose launcher's container has ended":          {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Launcher.Connected, o.Launcher.Ended = false, true })},
 	"a deleted one that was not ready yet":                        {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.Ready = false })},
 	"a deleted one that names other GPUs than its record":         {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.GPUs = []string{"GPU-1"} })},
-	"a deleted one that forwards for an earlier attempt":          {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Record.Attempt = 2 })},
+	"a deleted one that forwards for an earlier record":           {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.Record.Since = now.Add(time.Second) })},
+	"a deleted one that forwards for an earlier attempt":          {"leaving, still serving", Retry, but(servedOne(), func(o *Observation) { deletedNow(o); o.Record.Attempt = 2 })},
 	"a deleted one that an earlier controller began to unbind":    {"unbinding, carries", Unbind, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI.Proxy.State = requesterapi.StateDraining })},
 	"a deleted one whose node is gone while it is being unbound":  {"unbinding, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) { deletedNow(o); o.SPI, o.Calls.Unbind, o.Node.Gone = nil, true, true })},
 	"a deleted one that a slice leads to still": {"unbinding, in its endpoints", Retry, but(servedOne(), func(o *Observation) {
@@ -615,11 +616,18 @@ var examples = map[string]example{
 	"a swap that came to nothing": {"swap failed", NextAttempt, but(recorded(), func(o *Observation) {
 		o.Attempt = Attempt{Asked: true, Over: true, Failure: "out of memory"}
 	})},
-	"somebody wakes the model by hand":                     {"moving", Nothing, but(with("waking"), func(o *Observation) { o.Attempt = Attempt{Asked: true, Over: true} })},
-	"an earlier binding's connections end":                 {"being unbound", Nothing, but(with("awake"), func(o *Observation) { o.Calls.Unbind = true })},
-	"the requester program carries for an earlier attempt": {"carries for another", Unbind, but(servedOne(), func(o *Observation) { o.Record.Attempt, o.Requester.Shown = 2, false })},
-	"the model is awake":                                   {"carries nothing", Bind, but(servedOne(), unserved)},
-	"the model was awake when the controller came":         {"carries nothing", Bind, with("awake")},
+	"somebody wakes the model by hand":                    {"moving", Nothing, but(with("waking"), func(o *Observation) { o.Attempt = Attempt{Asked: true, Over: true} })},
+	"an earlier binding's connections end":                {"being unbound", Nothing, but(with("awake"), func(o *Observation) { o.Calls.Unbind = true })},
+	"the requester program carries for an earlier record": {"carries for another", Unbind, but(servedOne(), func(o *Observation) { o.Record.Since, o.Requester.Shown = now.Add(time.Second), false })},
+	"the instance listens elsewhere than before":          {"carries for another", Unbind, but(servedOne(), func(o *Observation) { o.Record.Attempt, o.Instance.Port, o.Requester.Shown = 2, 40002, false })},
+	"connections of an earlier attempt end, as a controller wanted that is gone": {"carries for another", Unbind, but(servedOne(), func(o *Observation) {
+		o.SPI.Proxy.State, o.SPI.Proxy.Ready, o.Record.Attempt, o.Requester.Shown = requesterapi.StateDraining, false, 2, false
+	})},
+	"the model is awake again that was put to sleep by hand": {"not ready", BecomeReady, but(servedOne(), func(o *Observation) {
+		o.SPI.Proxy.Ready, o.Record.Attempt, o.Requester.Published, o.Requester.Shown = false, 2, false, false
+	})},
+	"the model is awake":                           {"carries nothing", Bind, but(servedOne(), unserved)},
+	"the model was awake when the controller came": {"carries nothing", Bind, with("awake")},
 	"traffic is carried": {"not ready", BecomeReady, but(servedOne(), func(o *Observation) {
 		o.SPI.Proxy.Ready, o.Requester.Published, o.Requester.Shown = false, false, false
 	})},

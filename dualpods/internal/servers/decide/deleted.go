@@ -40,7 +40,7 @@ func (o *Observation) ServesThroughDelay() bool {
 	}
 	awake := !o.launcherContainerEnded() && (!o.instanceKnown() || o.InstanceIn(launcher.Awake)) // as far as is known
 	p := &o.SPI.Proxy
-	forwards := p.State == requesterapi.StateBound && p.Binding == o.Record.SwapKey() && !o.gpusChanged()
+	forwards := p.State == requesterapi.StateBound && p.Binding == o.Binding() && !o.gpusChanged()
 	return awake && forwards && (p.Ready || p.ShutdownDelayMS > 0)
 }
 

@@ -29,10 +29,20 @@ func (o *Observation) forwardsNothing() bool {
 	}
 }
 
+// Binding returns the name of the binding that the requester program is to have. One of an earlier
+// attempt will do: the instance was the record's all the time, so a model that was put to sleep
+// by hand is served again without an end to its clients' connections.
+func (o *Observation) Binding() string {
+	if o.SPI != nil && o.SPI.Proxy.State == requesterapi.StateBound && o.Record.HasKey(o.SPI.Proxy.Binding) {
+		return o.SPI.Proxy.Binding
+	}
+	return o.Record.SwapKey()
+}
+
 // Proxy returns what the requester program is to carry.
 func (o *Observation) Proxy() requesterapi.ProxyConfig {
 	return requesterapi.ProxyConfig{
-		Binding:     o.Record.SwapKey(),
+		Binding:     o.Binding(),
 		ServingPort: uint16(o.Record.ServingPort),
 		Address:     o.Launcher.IP,
 		Port:        uint16(o.Instance.Port),

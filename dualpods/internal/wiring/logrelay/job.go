@@ -57,7 +57,7 @@ func sourceOf(o *decide.Observation) (source, bool) {
 	}
 	from := source{
 		launcher: string(o.Launcher.UID), instance: o.Record.Instance, from: o.Record.LogFrom,
-		address: o.Requester.AdminAddress, binding: o.Record.SwapKey(), process: o.SPI.Proxy.Instance, printed: o.SPI.Proxy.Log,
+		address: o.Requester.AdminAddress, binding: o.Binding(), process: o.SPI.Proxy.Instance, printed: o.SPI.Proxy.Log,
 	}
 	if o.Instance != nil && o.Instance.LogName != "" {
 		from.log, from.state = from.launcher+"/"+o.Instance.LogName, launcher.State(o.Instance.State)

@@ -3,6 +3,7 @@ package logrelay
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,26 @@ func TestTheEndOfALogIsThereOnceItIsFlushed(t *testing.T) {
 	e.ends()
 	require.NoError(t, r.Flush(t.Context(), r.seen(p, launcher.Failed, 0).Observation))
 	assert.True(t, p.printed() == "start\n"+long, "%d bytes", len(p.printed()))
+}
+
+func TestTheLogReachesAProgramThatIsBoundByAnEarlierAttempt(t *testing.T) {
+	e, p := newEngine("start\n"), newProgram(t)
+	r := newRig(t, e)
+	o := r.seen(p, launcher.Awake, 0).Observation
+	engine, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, engine.Close()) }()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, free.Close())
+	port := func(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) } //nolint:gosec // a port
+	config := requesterapi.ProxyConfig{Binding: o.Record.SwapKey(), ServingPort: port(free), Address: "127.0.0.1", Port: port(engine)}
+	_, err = r.spi.Bind(t.Context(), o.Requester.AdminAddress, config)
+	require.NoError(t, err)
+	o = r.seen(p, launcher.Awake, 0).Observation
+	o.Record.Attempt = 2
+	require.NoError(t, r.Flush(t.Context(), o))
+	assert.Equal(t, "start\n", p.printed())
 }
 
 func TestAFlushIsNotWaitedForLongerThanItsTime(t *testing.T) {
