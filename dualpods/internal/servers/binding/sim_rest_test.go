@@ -102,7 +102,7 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 		case p.odd == oddStays && strings.Contains(status.Message, p.odd):
 		case !awake(i) || s.records()[at].Instance != i.InstanceID:
 			s.violated("at rest: requester %s is ready without its instance", pod.Name)
-		case status.State != decide.StateServing && !(gateOpen(pod) && status.State == "") || !labelled:
+		case !simServes(pod) || status.State == decide.StateWaiting || !labelled:
 			s.violated("at rest: requester %s is served, and its status and labels do not say so: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
 		case len(pod.Spec.ReadinessGates) > 0 && !gateOpen(pod):
 			s.violated("at rest: requester %s is served, and its gate is shut", pod.Name)
