@@ -28,6 +28,9 @@ type Binding struct {
 	ServingPort int32    `json:"servingPort"` // the requester's port that carries traffic to the instance
 	SpecHash    string   `json:"specHash"`    // identity of what runs, without the GPUs
 
+	// Generation is that of the InferenceServerConfig that the record is of; 0 with a server patch.
+	Generation int64 `json:"generation,omitempty"`
+
 	// Annotations are what the instance is to have when the swap makes it: a swap is
 	// asked for in the same words whatever is edited meanwhile.
 	Annotations map[string]string `json:"annotations,omitempty"`

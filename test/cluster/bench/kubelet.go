@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -64,6 +66,11 @@ func (b *bench) kubelet() (rows []figures.Row, err error) {
 	writes, err := readAudit(b.ctx, s.AuditLog(), last, func(w *write) bool { return w.says(corev1.PodReady) })
 	if err != nil {
 		return nil, err
+	}
+	if b.profiles != "" {
+		if err := os.WriteFile(filepath.Join(b.profiles, "starts.txt"), traces(writes, launcher.moments(), names), 0o600); err != nil {
+			return nil, fmt.Errorf("cannot write the traces: %w", err)
+		}
 	}
 	all := map[string]*starts{}
 	for _, way := range ways {

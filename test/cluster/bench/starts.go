@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +63,54 @@ func (s *starts) add(writes []write, moments []launcherapi.Instance, name string
 	}
 	s.relayed = append(s.relayed, ready.Sub(awake))
 	return nil
+}
+
+// traces tells of each Pod, in milliseconds since its creation: who wrote to it, and which
+// controller's writes to other Pods and changes of an instance's state fell into the time until
+// it was Ready.
+func traces(writes []write, moments []launcherapi.Instance, names map[string][]string) []byte {
+	var text bytes.Buffer
+	for _, way := range ways {
+		for _, name := range names[way] {
+			at := func(same func(*write) bool) (when time.Time) {
+				for i := range writes {
+					if when.IsZero() && writes[i].Object.Name == name && same(&writes[i]) {
+						when = writes[i].Received
+					}
+				}
+				return when
+			}
+			created, ready := at(func(w *write) bool { return w.Verb == "create" }), at(func(w *write) bool { return w.says(corev1.PodReady) })
+			var lines []string
+			line := func(when time.Time, format string, args ...any) {
+				if !when.Before(created) && !when.After(ready.Add(time.Second)) {
+					lines = append(lines, fmt.Sprintf("%8.1f  ", 1000*when.Sub(created).Seconds())+fmt.Sprintf(format, args...))
+				}
+			}
+			for i := range writes {
+				if w := &writes[i]; w.Object.Name == name || w.byController() {
+					line(w.Received, "%s %s/%s %s: %d, in %s ms%s", w.Verb, w.Object.Name, w.Object.Subresource, w.user(), w.Response.Code, figures.MS(w.Answered.Sub(w.Received)), w.told())
+				}
+			}
+			for _, m := range moments {
+				line(m.StateSince, "instance %s is %s", m.InstanceID, m.State)
+			}
+			slices.Sort(lines) // times have one width
+			fmt.Fprintf(&text, "%s\n  %s\n", name, strings.Join(lines, "\n  "))
+		}
+	}
+	return text.Bytes()
+}
+
+// told says what a kubelet's write says of the Pod.
+func (w *write) told() (text string) {
+	if w.says(corev1.PodReady) {
+		text += ", Ready"
+	}
+	if w.saysRunning() {
+		text += ", running"
+	}
+	return text
 }
 
 // rowsOfStarts are the rows of requesters with a gate, with a probe, and of plain

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -232,12 +233,18 @@ func (s *site) free(launcher string) {
 	})
 }
 
-// status is the controller's word on a requester.
+// status is the controller's word on a requester: its status, or, if it has none, its gate.
 func (s *site) status(pod string) podmeta.Status {
 	s.t.Helper()
 	var status podmeta.Status
-	if text := s.pod(pod).Annotations[podmeta.AnnotationStatus]; text != "" {
+	p := s.pod(pod)
+	if text := p.Annotations[podmeta.AnnotationStatus]; text != "" {
 		require.NoError(s.t, json.Unmarshal([]byte(text), &status))
+	} else if gate(p) {
+		said := conditionOf(p, podmeta.ReadinessGate)
+		status.State = said.Reason
+		_, err := fmt.Sscanf(strings.NewReplacer(",", " ").Replace(said.Message), "instance %s of launcher %s", &status.Instance, &status.Launcher)
+		require.NoError(s.t, err, "%+v", said)
 	}
 	return status
 }

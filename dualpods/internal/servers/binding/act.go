@@ -35,9 +35,6 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o decide.Ob
 	case decide.AddFinalizer:
 		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 			p.Finalizers = append(p.Finalizers, podmeta.FinalizerRequester)
-			if o.Record == nil {
-				c.setStatus(p, o, decide.BindingStatus(o))
-			}
 		})
 	case decide.RemoveFinalizer:
 		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
@@ -48,7 +45,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o decide.Ob
 	case decide.Retract:
 		return c.retract(ctx, n, w, pod, o, step)
 	case decide.OpenGate:
-		return n.repeats.add(o, step.Do, c.setGate(ctx, n, w, pod, corev1.ConditionTrue, "Serving", step.Why))
+		return n.repeats.add(o, step.Do, c.setGate(ctx, n, w, pod, corev1.ConditionTrue, decide.StateServing, step.Why))
 	case decide.DeleteRequester:
 		return c.deleteRequester(ctx, pod, step)
 	case decide.NextAttempt:

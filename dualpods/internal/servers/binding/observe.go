@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -135,12 +136,7 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		o.Requester.Stuck = why
 	}
 	status := readStatus(pod)
-	switch status.State {
-	case decide.StateServing:
-		o.Requester.ServesSince = status.Since
-	case decide.StateWaiting:
-		o.Requester.WaitsSince = status.Since
-	}
+	o.Requester.ServesSince, o.Requester.WaitsSince = servesSince(pod, status)
 	o.Told, o.Repeats = n.told[pod.UID], n.repeats.of(pod.UID)
 	if status.Reason != string(o.Told.Reason) { // the status tells something else by now
 		o.Told.Reason = ""
@@ -177,13 +173,36 @@ func toleratesClosed(pod *corev1.Pod) bool {
 	return dualpods.Tolerates(pod.Spec.Tolerations, []corev1.Taint{dualpods.Cordoned})
 }
 
-func gateOpen(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == podmeta.ReadinessGate {
-			return c.Status == corev1.ConditionTrue
-		}
+// servesSince returns since when the status or the gate of a requester says that it serves, or
+// that it waits after it served or was about to; zero: neither says so.
+func servesSince(pod *corev1.Pod, status podmeta.Status) (serves, waits time.Time) {
+	gate := gateOf(pod)
+	switch {
+	case status.State == decide.StateServing:
+		return status.Since, time.Time{}
+	case gate != nil && gate.Status == corev1.ConditionTrue:
+		return gate.LastTransitionTime.Time, time.Time{}
+	case status.State == decide.StateWaiting:
+		return time.Time{}, status.Since
+	case gate != nil && gate.Reason == string(decide.NotServing):
+		return time.Time{}, gate.LastTransitionTime.Time
+	default:
+		return time.Time{}, time.Time{}
 	}
-	return false
+}
+
+func gateOpen(pod *corev1.Pod) bool {
+	gate := gateOf(pod)
+	return gate != nil && gate.Status == corev1.ConditionTrue
+}
+
+// gateOf returns the condition of our readiness gate; nil: the Pod has none.
+func gateOf(pod *corev1.Pod) *corev1.PodCondition {
+	at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == podmeta.ReadinessGate })
+	if at < 0 {
+		return nil
+	}
+	return &pod.Status.Conditions[at]
 }
 
 func swapKey(l *launcherPod, b *podmeta.Binding) string {

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -228,7 +227,7 @@ func (s *sim) checkRest() {
 			if slices.Contains(pod.Finalizers, podmeta.FinalizerRequester) || at >= 0 {
 				s.violated("at rest: requester %s has ended, and has a record or our finalizer", name)
 			}
-			if readStatus(pod).State == decide.StateServing || gateOpen(pod) || pod.Labels["model"] != "" {
+			if simServes(pod) || pod.Labels["model"] != "" {
 				s.violated("at rest: requester %s has ended, and is shown as served: %s", name, pod.Annotations[podmeta.AnnotationStatus])
 			}
 		case pod.Spec.NodeName != "":
@@ -282,7 +281,10 @@ func (s *sim) allowed() map[types.UID]int {
 	allowed := map[types.UID]int{}
 	for _, name := range s.requesters() {
 		pod := s.api.pods[name]
-		allowed[pod.UID] = 3 + len(pod.Spec.ReadinessGates)
+		allowed[pod.UID] = 3
+		if wanted, _ := s.asks(pod); len(pod.Spec.ReadinessGates) > 0 && len(wanted.Labels) > 0 {
+			allowed[pod.UID]++
+		}
 		if s.policy { // the finalizer is there
 			allowed[pod.UID]--
 		}

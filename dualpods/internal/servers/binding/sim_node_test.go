@@ -56,8 +56,10 @@ func (s *sim) putConfig(model int, edition string) {
 		ObjectMeta: metav1.ObjectMeta{Name: modelName(model), Namespace: "ns"},
 		Spec: v1alpha1.InferenceServerConfigSpec{LauncherConfigName: launchersOf(model), ModelServerConfig: v1alpha1.ModelServerConfig{
 			Port: 8000, Args: []string{"org/" + modelName(model), "--seed=" + edition},
-			Labels: map[string]v1alpha1.LabelValue{"model": v1alpha1.LabelValue(modelName(model))},
 		}},
+	}
+	if simLabelled(model) {
+		config.Spec.ModelServerConfig.Labels = map[string]v1alpha1.LabelValue{"model": v1alpha1.LabelValue(modelName(model))}
 	}
 	if edition == wrongEdition {
 		options := "org/twice"
@@ -71,13 +73,21 @@ const wrongEdition = "wrong"
 
 func modelName(model int) string { return fmt.Sprintf("model-%d", model) }
 
+// simLabelled says that a model's requesters ask for a label. Without one, a gate alone says that
+// they serve.
+func simLabelled(model int) bool { return model%2 == 0 }
+
 // patchOf is the server patch that gives the same as the model's config.
 func patchOf(model int, edition string) string {
 	if edition == wrongEdition {
 		return "spec: [this is no Pod]"
 	}
-	return fmt.Sprintf(`{"metadata": {"labels": {"model": %q}, "annotations": {%q: %q}}, "spec": {"containers": [{"name": %q, "command": ["vllm", "serve"], "args": [%q, %q]}]}}`,
-		modelName(model), podmeta.AnnotationLauncherConfig, launchersOf(model), podmeta.ServingContainer, "org/"+modelName(model), "--seed="+edition)
+	labels := ""
+	if simLabelled(model) {
+		labels = fmt.Sprintf(`"labels": {"model": %q}, `, modelName(model))
+	}
+	return fmt.Sprintf(`{"metadata": {%s"annotations": {%q: %q}}, "spec": {"containers": [{"name": %q, "command": ["vllm", "serve"], "args": [%q, %q]}]}}`,
+		labels, podmeta.AnnotationLauncherConfig, launchersOf(model), podmeta.ServingContainer, "org/"+modelName(model), "--seed="+edition)
 }
 
 func nodeGPUs(node string) (gpus []string) {

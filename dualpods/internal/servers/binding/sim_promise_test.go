@@ -89,9 +89,14 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 // that stays, and that the controller has done with.
 func (s *sim) letGo(old, pod *corev1.Pod) {
 	ours := func(p *corev1.Pod) bool { return slices.Contains(p.Finalizers, podmeta.FinalizerRequester) }
-	if ours(old) && !ours(pod) && pod.DeletionTimestamp == nil && (readStatus(pod).State == decide.StateServing || gateOpen(pod)) {
+	if ours(old) && !ours(pod) && pod.DeletionTimestamp == nil && simServes(pod) {
 		s.violated("requester %s is let go of, and tells others to use it", pod.Name)
 	}
+}
+
+// simServes says that the status of a requester, or its gate, says that it serves.
+func simServes(pod *corev1.Pod) bool {
+	return readStatus(pod).State == decide.StateServing || gateOpen(pod)
 }
 
 // labelled looks at a requester's labels: whoever selects by them finds none whose
@@ -149,7 +154,7 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 		}
 	}
 	for _, r := range s.records() {
-		if r.RequesterUID != pod.UID || r.on.DeletionTimestamp != nil || readStatus(pod).State != decide.StateServing {
+		if r.RequesterUID != pod.UID || r.on.DeletionTimestamp != nil || !simServes(pod) {
 			continue
 		}
 		l := s.launchers[string(r.on.UID)]
@@ -182,7 +187,7 @@ func (s *sim) nextAttempt(inc *incarnation, l *simLauncher, before, after podmet
 // notesService notes that a requester begins to be served, or that it was for
 // some time, after the attempt that brought it there was to be made.
 func (s *sim) notesService(old, pod *corev1.Pod) {
-	was, is := readStatus(old).State == decide.StateServing, readStatus(pod).State == decide.StateServing
+	was, is := simServes(old), simServes(pod)
 	switch {
 	case is && !was:
 		s.serves[pod.UID] = time.Now()
@@ -386,7 +391,7 @@ func (s *sim) died(l *simLauncher, i *simInstance, how string) {
 	}
 	for _, r := range s.records() {
 		p := s.programs[r.RequesterUID]
-		if r.on.Name != l.pod || r.Instance != i.InstanceID || s.living(r.RequesterUID) == nil || p == nil || !p.up || !p.proxy.Ready || !p.honest() || readStatus(s.api.pods[p.pod]).State != decide.StateServing {
+		if r.on.Name != l.pod || r.Instance != i.InstanceID || s.living(r.RequesterUID) == nil || p == nil || !p.up || !p.proxy.Ready || !p.honest() || !simServes(s.api.pods[p.pod]) {
 			continue
 		}
 		if state, connected := s.inc.knows(l, i.InstanceID); state == launcher.Awake && connected {

@@ -102,14 +102,14 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 		case p.odd == oddStays && strings.Contains(status.Message, p.odd):
 		case !awake(i) || s.records()[at].Instance != i.InstanceID:
 			s.violated("at rest: requester %s is ready without its instance", pod.Name)
-		case status.State != decide.StateServing || !labelled:
+		case !simServes(pod) || status.State == decide.StateWaiting || !labelled:
 			s.violated("at rest: requester %s is served, and its status and labels do not say so: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
 		case len(pod.Spec.ReadinessGates) > 0 && !gateOpen(pod):
 			s.violated("at rest: requester %s is served, and its gate is shut", pod.Name)
 		}
 		return
 	}
-	if !blind && (status.State == decide.StateServing || gateOpen(pod) || pod.Labels["model"] != "") {
+	if !blind && (simServes(pod) || pod.Labels["model"] != "") {
 		s.violated("at rest: requester %s is not served, and is shown as one that is: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
 	}
 	reasons, none := s.reasons(pod, p, at, blind)
@@ -117,7 +117,7 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 	case none:
 	case len(reasons) == 0:
 		s.violated("at rest: requester %s is not served, and nothing is in its way: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
-	case status.State != decide.StateWaiting && (!blind || status.State != decide.StateServing) || !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(status.Message, r) }):
+	case status.State != decide.StateWaiting && (!blind || !simServes(pod)) || !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(status.Message, r) }):
 		s.violated("at rest: requester %s is not told %q: %s", pod.Name, reasons, pod.Annotations[podmeta.AnnotationStatus])
 	}
 }
@@ -420,7 +420,7 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		if pod.Spec.NodeName != node || s.living(pod.UID) == nil || !settled(name) || p == nil {
 			continue
 		}
-		shown := readStatus(pod).State == decide.StateServing || pod.Labels["model"] != "" || gateOpen(pod)
+		shown := simServes(pod) || pod.Labels["model"] != ""
 		answers := before.programs[pod.UID] != "" && before.programs[pod.UID] == p.proxy.Instance && !p.hung
 		at := s.recordOf(pod.UID)
 		if answers && p.odd == "" {

@@ -38,9 +38,12 @@ func published(pod *corev1.Pod, relayed []string, o decide.Observation) bool {
 		return false
 	}
 	old := readStatus(pod)
-	text, err := decide.StatusText(&o, old, o.ServingStatus(old))
-	if err != nil || pod.Annotations[podmeta.AnnotationStatus] != text {
-		return false
+	wanted := o.ServingStatus(old)
+	if _, says := pod.Annotations[podmeta.AnnotationStatus]; says || !o.GateSuffices(wanted) {
+		text, err := decide.StatusText(&o, old, wanted)
+		if err != nil || pod.Annotations[podmeta.AnnotationStatus] != text {
+			return false
+		}
 	}
 	if !o.Follows() {
 		return true
@@ -54,7 +57,7 @@ func published(pod *corev1.Pod, relayed []string, o decide.Observation) bool {
 }
 
 // publish puts the labels on a requester that routers look for, takes off those
-// that are not asked for any more, and says that it is served.
+// that are not asked for any more, and says that it is served, unless its gate does.
 func (c *Controller) publish(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o decide.Observation) error {
 	relayed := w.asked[pod.UID].RelayedLabels
 	keys, err := json.Marshal(slices.Sorted(maps.Keys(o.Form.Labels)))
@@ -64,7 +67,11 @@ func (c *Controller) publish(ctx context.Context, n *nodeWork, w *world, pod *co
 	old := readStatus(pod)
 	status := o.ServingStatus(old)
 	err = c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
-		c.setStatus(p, o, status)
+		if p.Annotations = annotationsOf(p); o.GateSuffices(status) {
+			delete(p.Annotations, podmeta.AnnotationStatus)
+		} else {
+			c.setStatus(p, o, status)
+		}
 		if !o.Follows() {
 			return
 		}

@@ -29,7 +29,7 @@ func (o *Observation) logFrom() int64 {
 func (o *Observation) NewRecord() podmeta.Binding {
 	return podmeta.Binding{
 		Instance: o.Requester.Instance, RequesterUID: o.Requester.UID, Namespace: o.Requester.Namespace, Name: o.Requester.Name,
-		GPUs: slices.Sorted(slices.Values(o.GPUs())), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), Ahead: o.Ahead, New: o.Instance == nil, LogFrom: o.logFrom(), Attempt: 1, Since: o.Now,
+		GPUs: slices.Sorted(slices.Values(o.GPUs())), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), Generation: o.Form.Generation, Ahead: o.Ahead, New: o.Instance == nil, LogFrom: o.logFrom(), Attempt: 1, Since: o.Now,
 		Annotations: o.Form.Annotations, ModelCache: o.modelCache(),
 	}
 }

@@ -19,8 +19,8 @@ var serving = Table{
 		{"not ready", "the requester is not ready",
 			(*Observation).isUnready, BecomeReady, say("instance %s is awake", instanceID)},
 		{"gate shut", "the requester lists our readiness gate, and that is not true",
-			(*Observation).gateShut, OpenGate, say("instance %s serves it", instanceID)},
-		{"not published", "labels and status do not say that it serves",
+			(*Observation).gateShut, OpenGate, say("instance %s of launcher %s serves it%s", instanceID, launcherName, modelFrom)},
+		{"not published", "its labels are not those of its input; or its status does not say that it serves, unless its gate does and there is nothing else to say",
 			(*Observation).isUnpublished, Publish, say("instance %s serves it", instanceID)},
 	},
 }

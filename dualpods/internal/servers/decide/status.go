@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -10,7 +11,6 @@ import (
 
 // States in the status of a requester.
 const (
-	stateBinding = "Binding"
 	StateWaiting = "Waiting"
 	StateServing = "Serving"
 )
@@ -39,6 +39,26 @@ func StatusText(o *Observation, old, s podmeta.Status) (string, error) {
 // something else than it asks for keeps the labels that it has.
 func (o *Observation) Follows() bool { return len(o.Problems) == 0 && o.specUnchanged() }
 
+// GateSuffices reports whether a status of a requester that is served would only repeat what its
+// readiness gate says.
+func (o *Observation) GateSuffices(s podmeta.Status) bool {
+	return o.Requester.Gate && s.Message == "" && len(o.Problems)+len(o.Form.LeftAlone)+len(o.Form.Ignored) == 0
+}
+
+// modelFrom says where the instance of a requester that is served has its model from; empty: its
+// launcher keeps no models.
+func modelFrom(o *Observation) string {
+	i := o.Instance
+	switch {
+	case i == nil || i.ModelFrom == "":
+		return ""
+	case i.ModelWhy == "":
+		return ", with its model from the " + i.ModelFrom
+	default:
+		return ", with its model from the " + i.ModelFrom + ": " + dualpods.Truncate(i.ModelWhy, MaxNote)
+	}
+}
+
 // ServingStatus returns the status of a requester that is served, after the one that was there.
 func (o *Observation) ServingStatus(old podmeta.Status) podmeta.Status {
 	s := podmeta.Status{State: StateServing, Launcher: o.Launcher.Name, Instance: o.Record.Instance}
@@ -49,7 +69,7 @@ func (o *Observation) ServingStatus(old podmeta.Status) podmeta.Status {
 		s.Generation = o.Form.Generation
 		return s
 	}
-	s.Generation = old.Generation
+	s.Generation = cmp.Or(old.Generation, o.Record.Generation)
 	if len(o.Problems) == 0 {
 		s.Message = outdated
 	}

@@ -51,18 +51,16 @@ func IsNews(before podmeta.Status, step Step) bool {
 const MaxNote = 1000
 
 // ToldStatus returns the status of a requester that is told something, after the one that was
-// there. The status of a requester that is served goes on to say so: by it a later pass, perhaps
-// of another process, knows that the requester served when its instance died.
+// there. The status of a requester that is served goes on to say so: without a gate, a later pass,
+// perhaps of another process, knows by it that the requester served when its instance died.
 func ToldStatus(o Observation, old podmeta.Status, step Step) podmeta.Status {
 	s := podmeta.Status{State: StateWaiting, Reason: string(step.Reason), Message: step.Why}
-	if old.State == StateServing && !o.IsLeaving() {
+	switch {
+	case o.IsLeaving():
+	case old.State == StateServing:
 		s.State, s.Launcher, s.Instance, s.Generation = old.State, old.Launcher, old.Instance, old.Generation
+	case o.Requester.GateOpen:
+		s.State = StateServing
 	}
 	return s
-}
-
-// BindingStatus returns the status of a requester that its launcher is to serve. Its instance is
-// known as soon as its GPUs are.
-func BindingStatus(o Observation) podmeta.Status {
-	return podmeta.Status{State: stateBinding, Message: "its model is to start, or to wake, in launcher " + o.Launcher.Name, Launcher: o.Launcher.Name, Instance: o.Requester.Instance}
 }
