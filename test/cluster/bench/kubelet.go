@@ -27,11 +27,13 @@ import (
 
 // Bounds of what dual pods add on a real node.
 const (
-	addedP50   = 10 * time.Millisecond
-	addedP99   = 25 * time.Millisecond
-	askedP50   = 25 * time.Millisecond
-	readyP95   = 150 * time.Millisecond
-	endToEndBy = 150 * time.Millisecond
+	addedP50 = 10 * time.Millisecond
+	addedP99 = 25 * time.Millisecond
+	askedP50 = 25 * time.Millisecond
+	readyP95 = 150 * time.Millisecond
+
+	endToEndByGate  = 50 * time.Millisecond
+	endToEndByProbe = 120 * time.Millisecond
 )
 
 // ways are the kinds of Pods that take turns on the real node.

@@ -55,9 +55,14 @@ func TestTheTimesOfAStartAreReadFromTheAuditLog(t *testing.T) {
 	var s starts
 	require.NoError(t, s.add(writes, moments, "p", false))
 	ms := func(n int) figures.Times { return figures.Times{time.Duration(n) * time.Millisecond} }
-	assert.Equal(t, ms(572), s.toReady)
+	assert.Equal(t, ms(572-9), s.toReady)
 	assert.Equal(t, ms(507-9), s.asked)
 	assert.Equal(t, ms(25), s.relayed)
+	trace := string(traces(writes, moments, map[string][]string{"gate": {"p"}}))
+	assert.Contains(t, trace, "   494.0  patch p/status system:node:node-1: 200, in 2.00 ms, running\n")
+	assert.Contains(t, trace, "   501.0  instance  is waking\n")
+	assert.Contains(t, trace, "   564.0  patch p/status system:node:node-1: 200, in 2.00 ms, Ready, running\n")
+	assert.NotContains(t, trace, "create p/ admin", "it was before")
 	ahead := []launcherapi.Instance{
 		{State: "waking", StateSince: zero.Add(20 * time.Millisecond)},
 		{State: "awake", StateSince: zero.Add(60 * time.Millisecond)},
