@@ -37,9 +37,9 @@ var alias = map[string]string{"probes-port": "PROBES_PORT", "spi-port": "SPI_POR
 
 const intro = `The requester runs in the container "inference-server" of a server-requesting Pod, or in
 its sidecar, the init container "requester".
-It holds the Pod's GPUs; a controller binds it to an inference server, and it carries
-what comes in at the Pod's serving port there. Its SPI is for the controller; the
-serving port comes with the binding.
+It holds the Pod's GPUs. The controller binds it to an inference server, and it forwards
+connections at the Pod's serving port to that server. The controller calls it by its SPI,
+and names the serving port there.
 
 Usage: requester [flags]
        requester wait      only wait for SIGTERM: for the container "inference-server" beside the sidecar
