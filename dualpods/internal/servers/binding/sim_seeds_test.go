@@ -54,7 +54,7 @@ func kindOf(wrong string) string {
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return strings.ContainsAny(w, "0123456789") }), " ")
 }
 
-func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
+func TestUndisturbedActuationWritesNoMoreThanItNeeds(t *testing.T) {
 	for seed := range uint64(simComposed) {
 		script := []simEvent{{at: 5e9, what: "create", arg: seed*17*simModels + seed%2}, {at: 9e9, what: "create", arg: seed*31*simModels + 2}}
 		out := simulate(t, seed, script, decide.Tables, false)
