@@ -105,6 +105,7 @@ var acts = map[string]func(w *world, s step){
 	},
 	"clock is set":        func(w *world, s step) { w.setClock(time.Duration(s.n) * time.Minute) },
 	"stranger with marks": func(w *world, s step) { w.addStranger(s) },
+	"other configuration": func(w *world, s step) { w.reconfigure(s) },
 	"copy of the folder":  func(w *world, _ step) { w.copyFolder() },
 	"close":               func(w *world, s step) { w.down = s; w.closeLauncher() },
 }

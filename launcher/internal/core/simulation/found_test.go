@@ -164,6 +164,10 @@ var found = map[string]script{
 		{at: 13661 * time.Millisecond, what: "driver hangs", gpus: []string{"g0"}, limit: 7980744144 * time.Nanosecond},
 		{at: 13700 * time.Millisecond, what: "swap in new", request: "r9", keyed: true, id: "a", gpus: []string{"g0", "g1"}, share: "0.4", out: "sleep"},
 	}},
+	"A start that waited for its preloader has less time left": {seed: 20261128800001379, end: 70 * time.Second, steps: []step{
+		{at: 2530 * time.Millisecond, what: "loads take long", limit: 25820121648 * time.Nanosecond, n: 56},
+		{at: 2616 * time.Millisecond, what: "create", request: "r2", id: "b", gpus: []string{"g0", "g1"}, share: "0.4", pinned: true, start: "auto"},
+	}},
 	"A sleeper whose wake has failed may be evicted, though the wake is not answered yet": {
 		seed: 20261127000052713, end: 70 * time.Second, budget: launcherapi.Budget{MaxSleepersPerGPU: 2, MaxHostSleeperBytes: 25 * gib, MaxInstances: 2}, steps: []step{
 			{at: time.Second, what: "create", request: "first of a", id: "a", gpus: []string{"g0"}, share: "0.3"},

@@ -37,6 +37,7 @@ const (
 	actedOnOnce          = "each key and each id is acted on once"
 	modelsStay           = "a model that an engine reads has a lease, and stays"
 	recoveryIsQuick      = "a recovery is quick"
+	budgetsHold          = "sleepers keep within their budgets"
 
 	startsHaveTheirTime = "a start has its time"
 	actsAreRecorded     = "nothing is acted on before its record is written"
@@ -279,6 +280,7 @@ func (w *world) checkRest() {
 	w.checkGates(all)
 	w.checkLeases(all)
 	w.checkHelpers()
+	w.checkBudget(all)
 	for _, g := range w.life.sup.GPUs().GPUs {
 		if g.ReservedBytes > 0 || g.SwapID != "" {
 			w.m.wrong(nothingIsLeft, "%d bytes of %s are reserved, by swap %q", g.ReservedBytes, g.UUID, g.SwapID)

@@ -316,12 +316,24 @@ func (w *world) checkEndings() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.ends {
-		tooLate := !e.began && e.at.Sub(e.p.birth) >= limits.Start && (e.at.Sub(e.p.birth) < limits.Start+leeway || e.p.lost > 0) // it was ready when its time was over
+		tooLate := !e.began && e.at.Sub(w.startOf(e.p)) >= limits.Start && (e.at.Sub(e.p.birth) < limits.Start+leeway || e.p.lost > 0) // it was ready when its time was over
 		if !e.p.troubled && !tooLate && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || !w.stoppedAsItLeft(e) && (e.woken || !w.mayGoAsleep(e))) {
 			w.m.wrong(nobodyEndsUnasked, "%s, made for %s, was ended after %s while it slept at level %d",
 				e.p.name, e.p.model, e.at.Sub(w.began), e.level)
 		}
 	}
+}
+
+// startOf is when the start of a process began: its preloader may have let it wait for half of
+// the time of a start. The lock is held.
+func (w *world) startOf(p *proc) time.Time {
+	began := p.birth
+	for _, r := range w.requests {
+		if r.request == p.model && r.began.Before(began) && p.birth.Sub(r.began) <= limits.Start/2 {
+			began = r.began
+		}
+	}
+	return began
 }
 
 // deletedAt says whether a client asked for that end. The lock is held.
@@ -378,8 +390,9 @@ func (w *world) stoppedAsItLeft(e ending) bool {
 // mayGoAsleep says whether one that sleeps may have been evicted, or ended by a swap
 // of which nobody knows what it came to. The lock is held.
 func (w *world) mayGoAsleep(e ending) bool {
-	b := w.budget
-	if b.MaxSleepersPerGPU > 0 || b.MaxHostSleeperBytes > 0 || b.MaxInstances > 0 {
+	if w.everBudgeted(func(b launcherapi.Budget) bool {
+		return b.MaxSleepersPerGPU > 0 || b.MaxHostSleeperBytes > 0 || b.MaxInstances > 0
+	}) {
 		return true
 	}
 	for _, r := range w.requests {

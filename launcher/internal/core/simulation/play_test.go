@@ -28,7 +28,7 @@ func play(t *testing.T, s script, traced bool) (out played) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, s.seed)
-		w.budget, w.traced = s.budget, traced
+		w.budget, w.budgets, w.traced = s.budget, []launcherapi.Budget{s.budget}, traced
 		w.play(s)
 		out = played{wrong: w.m.broken, trace: w.trace, log: w.log.String(), deaths: w.deaths, starts: w.starts, left: w.left}
 	})
@@ -114,6 +114,7 @@ func (w *world) waitUntil(at time.Time) {
 func (w *world) bear(n int) {
 	w.note("the launcher starts")
 	w.down.again = 0
+	w.configure()
 	w.life = w.begin(n, w.down.after)
 	w.askAgain()
 }
@@ -214,7 +215,7 @@ func (w *world) wakeEach() {
 		gone := launcher.CodeOf(a.err) == launcherapi.CodeNotFound // evicted by the swap before
 		// One whose memory did not come back in time is taken to hold it when it sleeps,
 		// until it has slept again.
-		full := launcher.CodeOf(a.err) == launcherapi.CodeDoesNotFit && (w.budget != launcherapi.Budget{} || w.everWrong("memory is lost"))
+		full := launcher.CodeOf(a.err) == launcherapi.CodeDoesNotFit && (w.everBudgeted(func(b launcherapi.Budget) bool { return b != launcherapi.Budget{} }) || w.everWrong("memory is lost"))
 		if a.result.Outcome != launcherapi.OutcomeDone && !gone && !full {
 			w.m.wrong(failsForAReason, "%s cannot be brought in at the end: %s", i.InstanceID, a)
 		}

@@ -33,10 +33,11 @@ type step struct {
 	share   string // of each GPU's memory
 	port    int
 	pinned  bool
-	odd     string // of the engine that is made
-	stored  string // its model is the store's, by that model_cache; empty: it is not
-	start   string // its start_method
-	threads string // a value of preloadVariable
+	budget  launcherapi.Budget // of the launcher that is started next
+	odd     string             // of the engine that is made
+	stored  string             // its model is the store's, by that model_cache; empty: it is not
+	start   string             // its start_method
+	threads string             // a value of preloadVariable
 	level   int
 	out     string
 	canary  bool
@@ -74,6 +75,7 @@ func (s step) String() string {
 	add(s.after, "after its effect")
 	add(s.again != 0, "and again at call %d", s.again)
 	add(s.damage != "", "damage to the file of %s", s.damage)
+	add(s.budget != launcherapi.Budget{}, "%+v", s.budget)
 	add(s.keyed, "keyed")
 	add(s.persist, "asks again")
 	return strings.Join(words, " ")
@@ -340,6 +342,8 @@ func drawScript(seed uint64) script {
 	}
 	others := &drawing{Rand: rand.New(rand.NewPCG(seed, 0x737472))}
 	out.steps = others.drawStranger(out.steps)
+	others = &drawing{Rand: rand.New(rand.NewPCG(seed, 0x636f6e))}
+	out.steps = others.drawConfiguration(out.steps)
 	return out
 }
 

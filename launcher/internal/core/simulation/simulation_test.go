@@ -16,13 +16,15 @@ import (
 
 // world is the machine, the disk, the clients, and the launcher of the moment.
 type world struct {
-	m      *machine
-	dir    string // the disk
-	budget launcherapi.Budget
-	log    *buffer
-	traced bool
-	began  time.Time
-	end    time.Time // of the script; faults last no longer
+	m       *machine
+	dir     string // the disk
+	budget  launcherapi.Budget
+	budgets []launcherapi.Budget // that launchers have had
+	next    *launcherapi.Budget  // of the launcher that is started next; nil: the same
+	log     *buffer
+	traced  bool
+	began   time.Time
+	end     time.Time // of the script; faults last no longer
 
 	life    *life           // nil while there is none
 	down    step            // how the launcher is away when it is killed next
