@@ -26,6 +26,11 @@ fail() {
   exit 1
 }
 
+case $TOUR in
+  stay | only) ;;
+  *) fail "TOUR=$TOUR: it is stay (stay up after the walk) or only (end after it)" ;;
+esac
+
 # choose_engine sets the flags of serve and the models' command lines.
 choose_engine() {
   if [ "$ENGINE" = auto ]; then

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -82,7 +83,7 @@ func (e *deletedError) Error() string { return fmt.Sprintf("%s was deleted meanw
 
 // ended is the error for an instance that has ended.
 func ended(i launcherapi.Instance) error {
-	e := launcher.EngineFailedf("%s is %s: %s", i.InstanceID, i.State, i.Reason)
+	e := launcher.EngineFailedf("%s is %s: %s", i.InstanceID, i.State, cmp.Or(i.Reason, "somebody stopped it"))
 	e.InstanceID, e.ExitCode, e.FailureCause, e.LastLogLines = i.InstanceID, i.ExitCode, i.Cause, i.LastLogLines
 	return e
 }

@@ -144,7 +144,7 @@ func (c *cli) talkTo(ctx context.Context, cl *client.Client, id, keyFile string)
 		return nil, err
 	}
 	if launcher.State(instance.State) != launcher.Awake {
-		return nil, fmt.Errorf("%s is %s; launcher wake %s wakes it", id, instance.State, id)
+		return nil, fmt.Errorf("%s is %s; launcher swap %s wakes it", id, instance.State, id)
 	}
 	host, err := c.hostOf(instance)
 	if err != nil {

@@ -55,7 +55,7 @@ func TestChatPrintsTheAnswer(t *testing.T) {
 		d.do("sleep", "a")
 		r := d.call("chat", "a", "--", "x")
 		require.Equal(t, exitFailed, r.code)
-		require.Contains(t, r.err, "a is sleeping; launcher wake a wakes it")
+		require.Contains(t, r.err, "a is sleeping; launcher swap a wakes it")
 	})
 }
 
