@@ -96,12 +96,12 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 	}
 	cache := w.cacheOf(holder)
 	v := w.held(at, holder)
-	stays := cache != nil && v != nil && v.whole() && w.mayStay(p, cache, at.node)
+	stays := cache != nil && v.isOf(cache) && w.mayStay(p, cache, at.node)
 	_, known := w.truth.is(fact{"cache", uid, "", ""}, notices) // else who hears of it may not know its groups as they are
 	if known && w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") && !stays {
 		w.violated("fetched where it is not wanted", "%s on %s%s", holder, at.node, at.path)
 	}
-	if v != nil && v.whole() {
+	if v.isOf(cache) {
 		c.again(l, v, r)
 		return
 	}
@@ -155,7 +155,7 @@ func (c *callCheck) fetches(p *process, to store, recent time.Duration) map[stor
 		}
 		for of, a := range c.asked {
 			if of.l == l && a.by == p && time.Since(a.since) < recent && (at != to || !l.silent) {
-				if v := w.held(at, of.holder); v == nil || !v.whole() {
+				if v := w.held(at, of.holder); !v.isOf(w.cacheOf(of.holder)) {
 					all[at] = l.name + " is asked for " + of.holder
 				}
 			}
@@ -263,9 +263,9 @@ func (c *callCheck) remove(p *process, l *launcher, id, holder string) {
 		w.violated("dropped while it is in use", "%s on %s%s", id, at.node, at.path)
 	}
 	v := w.disk(at.node, at.path).versions[id]
-	damaged := v != nil && v.damaged // it serves nobody, and takes the room of the copy that is to come
+	replaced := v != nil && (v.damaged || v.isOther(w.cacheOf(holder))) // it takes the room of the copy that is to come
 	switch {
-	case !damaged && w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.truth.steady(fact{"wanted", uid, at.node, at.path}, yes):
+	case !replaced && w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.truth.steady(fact{"wanted", uid, at.node, at.path}, yes):
 		w.violated("dropped where it is wanted", "%s of %s on %s%s", id, holder, at.node, at.path)
 	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.replaced(holder, at, id):
 		w.violated("dropped while a launcher is replaced", "%s of %s on %s%s", id, holder, at.node, at.path)

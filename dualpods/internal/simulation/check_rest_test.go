@@ -126,7 +126,7 @@ func (w *world) checkLack(c *v1alpha1.ClusterModelCache, node string, state v1al
 	}
 	could, silent := true, false
 	for at := range w.wanted(c, node) {
-		if v := w.held(at, modelcache.Holder(c)); v != nil && v.whole() {
+		if v := w.held(at, modelcache.Holder(c)); v.isOf(c) {
 			continue
 		}
 		spoken := false

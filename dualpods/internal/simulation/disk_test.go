@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // machine is what a node is made of. It goes on where the node's object is gone.
@@ -43,6 +45,16 @@ type version struct {
 type want struct{ lru, private, warm bool }
 
 func (v *version) whole() bool { return v.mark && !v.damaged }
+
+// isOf reports whether a version is whole, and the one that a cache is of.
+func (v *version) isOf(c *v1alpha1.ClusterModelCache) bool {
+	return v != nil && v.whole() && !v.isOther(c)
+}
+
+// isOther reports whether a cache is of another version of the hub's model.
+func (v *version) isOther(c *v1alpha1.ClusterModelCache) bool {
+	return c != nil && strings.HasPrefix(v.uri, "hf:") && c.Status.Revision != "" && v.revision != c.Status.Revision
+}
 
 // private reports whether all who want a version say that it is private.
 func (v *version) private() bool {

@@ -112,7 +112,7 @@ func (l *launcher) pullModel(ctx context.Context, r launcherapi.ModelRequest) (m
 	}()
 	uri, commit, _ := strings.Cut(r.URI, "@")
 	from := w.source(uri)
-	if v := w.held(store{l.disk.node, l.disk.path}, r.WantedBy); r.UnlessThere && v != nil && v.whole() && v.wants[r.WantedBy].private == r.Private {
+	if v := w.held(store{l.disk.node, l.disk.path}, r.WantedBy); r.UnlessThere && v != nil && v.whole() && (commit == "" || v.revision == commit) && v.wants[r.WantedBy].private == r.Private {
 		return l.admit(p, r, from, v.revision)
 	}
 	if v := l.disk.versions[uri+"@"+commit]; v != nil && v.whole() && !v.private() && !r.Private {

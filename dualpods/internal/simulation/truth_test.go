@@ -181,7 +181,7 @@ func (t *truth) cache(c *v1alpha1.ClusterModelCache, spoken map[store]bool) {
 		for at := range w.wanted(c, node) {
 			t.set(fact{"wanted", string(c.UID), at.node, at.path}, yes)
 			now, folder := has, at.path
-			if v := w.held(at, holder); v == nil || !v.whole() {
+			if v := w.held(at, holder); !v.isOf(c) {
 				now, folder = lacks, at.path+" lacks it"
 			} else if !spoken[at] {
 				now = unheard

@@ -8,7 +8,6 @@ import (
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -122,7 +121,7 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	holder := Holder(c)
 	where := d.wantedStores(c, report)
 	report.Groups = d.groupsOf(c)
-	d.resolveVersion(holder, report, strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme))
+	d.resolveVersion(holder, report, isNamed(c))
 	report.setClaim(c, d.World)
 	report.Credentials = d.shown[holder]
 	asked := d.wanted(c, holder, report.Revision)
@@ -210,6 +209,9 @@ func (d *decision) resolveVersion(holder string, report *Report, named bool) {
 	var ids []string
 	whole := map[string]bool{}
 	observe := func(m *launcherapi.Model) {
+		if named && isOther(m, report.Revision) { // two nodes have asked; see spec/modelcache.md
+			return
+		}
 		if report.Revision == "" {
 			report.Revision = m.Revision
 		}

@@ -106,6 +106,11 @@ var rows = map[string][]row{
 		make: func(w *World) { w.Launchers[0].Models, w.Launchers[0].Why = nil, "connection refused" }, state: v1alpha1.ModelNodeWaiting, why: "launcher-1 does not answer: connection refused",
 	}},
 	"whole": {
+		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelReady, Revision: commit}) }, state: v1alpha1.ModelNodeReady},
+		{make: func(w *World) { // the source has one version at a time
+			w.Caches[0].Spec.Source.URI, w.Caches[0].Status.Revision = "https://host/llama", "etag"
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, Revision: "another etag"})
+		}, state: v1alpha1.ModelNodeReady},
 		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeReady},
 		{make: func(w *World) { w.gated(); w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeReady},
 	},
@@ -163,6 +168,10 @@ var rows = map[string][]row{
 	"damaged copy in the way": {
 		{make: func(w *World) {
 			w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged, Revision: "earlier"})
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
+		}, state: v1alpha1.ModelNodeFailed, why: "the model takes 2 GiB", asked: []Call{drop1}},
+		{make: func(w *World) {
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, Revision: "later"})
 			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
 		}, state: v1alpha1.ModelNodeFailed, why: "the model takes 2 GiB", asked: []Call{drop1}},
 		{make: func(w *World) { // the back-off of the fetch is over
@@ -306,6 +315,9 @@ var rows = map[string][]row{
 		{make: func(*World) {}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}, why: "is asking the source"},
 		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelPartial}) }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged}) }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
+		{make: func(w *World) { // two nodes have asked the source, and the other's answer counts
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, Revision: "later"})
+		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 		{make: func(w *World) {
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, WantedBy: []string{"another holder"}})
 		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
@@ -421,6 +433,16 @@ func TestAllNodesFetchTheSameCommit(t *testing.T) {
 	plan := Decide(w)
 	assert.Equal(t, PullRequest{URI: "https://host/model"}, plan.Pulls[holder])
 	assert.Len(t, plan.Calls, 2, "all launchers ask a source without revisions")
+}
+
+func TestAnotherVersionIsNotReported(t *testing.T) {
+	w := world()
+	w.has(0, launcherapi.Model{ID: "two", State: launcherapi.ModelReady, Revision: "later", Digest: "sha256:b", Bytes: 2})
+	w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Minute), Model: launcherapi.Model{ID: "two", Revision: "later", Digest: "sha256:b", Bytes: 2}}
+	w.has(1, launcherapi.Model{ID: "one", State: launcherapi.ModelReady, Revision: commit, Digest: "sha256:a", Bytes: 1})
+	r := Decide(w).Reports["llama"]
+	assert.Equal(t, []any{commit, "one", "sha256:a", int64(1)}, []any{r.Revision, r.ID, r.Digest, r.Bytes})
+	assert.Equal(t, launcherapi.ModelReady, w.Launchers[0].Models["two"].State, "the input stays as it is")
 }
 
 func TestRequestNamesAnUnusualRetentionOnly(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -71,14 +70,17 @@ func (d *decision) dropModel(s *storeView, holder string, m nodeview.Model) (blo
 	return answer.Err
 }
 
-// dropDamaged makes a launcher drop the damaged copies that its store has for a cache, to make room
-// for the version that is to be fetched. It reports whether such a call runs. A damaged copy of that
-// version itself stays, because its other files are not fetched again.
-func (d *decision) dropDamaged(c *v1alpha1.ClusterModelCache, report *Report, s *storeView) (dropping bool) {
-	holder, named := Holder(c), strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme)
+// dropInTheWay makes a launcher drop the damaged copies that its store has for a cache, and of the
+// hub's model other versions, to make room for the version that is to be fetched. It reports whether
+// such a call runs. A damaged copy of that version itself stays, because its other files are not
+// fetched again.
+func (d *decision) dropInTheWay(c *v1alpha1.ClusterModelCache, report *Report, s *storeView) (dropping bool) {
+	holder, named := Holder(c), isNamed(c)
 	for _, id := range slices.Sorted(maps.Keys(s.Models)) {
 		m := s.Models[id]
-		if m.State != launcherapi.ModelDamaged || !slices.Contains(m.WantedBy, holder) || named && m.Revision == report.Revision {
+		inTheWay := m.State == launcherapi.ModelDamaged && (!named || m.Revision != report.Revision) ||
+			m.State == launcherapi.ModelReady && named && isOther(m.Model, report.Revision)
+		if !inTheWay || !slices.Contains(m.WantedBy, holder) {
 			continue
 		}
 		blocked := d.dropModel(s, holder, m)

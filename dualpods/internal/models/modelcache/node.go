@@ -92,7 +92,7 @@ func (d *decision) fetchMissing(c *v1alpha1.ClusterModelCache, report *Report, a
 		n.Why = "launcher " + s.Name + " is asking the source"
 	}
 	reportLastFailure(report, m, answer, n)
-	if answer.Cause == fetchapi.ReasonCapacityExceeded && d.dropDamaged(c, report, s) {
+	if answer.Cause == fetchapi.ReasonCapacityExceeded && d.dropInTheWay(c, report, s) {
 		return // the fetch begins when the launcher reports that the copy is gone
 	}
 	if mayFetch && (answer.Err == "" || !d.waitUntil(answer.retryAt())) {

@@ -69,11 +69,16 @@ func Of(all []v1alpha1.ClusterModelCache, name modelref.Name) (oldest *v1alpha1.
 	return oldest
 }
 
+// isNamed reports whether the controller can ask launchers for a version of the source.
+func isNamed(c *v1alpha1.ClusterModelCache) bool {
+	return strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme)
+}
+
 // mayResolve returns which stores may ask the source for the version. For a model of the hub
 // only one store asks at a time, with a back-off after failures. A store without room does
 // not count as a failure: the next one asks at once. Once the version is known, all may ask.
 func (d *decision) mayResolve(c *v1alpha1.ClusterModelCache, holder string, report *Report, where map[store]string) func(store) bool {
-	if report.Revision != "" || !strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme) {
+	if report.Revision != "" || !isNamed(c) {
 		return func(store) bool { return true }
 	}
 	none := func(store) bool { return false }

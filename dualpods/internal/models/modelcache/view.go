@@ -44,7 +44,7 @@ type storeView struct {
 
 func newView(w *World) *view {
 	v := &view{World: w, stores: map[store]*storeView{}, members: map[string][]string{}, groups: map[store][]string{}, pulls: map[string]map[string]Answer{}, shown: map[string]credentials{}, requestHashes: map[string]string{}}
-	v.readStores()
+	v.readStores(w.versions())
 	for i := range w.Caches {
 		c := &w.Caches[i]
 		shown := w.credentialsOf(c)
@@ -86,8 +86,20 @@ func newView(w *World) *view {
 	return v
 }
 
-// readStores chooses the launcher of each store and reads the store's models.
-func (v *view) readStores() {
+// versions returns the versions of the hub's models that caches have fixed, by holder.
+func (w *World) versions() map[string]string {
+	fixed := map[string]string{}
+	for i := range w.Caches {
+		if c := &w.Caches[i]; isNamed(c) && c.Status.Revision != "" {
+			fixed[Holder(c)] = c.Status.Revision
+		}
+	}
+	return fixed
+}
+
+// readStores chooses the launcher of each store and reads the store's models. versions are
+// those of World.versions.
+func (v *view) readStores(versions map[string]string) {
 	v.byUID = map[string]*storeView{}
 	for i := range v.Launchers {
 		l := &v.Launchers[i]
@@ -103,7 +115,7 @@ func (v *view) readStores() {
 		s.launcherGroups[l.Group], v.byUID[l.UID] = true, s
 	}
 	for _, s := range v.stores {
-		s.readModels()
+		s.readModels(versions)
 	}
 	for i := range v.Launchers {
 		if l := &v.Launchers[i]; l.Models == nil && v.Now.Sub(l.Lost) < watchDelay {
@@ -139,11 +151,17 @@ func (l *Launcher) isFetching() bool {
 	return false
 }
 
-// readModels indexes the store's models by holder, and finds what it fetches.
-func (s *storeView) readModels() {
+// readModels indexes the store's models by holder, and finds what it fetches. A whole copy of
+// another version than the cache's is one to replace, like a damaged copy.
+func (s *storeView) readModels(versions map[string]string) {
 	s.holds = map[string]nodeview.Model{}
 	for _, m := range s.Models {
 		for _, holder := range m.WantedBy {
+			m := m
+			if m.State == launcherapi.ModelReady && isOther(m.Model, versions[holder]) {
+				other := *m.Model
+				other.State, m.Model = launcherapi.ModelDamaged, &other
+			}
 			if before, ok := s.holds[holder]; !ok || preferredVersion(m, before) {
 				s.holds[holder] = m
 			}
@@ -152,6 +170,11 @@ func (s *storeView) readModels() {
 			s.markFetching(cmp.Or(m.URI, m.ID))
 		}
 	}
+}
+
+// isOther reports whether a model is another version than a known one.
+func isOther(m *launcherapi.Model, version string) bool {
+	return version != "" && m.Revision != "" && m.Revision != version
 }
 
 // modelFor returns the model that a store has for a holder. If the store has none, the returned

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -135,30 +136,32 @@ func TestKeySurvivesTwoRestarts(t *testing.T) {
 }
 
 func TestRememberedKeysAreBounded(t *testing.T) {
-	written := newPaper(t)
-	c := life(t, written)
-	long := strings.Repeat("x", 2*maxResultBytes)
-	for n := range maxKeys + 10 {
-		r := c.newRun(fmt.Sprintf("s-%04d", n))
-		r.saved.Key = newKey(fmt.Sprint("key-", n), [32]byte{})
-		r.resultFinal = true
-		r.result = launcherapi.SwapResult{
-			SwapID: r.ID(), In: &launcherapi.Instance{InstanceID: "b", Options: &long}, Out: []launcherapi.Instance{{InstanceID: "a", Args: []string{long}}},
+	synctest.Test(t, func(t *testing.T) { // so that a disk that stalls does not use up statedir.Patience
+		written := newPaper(t)
+		c := life(t, written)
+		long := strings.Repeat("x", 2*maxResultBytes)
+		for n := range maxKeys + 10 {
+			r := c.newRun(fmt.Sprintf("s-%04d", n))
+			r.saved.Key = newKey(fmt.Sprint("key-", n), [32]byte{})
+			r.resultFinal = true
+			r.result = launcherapi.SwapResult{
+				SwapID: r.ID(), In: &launcherapi.Instance{InstanceID: "b", Options: &long}, Out: []launcherapi.Instance{{InstanceID: "a", Args: []string{long}}},
+			}
+			r.err = &launcher.SwapError{Err: &launcher.Error{Detail: "why", LastLogLines: []string{long}}}
+			r.saveEnd()
 		}
-		r.err = &launcher.SwapError{Err: &launcher.Error{Detail: "why", LastLogLines: []string{long}}}
-		r.saveEnd()
-	}
-	all := written.all()
-	require.Len(t, all, maxKeys)
-	assert.Equal(t, "s-0010", all[0].Plan.SwapID, "the oldest are forgotten")
-	assert.Equal(t, "b", all[0].Result.In.InstanceID)
-	assert.Equal(t, "a", all[0].Result.Out[0].InstanceID)
-	for _, s := range all {
-		assert.LessOrEqual(t, resultSize(&s), maxResultBytes)
-	}
-	c = life(t, written)
-	c.Recover(append(all, Saved{Plan: launcher.Plan{SwapID: "later"}, Done: true, Key: newKey("later", [32]byte{}), Result: all[0].Result}))
-	assert.Len(t, written.all(), maxKeys-1, "the oldest makes room")
+		all := written.all()
+		require.Len(t, all, maxKeys)
+		assert.Equal(t, "s-0010", all[0].Plan.SwapID, "the oldest are forgotten")
+		assert.Equal(t, "b", all[0].Result.In.InstanceID)
+		assert.Equal(t, "a", all[0].Result.Out[0].InstanceID)
+		for _, s := range all {
+			assert.LessOrEqual(t, resultSize(&s), maxResultBytes)
+		}
+		c = life(t, written)
+		c.Recover(append(all, Saved{Plan: launcher.Plan{SwapID: "later"}, Done: true, Key: newKey("later", [32]byte{}), Result: all[0].Result}))
+		assert.Len(t, written.all(), maxKeys-1, "the oldest makes room")
+	})
 }
 
 func TestClosingRefusesQueuedSwapAndForgetsItsKey(t *testing.T) {
