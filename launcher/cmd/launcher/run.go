@@ -126,7 +126,7 @@ func checkOwnFlags(cmd *cobra.Command, args []string) error {
 }
 
 func gpuFlag(cmd *cobra.Command, gpus *[]string) {
-	cmd.Flags().StringSliceVar(gpus, "gpu", nil, "a `GPU`, by index or UUID, or all, or none; for several, separate them by commas or repeat the flag")
+	cmd.Flags().StringSliceVar(gpus, "gpu", nil, "a `GPU`, by index or UUID, or all; for several, separate them by commas or repeat the flag")
 }
 
 func envFlag(cmd *cobra.Command, env *[]string) {
