@@ -137,3 +137,11 @@ func TestTheExamplesAreScriptsThatBashCanRead(t *testing.T) {
 		require.NoError(t, err, string(out))
 	}
 }
+
+func TestTourRefusesAnUnknownMode(t *testing.T) {
+	cmd := exec.Command("bash", "../../../examples/tour.sh")
+	cmd.Env = append(os.Environ(), "ENGINE=enginesim", "TOUR=onyl")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, "tour: TOUR=onyl: it is stay (stay up after the walk) or only (end after it)\n", string(out))
+}
