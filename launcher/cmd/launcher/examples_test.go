@@ -140,8 +140,8 @@ func TestTheExamplesAreScriptsThatBashCanRead(t *testing.T) {
 
 func TestTourRefusesAnUnknownMode(t *testing.T) {
 	cmd := exec.Command("bash", "../../../examples/tour.sh")
-	cmd.Env = append(os.Environ(), "ENGINE=enginesim", "TOUR=onyl")
+	cmd.Env = append(os.Environ(), "ENGINE=enginesim", "TOUR=ever")
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
-	require.Equal(t, "tour: TOUR=onyl: it is stay (stay up after the walk) or only (end after it)\n", string(out))
+	require.Equal(t, "tour: TOUR=ever: it is stay (stay up after the walk) or only (end after it)\n", string(out))
 }

@@ -49,7 +49,9 @@ func (w *world) checkBudget(all []launcherapi.Instance) {
 		}
 	}
 	for gpu, on := range sleepers {
-		mayGo := func(i launcherapi.Instance) bool { return i.Annotations[launcherapi.AnnotationPinned] != "true" && i.InstanceID != newest.InstanceID }
+		mayGo := func(i launcherapi.Instance) bool {
+			return i.Annotations[launcherapi.AnnotationPinned] != "true" && i.InstanceID != newest.InstanceID
+		}
 		if len(on) > w.budget.MaxSleepersPerGPU && slices.ContainsFunc(on, mayGo) {
 			w.m.wrong(budgetsHold, "%d instances sleep on %s, and its budget is %d", len(on), gpu, w.budget.MaxSleepersPerGPU)
 		}
