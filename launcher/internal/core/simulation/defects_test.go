@@ -161,7 +161,7 @@ var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Def
 		"	if err := now.lessThan(was); err != nil {\n		return err\n	}\n", "",
 	),
 	schedules.NewDefect("a failed sleep is not measured once the driver answers again",
-		"	if len(now.used) < len(i.gpus()) {\n		s.spawn(", "	if len(now.used) < 0 {\n		s.spawn(",
+		"	if len(now.used) < len(i.gpus()) {\n		s.measureLater(", "	if len(now.used) < 0 {\n		s.measureLater(",
 	),
 	schedules.NewDefect("a wake is believed without a look at the answers",
 		"	if !s.compareWoken(ctx, i, op, before, known) {", "	if false && !s.compareWoken(ctx, i, op, before, known) {",

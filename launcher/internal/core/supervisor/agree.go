@@ -174,9 +174,20 @@ func (s *Supervisor) heldAgain(i *instance, op *operation, before map[string]uin
 		return err
 	}
 	if len(now.used) < len(i.gpus()) {
-		s.spawn(func() { s.checkOnceMeasured(i, was) })
+		s.measureLater(i, was)
 	}
 	return nil
+}
+
+// measureLater has an instance checked once the drivers of its GPUs answer, unless an earlier
+// check still waits for that.
+func (s *Supervisor) measureLater(i *instance, before memorySample) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !i.toBeMeasured {
+		i.toBeMeasured = true
+		s.spawn(func() { s.checkOnceMeasured(i, before) })
+	}
 }
 
 // driverPoll is the time between two questions to a driver that does not answer.
@@ -230,6 +241,7 @@ func (s *Supervisor) endIfLess(i *instance, since time.Time, less error) bool {
 	if i.state != launcher.Awake || !i.since.Equal(since) {
 		return false
 	}
+	i.toBeMeasured = false
 	if less == nil {
 		return true
 	}

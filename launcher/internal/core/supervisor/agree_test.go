@@ -192,6 +192,45 @@ func TestFailedSleepIsMeasuredOnceTheDriverAnswers(t *testing.T) {
 	}
 }
 
+// Clients go on asking for another model on the GPU whose driver hangs.
+func TestFailedSleepsOfOneInstanceWaitForItsDriverOnce(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awakeWith("a", 70)
+		r.engine.sleep = func(context.Context) error {
+			r.gpus.fallSilent(true)
+			return errors.New("a worker failed")
+		}
+		fails := func() {
+			_, err := r.Sleep("a", launcher.VerbRequest{})
+			require.NoError(t, err)
+			_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
+			require.ErrorContains(t, err, "a worker failed")
+			time.Sleep(time.Minute) // what else began with it has ended
+		}
+		questions := func() int {
+			before := r.gpus.questions()
+			time.Sleep(10 * driverPoll)
+			return r.gpus.questions() - before
+		}
+		fails()
+		once := questions()
+		require.NotZero(t, once)
+		for range 10 {
+			fails()
+		}
+		assert.InDelta(t, once, questions(), 5, "and not ten times as many")
+		r.gpus.fallSilent(false)
+		time.Sleep(2 * driverPoll)
+		assert.Zero(t, questions(), "it was measured")
+		assert.Equal(t, "awake", r.state("a"))
+		fails()
+		r.gpus.hold("g0", firstPID, 35)
+		r.gpus.fallSilent(false)
+		time.Sleep(2 * driverPoll)
+		assert.Equal(t, "failed", r.state("a"), "the next one is measured again")
+	})
+}
+
 // The launcher was killed while a sleeper's weights were loaded, and its record was lost: the
 // engine says that it sleeps. A swap needs only what the engine does not hold yet.
 func TestSwapNeedsOnlyTheMemoryThatASleeperLacks(t *testing.T) {

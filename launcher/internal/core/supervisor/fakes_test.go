@@ -379,6 +379,7 @@ type fakeGPUs struct {
 	blind     bool // lists no process, like the driver in a container
 	silent    bool // does not answer
 	hidden    []gpu.Device
+	asked     int // how often for memory
 	processes map[string][]gpu.Process
 }
 
@@ -399,6 +400,7 @@ func (g *fakeGPUs) Health(string) gpu.Health { return gpu.Health{OK: true} }
 func (g *fakeGPUs) Memory(uuid string) (gpu.Memory, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.asked++
 	if g.silent {
 		return gpu.Memory{}, &gpu.SilentError{UUID: uuid}
 	}
@@ -414,6 +416,8 @@ func (g *fakeGPUs) Memory(uuid string) (gpu.Memory, error) {
 }
 
 func (g *fakeGPUs) fallSilent(silent bool) { g.mu.Lock(); defer g.mu.Unlock(); g.silent = silent }
+
+func (g *fakeGPUs) questions() int { g.mu.Lock(); defer g.mu.Unlock(); return g.asked }
 
 func (g *fakeGPUs) hold(uuid string, pid int, gibs uint64) {
 	g.mu.Lock()

@@ -76,10 +76,13 @@ type instance struct {
 	announced       bool // watchers were told of the instance
 
 	awakeBytes map[string]uint64
-	residue    map[string]uint64
-	hostBytes  uint64
-	asleepAt   int64 // length of the log when the instance last fell asleep
-	lastWoken  time.Time
+	// toBeMeasured: after a failed sleep, the instance is measured once the drivers of its
+	// GPUs answer.
+	toBeMeasured bool
+	residue      map[string]uint64
+	hostBytes    uint64
+	asleepAt     int64 // length of the log when the instance last fell asleep
+	lastWoken    time.Time
 
 	fingerprint *fingerprint // nil: none was taken
 	hangChecked bool         // whether its engine hangs is being found out

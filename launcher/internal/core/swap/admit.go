@@ -58,6 +58,7 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 		wider, ok := errors.AsType[*ledger.MoreGPUsError](err)
 		if !ok && (errors.Is(err, supervisor.ErrOutdated) || r.inHasChanged()) {
 			if err = r.readInAgain(); err == nil {
+				keys = slices.Clone(r.gpus)
 				continue
 			}
 		}

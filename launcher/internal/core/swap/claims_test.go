@@ -83,6 +83,76 @@ func TestWaitForMinResidencyEndsWithTheInstance(t *testing.T) {
 	}
 }
 
+// The request names no GPU: those of the instance count.
+func TestSwapThatWaitedBringsInTheReplacementOnItsOwnGPUs(t *testing.T) {
+	for name, c := range map[string]struct{ before, after string }{
+		"failed, then failed": {"failed", "failed"},
+		"failed, then asleep": {"failed", "asleep"},
+		"asleep, then failed": {"asleep", "failed"},
+		"asleep, then asleep": {"asleep", "asleep"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, w *world) {
+				puts := func(state, id, gpu string) {
+					w.asleep(id, gpu)
+					if state == "failed" {
+						w.runner.fail(id)
+						synctest.Wait()
+						require.Equal(t, "failed", w.state(id))
+					}
+				}
+				puts(c.before, "b", "g0")
+				w.awake("a", "g0")
+				r := w.begin(launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "b"}})
+				synctest.Wait() // the swap waits for min_residency of a
+				_, err := w.sup.Delete(t.Context(), "b")
+				require.NoError(t, err)
+				puts(c.after, "b", "g1")
+				_, err = r.Wait(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, "awake", w.state("b"))
+				assert.Equal(t, "awake", w.state("a"), "nothing came in on its GPU")
+			}, residency(time.Minute))
+		})
+	}
+}
+
+func TestSwapForAnInstanceThatMovedFromTheNamedGPUsIsRefused(t *testing.T) {
+	for name, req := range map[string]launcherapi.SwapRequest{
+		"gpu_uuids":    {GPUUUIDs: []string{"g0"}, In: &launcherapi.SwapIn{InstanceID: "b"}},
+		"in.gpu_uuids": {In: &launcherapi.SwapIn{InstanceID: "b", GPUUUIDs: []string{"g0"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, w *world) {
+				w.asleep("b", "g0")
+				w.awake("a", "g0")
+				r := w.begin(req)
+				synctest.Wait()
+				_, err := w.sup.Delete(t.Context(), "b")
+				require.NoError(t, err)
+				w.asleep("b", "g1")
+				_, err = r.Wait(t.Context())
+				assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err))
+				assert.Equal(t, "awake", w.state("a"))
+			}, residency(time.Minute))
+		})
+	}
+}
+
+// The race detector sees it.
+func TestIDOfASwapIsReadWhileTheSwapIsAdmitted(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		for range 20 {
+			r := w.begin(launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}})
+			for range 50 {
+				assert.NotEmpty(t, r.ID())
+			}
+			_, err := r.Wait(t.Context())
+			require.NoError(t, err)
+		}
+	})
+}
+
 func TestOtherSwapPassesOneThatWaitsForMinResidency(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")

@@ -14,7 +14,7 @@ import (
 // newRun returns a Run that has not begun.
 func (c *Coordinator) newRun(id string) *Run {
 	return &Run{
-		c: c, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
+		c: c, id: id, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
 		saved:  Saved{Plan: launcher.Plan{SwapID: id}, Began: time.Now()},
 		result: launcherapi.SwapResult{SwapID: id, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}},
 	}
@@ -23,17 +23,14 @@ func (c *Coordinator) newRun(id string) *Run {
 // newRunFor returns the Run of a request.
 func (c *Coordinator) newRunFor(id string, req launcherapi.SwapRequest) (*Run, error) {
 	r := c.newRun(id)
-	r.req, r.gpus, r.limit = req, req.GPUUUIDs, orDefault(req.Timeout, c.opts.Limits.Start)
+	r.req, r.limit = req, orDefault(req.Timeout, c.opts.Limits.Start)
 	r.saved.Canary = req.Canary
 	r.saved.Plan.Drain, r.saved.Plan.Until = orDefault(req.DrainTimeout, c.opts.Limits.Drain), r.began.Add(r.limit)
 	if err := r.readOut(); err != nil {
 		return nil, err
 	}
-	if err := r.readIn(); err != nil {
+	if err := r.readInAndGPUs(); err != nil {
 		return nil, err
-	}
-	if len(r.gpus) == 0 {
-		return nil, launcher.Invalidf("body.gpu_uuids", "gpu_uuids is missing; name the GPUs to swap on")
 	}
 	return r, nil
 }
@@ -66,6 +63,18 @@ func (r *Run) readOut() error {
 		return launcher.Invalidf("body.out.level", "%w", err)
 	}
 	r.saved.Plan.Stop, r.saved.Plan.Level = out.Mode == launcherapi.OutStop, level
+	return nil
+}
+
+// readInAndGPUs reads what comes in, and the GPUs to swap on.
+func (r *Run) readInAndGPUs() error {
+	r.gpus = r.req.GPUUUIDs
+	if err := r.readIn(); err != nil {
+		return err
+	}
+	if len(r.gpus) == 0 {
+		return launcher.Invalidf("body.gpu_uuids", "gpu_uuids is missing; name the GPUs to swap on")
+	}
 	return nil
 }
 
@@ -112,20 +121,26 @@ func (r *Run) readIn() error {
 	return nil
 }
 
-// inHasChanged reports whether the instance that the request names has ended, or was started
-// again, since the request was read.
+// inHasChanged reports whether the instance that the request names has ended, was started
+// again, or was replaced by one on other GPUs where the request names none, since the request
+// was read.
 func (r *Run) inHasChanged() bool {
-	if r.req.In == nil || r.req.In.InstanceID == "" {
+	in := r.req.In
+	if in == nil || in.InstanceID == "" {
 		return false
 	}
-	view, err := r.c.opts.Supervisor.Get(r.req.In.InstanceID)
-	return err == nil && launcher.State(view.State).Ended() != (r.draft != nil)
+	view, err := r.c.opts.Supervisor.Get(in.InstanceID)
+	if err != nil {
+		return false
+	}
+	namesGPUs := len(r.req.GPUUUIDs) > 0 || len(in.GPUUUIDs) > 0
+	return launcher.State(view.State).Ended() != (r.draft != nil) || !namesGPUs && !sameSet(view.GPUUUIDs, r.gpus)
 }
 
 // readInAgain reads what comes in once more.
 func (r *Run) readInAgain() error {
 	r.draft, r.saved.Plan.In, r.saved.Plan.Room = nil, "", nil
-	return r.readIn()
+	return r.readInAndGPUs()
 }
 
 // startAgain has the swap create an instance that has ended anew.

@@ -15,6 +15,7 @@ import (
 // Run is one swap: its request, its claim, its record and its progress.
 type Run struct {
 	c     *Coordinator
+	id    string
 	began time.Time
 
 	req   launcherapi.SwapRequest
@@ -42,7 +43,7 @@ type Run struct {
 }
 
 // ID returns the swap's id.
-func (r *Run) ID() string { return r.saved.Plan.SwapID }
+func (r *Run) ID() string { return r.id }
 
 func asFailed(err error) *launcher.SwapError {
 	failed, _ := errors.AsType[*launcher.SwapError](err)
