@@ -119,7 +119,7 @@ QUICK_EXIT := GORACE="atexit_sleep_ms=100 $${GORACE:-}"
 UNRACED := ^TestEachDefectCanBeBroughtBack$$
 
 # Tests of the simulations that run few schedules with the race detector, and many without.
-FEWER_RACED := NoSchedule|NoComposed|AnUndisturbed|UnbindingAt|PastItsDeadline|NotSelectedAnyMore|ASeedGives|WhatIsSimulated
+FEWER_RACED := NoSchedule|NoComposed|UndisturbedActuation|UnbindingAt|PastItsDeadline|NotSelectedAnyMore|ASeedGives|WhatIsSimulated
 
 .PHONY: test
 test: ## run all tests except those with real vLLM or Kubernetes; with -race, except tests of built programs
