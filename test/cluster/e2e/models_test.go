@@ -233,7 +233,8 @@ func (s *site) free(launcher string) {
 	})
 }
 
-// status is the controller's word on a requester: its status, or, if it has none, its gate.
+// status is the controller's word on a requester: its status, or, if it has none, its gate and its
+// record.
 func (s *site) status(pod string) podmeta.Status {
 	s.t.Helper()
 	var status podmeta.Status
@@ -245,6 +246,12 @@ func (s *site) status(pod string) podmeta.Status {
 		status.State = said.Reason
 		_, err := fmt.Sscanf(strings.NewReplacer(",", " ").Replace(said.Message), "instance %s of launcher %s", &status.Instance, &status.Launcher)
 		require.NoError(s.t, err, "%+v", said)
+		records, _ := podmeta.ReadBindings(s.pod(status.Launcher))
+		for _, r := range records {
+			if r.RequesterUID == p.UID {
+				status.Generation = r.Generation
+			}
+		}
 	}
 	return status
 }
