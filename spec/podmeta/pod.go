@@ -30,6 +30,21 @@ func Ready(pod *corev1.Pod) bool {
 	})
 }
 
+// Gate returns the condition of the readiness gate of a requester; nil: the Pod has none.
+func Gate(pod *corev1.Pod) *corev1.PodCondition {
+	at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == ReadinessGate })
+	if at < 0 {
+		return nil
+	}
+	return &pod.Status.Conditions[at]
+}
+
+// GateOpen reports whether the readiness gate of a requester says that it serves.
+func GateOpen(pod *corev1.Pod) bool {
+	gate := Gate(pod)
+	return gate != nil && gate.Status == corev1.ConditionTrue
+}
+
 // Waits says, as in "POD waits in its container …", what a Pod waits for that is
 // more than the time that a start takes; empty: nothing that Kubernetes tells of.
 // What is stuck does not end until somebody does something.

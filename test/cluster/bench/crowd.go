@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,7 +76,7 @@ func (c *crowd) take(o any, deleted bool) {
 	}
 	var status podmeta.Status
 	_ = json.Unmarshal([]byte(pod.Annotations[podmeta.AnnotationStatus]), &status) // none: it says nothing yet
-	now := standing{running: pod.Status.Phase == corev1.PodRunning, requester: podmeta.IsRequester(pod), served: status.State == "Serving" || gateOpen(pod)}
+	now := standing{running: pod.Status.Phase == corev1.PodRunning, requester: podmeta.IsRequester(pod), served: status.State == "Serving" || podmeta.GateOpen(pod)}
 	_, now.placed = podmeta.ReadPlacement(pod)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,13 +88,6 @@ func (c *crowd) take(o any, deleted bool) {
 		c.count(now, 1)
 	}
 	c.tell()
-}
-
-// gateOpen reports whether the gate of a requester says that it serves.
-func gateOpen(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == podmeta.ReadinessGate && c.Status == corev1.ConditionTrue
-	})
 }
 
 func (c *crowd) count(s standing, by int) {

@@ -241,7 +241,7 @@ func (s *site) status(pod string) podmeta.Status {
 	p := s.pod(pod)
 	if text := p.Annotations[podmeta.AnnotationStatus]; text != "" {
 		require.NoError(s.t, json.Unmarshal([]byte(text), &status))
-	} else if gate(p) {
+	} else if podmeta.GateOpen(p) {
 		said := conditionOf(p, podmeta.ReadinessGate)
 		status.State = said.Reason
 		_, err := fmt.Sscanf(strings.NewReplacer(",", " ").Replace(said.Message), "instance %s of launcher %s", &status.Instance, &status.Launcher)

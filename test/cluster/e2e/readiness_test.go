@@ -37,7 +37,7 @@ func shownBy(p *corev1.Pod) shown {
 	var status podmeta.Status
 	_ = json.Unmarshal([]byte(p.Annotations[podmeta.AnnotationStatus]), &status) // none: it does not serve
 	return shown{
-		label: label, serving: status.State == "Serving" || gate(p), gated: len(p.Spec.ReadinessGates) > 0, gate: gate(p),
+		label: label, serving: status.State == "Serving" || podmeta.GateOpen(p), gated: len(p.Spec.ReadinessGates) > 0, gate: podmeta.GateOpen(p),
 		container: conditionOf(p, corev1.ContainersReady).Status == corev1.ConditionTrue, ready: ready(p), leaving: p.DeletionTimestamp != nil,
 	}
 }

@@ -294,15 +294,6 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-func gate(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == podmeta.ReadinessGate {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
 func TestRelayedLabelsAndTheReadinessGateTellWhoServes(t *testing.T) {
 	s := newSite(t)
 	const key = "example.com/model"
@@ -311,8 +302,8 @@ func TestRelayedLabelsAndTheReadinessGateTellWhoServes(t *testing.T) {
 	var wrong []string
 	stop := s.follow(pod, func(p *corev1.Pod) {
 		_, labelled := p.Labels[key]
-		if labelled && !gate(p) {
-			wrong = append(wrong, fmt.Sprintf("%s: gate %v, label %v", p.ResourceVersion, gate(p), labelled))
+		if labelled && !podmeta.GateOpen(p) {
+			wrong = append(wrong, fmt.Sprintf("%s: gate %v, label %v", p.ResourceVersion, podmeta.GateOpen(p), labelled))
 		}
 	})
 	s.served("labelled", 1)
@@ -326,14 +317,14 @@ func TestRelayedLabelsAndTheReadinessGateTellWhoServes(t *testing.T) {
 	i := s.instance("launcher-node-1", "labelled", "awake")
 	var retracted bool
 	stopToo := s.follow(pod, func(p *corev1.Pod) {
-		if _, labelled := p.Labels[key]; !labelled && !gate(p) {
+		if _, labelled := p.Labels[key]; !labelled && !podmeta.GateOpen(p) {
 			retracted = true
 		}
 	})
 	_, err = s.launcher("launcher-node-1").Sleep(t.Context(), i.InstanceID, launcherapi.SleepRequest{})
 	require.NoError(t, err)
 	s.eventually("the next attempt", func() bool { return s.records("launcher-node-1")[0].Attempt == 2 })
-	s.eventually("the gate is open again", func() bool { return gate(s.pod("labelled")) })
+	s.eventually("the gate is open again", func() bool { return podmeta.GateOpen(s.pod("labelled")) })
 	stopToo()
 	assert.True(t, retracted, "the label came off while the model slept")
 	s.served("labelled", 1)

@@ -124,7 +124,7 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
 		Exists: true, Requester: dualpods.RequesterOf(pod), GraceEnds: graceEnds(pod), Grace: graceOf(pod), Running: program.Runs(), Program: program.Name,
 		Finalizer: podmeta.Held(pod), Tolerates: toleratesClosed(pod),
-		Gate: read.Gated, GateOpen: gateOpen(pod),
+		Gate: read.Gated, GateOpen: podmeta.GateOpen(pod),
 		Started: program.Started(), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
 		Shown:   readStatus(pod).State == decide.StateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod), FoundUnready: foundUnready(pod),
@@ -176,7 +176,7 @@ func toleratesClosed(pod *corev1.Pod) bool {
 // servesSince returns since when the status or the gate of a requester says that it serves, or
 // that it waits after it served or was about to; zero: neither says so.
 func servesSince(pod *corev1.Pod, status podmeta.Status) (serves, waits time.Time) {
-	gate := gateOf(pod)
+	gate := podmeta.Gate(pod)
 	switch {
 	case status.State == decide.StateServing:
 		return status.Since, time.Time{}
@@ -189,20 +189,6 @@ func servesSince(pod *corev1.Pod, status podmeta.Status) (serves, waits time.Tim
 	default:
 		return time.Time{}, time.Time{}
 	}
-}
-
-func gateOpen(pod *corev1.Pod) bool {
-	gate := gateOf(pod)
-	return gate != nil && gate.Status == corev1.ConditionTrue
-}
-
-// gateOf returns the condition of our readiness gate; nil: the Pod has none.
-func gateOf(pod *corev1.Pod) *corev1.PodCondition {
-	at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == podmeta.ReadinessGate })
-	if at < 0 {
-		return nil
-	}
-	return &pod.Status.Conditions[at]
 }
 
 func swapKey(l *launcherPod, b *podmeta.Binding) string {

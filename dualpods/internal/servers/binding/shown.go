@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,11 +39,10 @@ func (c *Controller) setGate(ctx context.Context, n *nodeWork, w *world, pod *co
 		Type: podmeta.ReadinessGate, Status: status, Reason: reason, Message: message,
 		LastTransitionTime: metav1.NewTime(c.opts.Now()),
 	}
-	at := slices.IndexFunc(changed.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == podmeta.ReadinessGate })
-	if at < 0 {
-		changed.Status.Conditions = append(changed.Status.Conditions, condition)
+	if gate := podmeta.Gate(changed); gate != nil {
+		*gate = condition
 	} else {
-		changed.Status.Conditions[at] = condition
+		changed.Status.Conditions = append(changed.Status.Conditions, condition)
 	}
 	patch, err := ofThisPod(pod, client.StrategicMergeFrom(pod), changed)
 	if err != nil {

@@ -57,8 +57,8 @@ func TestLabelsGoBeforeTheGateShutsThoughAnotherControllerShutsIt(t *testing.T) 
 	first := retract()
 	assert.Equal(t, map[string]string{"app": "x"}, first.Labels)
 	assert.Equal(t, decide.StateWaiting, readStatus(first).State)
-	assert.True(t, gateOpen(first), "the gate is shut by the next step")
-	assert.False(t, gateOpen(retract()))
+	assert.True(t, podmeta.GateOpen(first), "the gate is shut by the next step")
+	assert.False(t, podmeta.GateOpen(retract()))
 }
 
 func TestARequesterThatWasServedWhenItsLauncherFellSilentIsReplacedOnceThatSaysThatTheEngineDied(t *testing.T) {

@@ -96,13 +96,13 @@ func (s *sim) letGo(old, pod *corev1.Pod) {
 
 // simServes says that the status of a requester, or its gate, says that it serves.
 func simServes(pod *corev1.Pod) bool {
-	return readStatus(pod).State == decide.StateServing || gateOpen(pod)
+	return readStatus(pod).State == decide.StateServing || podmeta.GateOpen(pod)
 }
 
 // labelled looks at a requester's labels: whoever selects by them finds none whose
 // gate is shut.
 func (s *sim) labelled(pod *corev1.Pod) {
-	if len(pod.Spec.ReadinessGates) > 0 && pod.Labels["model"] != "" && !gateOpen(pod) {
+	if len(pod.Spec.ReadinessGates) > 0 && pod.Labels["model"] != "" && !podmeta.GateOpen(pod) {
 		s.violated("requester %s has its labels, and its gate is shut", pod.Name)
 	}
 }

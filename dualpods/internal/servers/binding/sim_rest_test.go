@@ -104,7 +104,7 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 			s.violated("at rest: requester %s is ready without its instance", pod.Name)
 		case !simServes(pod) || status.State == decide.StateWaiting || !labelled:
 			s.violated("at rest: requester %s is served, and its status and labels do not say so: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
-		case len(pod.Spec.ReadinessGates) > 0 && !gateOpen(pod):
+		case len(pod.Spec.ReadinessGates) > 0 && !podmeta.GateOpen(pod):
 			s.violated("at rest: requester %s is served, and its gate is shut", pod.Name)
 		}
 		return

@@ -55,7 +55,7 @@ func modelFrom(o *Observation) string {
 	case i.ModelWhy == "":
 		return ", with its model from the " + i.ModelFrom
 	default:
-		return ", with its model from the " + i.ModelFrom + ": " + dualpods.Truncate(i.ModelWhy, MaxNote)
+		return ", with its model from the " + i.ModelFrom + ": " + i.ModelWhy
 	}
 }
 

@@ -65,7 +65,6 @@ func (d *drawing) drawConfiguration(steps []step) []step {
 		return steps
 	}
 	n := d.n(len(steps))
-	d.theme = themes[0]
 	other := step{at: steps[n].at, what: "other configuration", budget: d.budget()}
 	return slices.Insert(steps, n+1, other, step{at: steps[n].at, what: "kill", limit: d.between(time.Millisecond, 3*time.Second)})
 }

@@ -163,12 +163,10 @@ func (s *Supervisor) heldAgain(i *instance, op *operation, before map[string]uin
 		return nil
 	}
 	now := s.sample(i)
+	was := memorySample{held: map[string]uint64{}}
 	s.mu.Lock()
-	was := memorySample{held: maps.Clone(i.awakeBytes)}
+	maps.Copy(was.held, i.awakeBytes)
 	s.mu.Unlock()
-	if was.held == nil {
-		was.held = map[string]uint64{}
-	}
 	maps.Copy(was.held, before)
 	if err := now.lessThan(was); err != nil {
 		return err

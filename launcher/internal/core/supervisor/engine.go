@@ -263,8 +263,8 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 // isDying reports whether an engine that answered with an error is dying. The API server
 // may exit a few seconds after its EngineCore; its exit then says more than the error.
 func isDying(ctx context.Context, i *instance, err error) bool {
-	var holdsMore holdsMoreError
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errWrongAnswer) || errors.As(err, &holdsMore) || isUnwritten(err) {
+	_, holdsMore := errors.AsType[holdsMoreError](err)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errWrongAnswer) || holdsMore || isUnwritten(err) {
 		return false
 	}
 	select {
