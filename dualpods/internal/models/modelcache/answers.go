@@ -31,8 +31,8 @@ type Answer struct {
 	PreviousFailure failure   // last failure before this try, until the store has the whole model
 	Model           launcherapi.Model
 	RequestHash     string // PullRequest.RequestHash of the request
-	// StoreBytes is the size of the launcher's store when it last had no room, in bytes; 0: not
-	// known.
+	// StoreBytes is the size of the launcher's store since this try failed for want of room, in
+	// bytes; 0: not known.
 	StoreBytes int64
 }
 
@@ -171,7 +171,7 @@ func (c *Controller) startCall(call Call, wanted PullRequest) {
 	if answer.RequestHash != wanted.RequestHash {
 		answer = Answer{RequestHash: wanted.RequestHash}
 	}
-	answer.Running, answer.CalledAt = true, c.opts.Now()
+	answer.Running, answer.CalledAt, answer.StoreBytes = true, c.opts.Now(), 0
 	c.answers[call] = answer
 	c.mu.Unlock()
 	c.calls.Go(func() {

@@ -272,6 +272,15 @@ func TestFetchIsRetriedOnceTheStoreHasRoom(t *testing.T) {
 	assert.True(t, s.c.answers[call].retryAt().After(w.Now), "the store's models are unknown")
 	assert.True(t, due(), "a model is gone")
 	assert.Equal(t, 5, s.c.answers[call].Tries, "the back-off goes on growing")
+	due(whole)
+	s.c.startCall(call, PullRequest{})
+	s.c.calls.Wait()
+	again := s.c.answers[call]
+	again.Err, again.Cause = "it is full", fetchapi.ReasonCapacityExceeded
+	s.c.answers[call] = again
+	assert.False(t, due(), "the model was gone before this try failed")
+	assert.False(t, due(whole))
+	assert.True(t, due(), "a model is gone after it")
 	s.c.answers[call] = Answer{AnsweredAt: now, Tries: 1, Err: "no", Cause: fetchapi.ReasonAccessDenied}
 	assert.False(t, due(whole))
 	assert.False(t, due(), "it failed for another reason")
