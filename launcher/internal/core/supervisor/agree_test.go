@@ -60,6 +60,19 @@ func TestFailedWakeFreesTheWeightsThatItLoaded(t *testing.T) {
 	})
 }
 
+func TestEngineThatCannotBePutBackToSleepIsEndedWithinSeconds(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.asleepWith("a", 2)
+		failsAwakeInPart(r, 40)
+		r.engine.resleep = func(context.Context) error { return errors.New("POST /wake_up?tags=weights answered 500") }
+		began := time.Now()
+		view := r.failsToWake()
+		assert.Equal(t, "failed", view.State)
+		assert.Contains(t, view.Reason, "it could not be put back to sleep: POST /wake_up?tags=weights answered 500")
+		assert.LessOrEqual(t, time.Since(began), 7*time.Second, "whoever was awake before waits for this")
+	})
+}
+
 func TestFailedWakeThatKeepsItsMemoryEndsTheEngine(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.asleepWith("a", 1)

@@ -213,7 +213,7 @@ func (s *Supervisor) rollBack(i *instance, op *operation, why error, limit time.
 	dying := false
 	err := s.patiently(op.ctx, i, limit, func(ctx context.Context) error {
 		err := c.do(ctx)
-		dying = err != nil && isDying(ctx, i, err)
+		dying = err != nil && diesSoon(ctx, i, err)
 		return err
 	})
 	switch {
@@ -260,13 +260,19 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 	})
 }
 
-// isDying reports whether an engine that answered with an error is dying. The API server
-// may exit a few seconds after its EngineCore; its exit then says more than the error.
-func isDying(ctx context.Context, i *instance, err error) bool {
+// dyingLimit is how long an engine that refuses a request may take to exit by itself. The API
+// server exits up to 4.3 s after its EngineCore (vLLM 0.30.0).
+const dyingLimit = 5 * time.Second
+
+// diesSoon waits for the exit of an engine that answered with an error, and reports whether it
+// comes: the exit then says more than the error.
+func diesSoon(ctx context.Context, i *instance, err error) bool {
 	_, holdsMore := errors.AsType[holdsMoreError](err)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errWrongAnswer) || holdsMore || isUnwritten(err) {
 		return false
 	}
+	ctx, stop := context.WithTimeout(ctx, dyingLimit)
+	defer stop()
 	select {
 	case <-i.tree.Done():
 		return true

@@ -215,20 +215,10 @@ func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operatio
 		s.endUnusable(i, op, err)
 	case ctx.Err() != nil || s.silencedByDisk(i, began, err):
 		s.wakeFailed(i, op, before, known, err)
-	case errors.Is(err, context.DeadlineExceeded) || !s.diesSoon(op, i, err):
+	case errors.Is(err, context.DeadlineExceeded) || !diesSoon(op.ctx, i, err):
 		s.endUnusable(i, op, err)
 	}
 	return false
-}
-
-// dyingLimit is how long an engine that refuses a request may take to exit by itself. Its
-// exit then says more than its answer.
-const dyingLimit = 5 * time.Second
-
-func (s *Supervisor) diesSoon(op *operation, i *instance, err error) bool {
-	ctx, stop := context.WithTimeout(op.ctx, dyingLimit)
-	defer stop()
-	return isDying(ctx, i, err)
 }
 
 // endUnusable ends an engine that is awake by its own report and cannot be used.
