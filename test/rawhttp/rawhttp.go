@@ -22,9 +22,15 @@ func StallBody(t *testing.T, address, head string, status int) {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
 	require.NoError(t, err)
+	StallBodyOn(t, conn, head, status)
+}
+
+// StallBodyOn is StallBody on a connection that is there. It closes the connection.
+func StallBodyOn(t *testing.T, conn net.Conn, head string, status int) {
+	t.Helper()
 	defer func() { _ = conn.Close() }()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience.Wait())))
-	_, err = io.WriteString(conn, head+"\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+	_, err := io.WriteString(conn, head+"\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 	require.NoError(t, err)
 	reader := bufio.NewReader(conn)
 	response, err := http.ReadResponse(reader, nil)

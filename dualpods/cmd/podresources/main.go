@@ -56,10 +56,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.Usage = func() {}
 	flags.StringVar(&opts.Listen, "listen", fmt.Sprintf(":%d", podresourcesapi.DefaultPort), "`address` and port to listen on")
 	flags.StringVar(&opts.Socket, "socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`path` of the kubelet's socket of its PodResources API")
-	flags.StringVar(&opts.TLS.CertFile, "tls-cert", "", "`file` of the certificate to serve with; empty for plain HTTP")
+	flags.StringVar(&opts.TLS.CertFile, "tls-cert", "", "`file` of the certificate to serve with")
 	flags.StringVar(&opts.TLS.KeyFile, "tls-key", "", "`file` of the key of --tls-cert")
 	flags.StringVar(&opts.TLS.ClientCAFile, "client-ca", "", "`file` of the certificate authorities that may sign the certificates of clients")
-	flags.StringVar(&opts.TokenFile, "token-file", "", "`file` of the token for clients without a certificate")
 	showVersion := flags.Bool("version", false, "print the version and exit")
 	err := flags.Parse(args)
 	if err == nil && flags.NArg() > 0 {

@@ -43,11 +43,18 @@ func (p *progress) stopLasting() {
 	}
 }
 
-// line writes one line. An error of standard error is ignored.
+// line writes one line. An error of standard error is ignored. The lock is held.
 func (p *progress) line(format string, args ...any) {
 	if p.out != nil {
 		_, _ = fmt.Fprintf(p.out, "%8.3fs  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 	}
+}
+
+// say writes one line.
+func (p *progress) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line(format, args...)
 }
 
 // state writes a line about an instance's state, once for each change.

@@ -54,6 +54,9 @@ An instance that does not exist counts as stopped.`,
 		told := newProgress(c.err)
 		instance, err := cl.Get(limited, args[0])
 		if err == nil {
+			if until == forAwake && instance.State == string(launcher.Sleeping) {
+				told.say("%s sleeps; launcher swap %s wakes it", instance.InstanceID, instance.InstanceID)
+			}
 			instance, err = awaitState(limited, cl, instance, told, waitOver(until))
 		}
 		_, deleted := errors.AsType[*deletedError](err)

@@ -19,6 +19,7 @@ func TestWaitEndsWhenTheInstanceIsInTheState(t *testing.T) {
 		r := d.call("wait", "a", "--timeout", "50ms")
 		require.Equal(t, exitFailed, r.code)
 		require.Contains(t, r.err, "launcher: a is not awake after 50ms; it is sleeping\n")
+		require.Contains(t, r.err, "a sleeps; launcher swap a wakes it\n")
 	})
 	t.Run("with exit code 1 when it ends before", func(t *testing.T) {
 		d.do("run", "--gpu", "none", "--id", "oom", "m", "--sim-oom")

@@ -49,16 +49,28 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 func (n *node) answered() net.Conn {
 	n.t.Helper()
 	for until := time.Now().Add(patience.Wait()); ; {
-		conn, err := new(net.Dialer).DialContext(n.t.Context(), "tcp", n.address)
-		require.NoError(n.t, err)
-		require.NoError(n.t, conn.SetDeadline(time.Now().Add(patience.Wait())))
-		if _, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err == nil {
-			_, err = io.ReadFull(conn, make([]byte, len("HTTP/1.1 404")))
+		conn, err := n.dial()
+		if err == nil {
+			err = answers(conn)
 		}
 		if err == nil {
 			return conn
 		}
-		_ = conn.Close()
 		require.True(n.t, time.Now().Before(until), "no new client is answered: %v", err)
 	}
+}
+
+// answers asks for nothing that the server has. It closes a connection without an answer.
+func answers(conn net.Conn) error {
+	err := conn.SetDeadline(time.Now().Add(patience.Wait()))
+	if err == nil {
+		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	if err == nil {
+		_, err = io.ReadFull(conn, make([]byte, len("HTTP/1.1 404")))
+	}
+	if err != nil {
+		_ = conn.Close()
+	}
+	return err
 }

@@ -6,8 +6,6 @@ package podresources
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -15,8 +13,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,12 +27,9 @@ import (
 type Options struct {
 	Listen string // address and port
 	Socket string // of the kubelet's PodResources API
-	// TLS is how the program serves. With a ClientCAFile those are told who show a
-	// certificate. Without a certificate of its own: plain HTTP.
+	// TLS is how the program serves. Its ClientCAFile has the authorities whose clients are
+	// answered.
 	TLS mtls.Server
-	// TokenFile holds what clients know that show no certificate. It is read for
-	// every request, so that another token counts at once. Empty: there are none.
-	TokenFile string
 	// Connections is how many connections may be open; 0: what the descriptors allow.
 	Connections int
 	// BodyTimeout bounds how long a request with its body may take to come, and how long the
@@ -74,7 +67,10 @@ var reconnect = grpc.ConnectParams{
 // New listens; Run serves.
 func New(ctx context.Context, opts Options) (*Server, error) {
 	s := &Server{opts: opts}
-	secured, err := s.access()
+	if opts.TLS.CertFile == "" || opts.TLS.ClientCAFile == "" {
+		return nil, errors.New("clients cannot be authenticated: give --tls-cert, --tls-key and --client-ca")
+	}
+	secured, err := opts.TLS.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +80,7 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", opts.Listen); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot listen: %w", err), s.kubelet.close())
 	}
-	if secured != nil {
-		s.listener = tls.NewListener(s.listener, secured)
-	}
+	s.listener = tls.NewListener(s.listener, secured)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+podresourcesapi.Path, s.pods)
 	s.http = &http.Server{
@@ -123,8 +117,8 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) pods(w http.ResponseWriter, r *http.Request) {
-	if status, err := s.allow(r); err != nil {
-		s.refuse(w, status, err)
+	if !mtls.Shown(r) {
+		s.refuse(w, http.StatusForbidden, mtls.ErrNotShown)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askLimit)
@@ -151,53 +145,4 @@ func (s *Server) refuse(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("Content-Type", podresourcesapi.ProblemContentType)
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(podresourcesapi.Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()})
-}
-
-// access looks at the files by which clients are known; nil: plain HTTP.
-func (s *Server) access() (secured *tls.Config, err error) {
-	if s.opts.TLS.CertFile != "" {
-		if secured, err = s.opts.TLS.Config(); err != nil {
-			return nil, err
-		}
-	}
-	switch known := secured != nil && s.opts.TLS.ClientCAFile != ""; {
-	case s.opts.TokenFile != "":
-		_, err = s.token()
-	case !known:
-		err = errors.New("clients cannot be authenticated: give --tls-cert, --tls-key and --client-ca, or --token-file")
-	}
-	return secured, err
-}
-
-func (s *Server) token() (string, error) {
-	content, err := os.ReadFile(s.opts.TokenFile)
-	if err != nil {
-		return "", fmt.Errorf("cannot read the token file: %w", err)
-	}
-	token := strings.TrimSpace(string(content))
-	if token == "" {
-		return "", fmt.Errorf("cannot use the token file %s: it is empty", s.opts.TokenFile)
-	}
-	return token, nil
-}
-
-// allow lets those through who show a certificate, or know the token.
-func (s *Server) allow(r *http.Request) (status int, err error) {
-	switch {
-	case mtls.Shown(r):
-		return 0, nil
-	case s.opts.TokenFile == "":
-		return http.StatusForbidden, mtls.ErrNotShown
-	}
-	want, err := s.token()
-	if err != nil {
-		return http.StatusServiceUnavailable, fmt.Errorf("every client is refused: %w", err)
-	}
-	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	// Of the hashes, since those take the same time whatever the two have in common.
-	x, y := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(strings.TrimSpace(given)))
-	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(x[:], y[:]) != 1 {
-		return http.StatusUnauthorized, errors.New("send Authorization: Bearer <token>, with the token in the file of --token-file")
-	}
-	return 0, nil
 }

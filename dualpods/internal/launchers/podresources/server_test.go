@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -31,9 +30,7 @@ import (
 	"hotseat.dev/hotseat/test/patience"
 )
 
-const (
-	token = "sesame"
-)
+const name = "ns.agents.hotseat.dev"
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -42,7 +39,7 @@ type node struct {
 	kubelet.UnimplementedPodResourcesListerServer
 	t       *testing.T
 	socket  string
-	token   string // its file
+	ca      *mtlstest.CA
 	address string
 	pods    []*kubelet.PodResources
 	hangs   atomic.Bool
@@ -75,10 +72,14 @@ func (n *node) startKubelet() (stop func()) {
 func newNode(t *testing.T, changes ...func(*podresources.Options)) *node {
 	t.Helper()
 	dir := t.TempDir()
-	n := &node{t: t, socket: filepath.Join(dir, "kubelet.sock"), token: filepath.Join(dir, "token")}
-	require.NoError(t, os.WriteFile(n.token, []byte(token+"\n"), 0o600))
+	n := &node{t: t, socket: filepath.Join(dir, "kubelet.sock"), ca: mtlstest.New(t, "ca")}
+	cert, key := mtlstest.Write(t, dir, n.ca.Server(t, name))
+	mtlstest.WriteCAs(t, filepath.Join(dir, "ca.crt"), n.ca)
 	ctx, stop := context.WithCancel(context.Background())
-	opts := podresources.Options{Listen: "127.0.0.1:0", Socket: n.socket, TokenFile: n.token, Logger: slog.New(slog.DiscardHandler)}
+	opts := podresources.Options{
+		Listen: "127.0.0.1:0", Socket: n.socket, Logger: slog.New(slog.DiscardHandler),
+		TLS: mtls.Server{CertFile: cert, KeyFile: key, ClientCAFile: filepath.Join(dir, "ca.crt")},
+	}
 	for _, change := range changes {
 		change(&opts)
 	}
@@ -94,14 +95,44 @@ func newNode(t *testing.T, changes ...func(*podresources.Options)) *node {
 	return n
 }
 
-// get asks the program by hand.
-func (n *node) get(authorization string) (status int, body []byte) {
+// client gives a client of the controller that shows these certificates.
+func (n *node) client(certificates ...tls.Certificate) *allocations.Client {
 	n.t.Helper()
-	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "http://"+n.address+podresourcesapi.Path, nil)
+	c := allocations.New(func(_ context.Context, name string) (*tls.Config, error) {
+		config := n.secured(certificates...)
+		config.ServerName = name
+		return config, nil
+	})
+	n.t.Cleanup(c.Close)
+	return c
+}
+
+// ask asks the program as the controller does.
+func (n *node) ask(c *allocations.Client) ([]podresourcesapi.Pod, error) {
+	n.t.Helper()
+	return c.Pods(n.t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Name: name}})
+}
+
+// secured is the TLS of a client that shows these certificates.
+func (n *node) secured(certificates ...tls.Certificate) *tls.Config {
+	return &tls.Config{RootCAs: n.ca.Pool(), ServerName: name, Certificates: certificates}
+}
+
+// dial connects as the controller does.
+func (n *node) dial() (net.Conn, error) {
+	n.t.Helper()
+	d := tls.Dialer{Config: n.secured(n.ca.Client(n.t, time.Hour))}
+	return d.DialContext(n.t.Context(), "tcp", n.address)
+}
+
+// get asks the program by hand.
+func (n *node) get() (status int, body []byte) {
+	n.t.Helper()
+	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "https://"+n.address+podresourcesapi.Path, nil)
 	require.NoError(n.t, err)
-	req.Header.Set("Authorization", authorization)
-	req.Close = true
-	resp, err := http.DefaultClient.Do(req)
+	own := &http.Transport{TLSClientConfig: n.secured(n.ca.Client(n.t, time.Hour))}
+	defer own.CloseIdleConnections()
+	resp, err := own.RoundTrip(req)
 	require.NoError(n.t, err)
 	defer resp.Body.Close()
 	body, err = io.ReadAll(resp.Body)
@@ -128,9 +159,7 @@ func TestDevicesOfAllPodsArePassedOnAsTheKubeletTellsThem(t *testing.T) {
 		pod("ours", "none"), pod("ours", "empty", gpus()),
 	}
 	t.Cleanup(n.startKubelet())
-	c := allocations.New(nil)
-	t.Cleanup(c.Close)
-	pods, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: token}})
+	pods, err := n.ask(n.client(n.ca.Client(t, time.Hour)))
 	require.NoError(t, err)
 	assert.Equal(t, []podresourcesapi.Pod{
 		{Namespace: "ours", Name: "one", Containers: []podresourcesapi.Container{{Name: "inference-server", Devices: map[string][]string{"nvidia.com/gpu": {"GPU-a"}}}}},
@@ -141,34 +170,12 @@ func TestDevicesOfAllPodsArePassedOnAsTheKubeletTellsThem(t *testing.T) {
 	}, pods)
 }
 
-func TestWhoDoesNotKnowTheTokenIsToldNothing(t *testing.T) {
-	n := newNode(t)
-	n.pods = []*kubelet.PodResources{pod("ns", "secret", gpus("GPU-a"))}
-	t.Cleanup(n.startKubelet())
-	for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer sesam", "Bearer sesamee", "Basic sesame", token} {
-		status, body := n.get(authorization)
-		assert.Equal(t, http.StatusUnauthorized, status, authorization)
-		assert.NotContains(t, string(body), "GPU-a")
-	}
-	status, body := n.get("Bearer " + token)
-	assert.Equal(t, http.StatusOK, status)
-	assert.Contains(t, string(body), "GPU-a")
-
-	require.NoError(t, os.WriteFile(n.token, []byte("another"), 0o600))
-	status, _ = n.get("Bearer " + token)
-	assert.Equal(t, http.StatusUnauthorized, status)
-	require.NoError(t, os.WriteFile(n.token, nil, 0o600))
-	status, _ = n.get("Bearer ")
-	assert.Equal(t, http.StatusServiceUnavailable, status)
-}
-
 func TestAKubeletThatIsAwayIsToldAndAskedAgainOnceItIsBack(t *testing.T) {
 	n := newNode(t)
 	n.pods = []*kubelet.PodResources{pod("ns", "one", gpus("GPU-a"))}
-	c := allocations.New(nil)
-	t.Cleanup(c.Close)
+	c := n.client(n.ca.Client(t, time.Hour))
 	ask := func() error {
-		_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: token}})
+		_, err := n.ask(c)
 		return err
 	}
 	require.ErrorContains(t, ask(), n.socket)
@@ -184,7 +191,7 @@ func TestAKubeletThatHangsIsGivenUp(t *testing.T) {
 	n := newNode(t)
 	n.hangs.Store(true)
 	t.Cleanup(n.startKubelet())
-	status, body := n.get("Bearer " + token)
+	status, body := n.get()
 	assert.Equal(t, http.StatusBadGateway, status)
 	var problem podresourcesapi.Problem
 	require.NoError(t, json.Unmarshal(body, &problem))
@@ -197,53 +204,40 @@ func TestAnAnswerThatIsTooLargeIsAnErrorAndNoPiece(t *testing.T) {
 		n.pods = append(n.pods, pod("ns", fmt.Sprintf("pod-%d", i), gpus(strings.Repeat("x", podresourcesapi.MaxAnswer/20))))
 	}
 	t.Cleanup(n.startKubelet())
-	status, body := n.get("Bearer " + token)
+	status, body := n.get()
 	assert.Equal(t, http.StatusInternalServerError, status)
 	assert.Contains(t, string(body), fmt.Sprint(podresourcesapi.MaxAnswer))
 }
 
-func TestWithoutATokenTheProgramDoesNotStart(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "token")
-	opts := podresources.Options{Listen: "127.0.0.1:0", Socket: "/nowhere", TokenFile: file, Logger: slog.New(slog.DiscardHandler)}
-	_, err := podresources.New(t.Context(), opts)
-	require.ErrorContains(t, err, file)
-	require.NoError(t, os.WriteFile(file, []byte(" \n"), 0o600))
-	_, err = podresources.New(t.Context(), opts)
-	require.ErrorContains(t, err, "it is empty")
-}
-
-func TestWhatTheControllerIsToldInAnErrorNamesTheReason(t *testing.T) {
-	n := newNode(t)
-	c := allocations.New(nil)
-	t.Cleanup(c.Close)
-	_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: "another"}})
-	require.ErrorContains(t, err, "401")
-	require.ErrorContains(t, err, "the token in the file of --token-file")
-}
-
-func TestWhoShowsACertificateIsToldByTLSAndNobodyElse(t *testing.T) {
-	const name = "ns.agents.hotseat.dev"
-	dir, ca, other := t.TempDir(), mtlstest.New(t, "ca"), mtlstest.New(t, "other")
-	cert, key := mtlstest.Write(t, dir, ca.Server(t, name))
-	mtlstest.WriteCAs(t, filepath.Join(dir, "ca.crt"), ca)
-	n := newNode(t, func(o *podresources.Options) {
-		o.TokenFile, o.TLS = "", mtls.Server{CertFile: cert, KeyFile: key, ClientCAFile: filepath.Join(dir, "ca.crt")}
-	})
+func TestWhoShowsNoCertificateIsToldNothing(t *testing.T) {
+	n, other := newNode(t), mtlstest.New(t, "other")
 	n.pods = []*kubelet.PodResources{pod("ns", "one", gpus("GPU-a"))}
 	t.Cleanup(n.startKubelet())
 	ask := func(name string, certificates ...tls.Certificate) error {
-		c := allocations.New(func(_ context.Context, name string) (*tls.Config, error) {
-			return &tls.Config{RootCAs: ca.Pool(), ServerName: name, Certificates: certificates}, nil
-		})
-		defer c.Close()
-		_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Name: name, Token: token}})
+		_, err := n.client(certificates...).Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Name: name}})
 		return err
 	}
-	require.NoError(t, ask(name, ca.Client(t, time.Hour)))
+	require.NoError(t, ask(name, n.ca.Client(t, time.Hour)))
 	require.ErrorContains(t, ask(name), "403 a client certificate is required")
 	require.ErrorContains(t, ask(name, other.Client(t, time.Hour)), "403")
-	require.ErrorContains(t, ask("other.agents.hotseat.dev", ca.Client(t, time.Hour)), "certificate is valid for "+name)
-	require.Error(t, ask("", ca.Client(t, time.Hour)), "plain HTTP")
-	_, err := podresources.New(t.Context(), podresources.Options{Listen: "127.0.0.1:0", Socket: n.socket, Logger: slog.New(slog.DiscardHandler)})
-	require.ErrorContains(t, err, "give --tls-cert, --tls-key and --client-ca, or --token-file")
+	require.ErrorContains(t, ask("other.agents.hotseat.dev", n.ca.Client(t, time.Hour)), "certificate is valid for "+name)
+	require.Error(t, ask("", n.ca.Client(t, time.Hour)), "plain HTTP")
+}
+
+func TestWithoutCertificatesTheProgramDoesNotStart(t *testing.T) {
+	dir, ca := t.TempDir(), mtlstest.New(t, "ca")
+	cert, key := mtlstest.Write(t, dir, ca.Server(t, name))
+	mtlstest.WriteCAs(t, filepath.Join(dir, "ca.crt"), ca)
+	for what, of := range map[string]mtls.Server{
+		"no certificate": {ClientCAFile: filepath.Join(dir, "ca.crt")},
+		"no authority":   {CertFile: cert, KeyFile: key},
+	} {
+		_, err := podresources.New(t.Context(), podresources.Options{Listen: "127.0.0.1:0", Socket: "/nowhere", TLS: of, Logger: slog.New(slog.DiscardHandler)})
+		require.ErrorContains(t, err, "give --tls-cert, --tls-key and --client-ca", what)
+	}
+	_, err := podresources.New(t.Context(), podresources.Options{
+		Listen: "127.0.0.1:0", Socket: "/nowhere", Logger: slog.New(slog.DiscardHandler),
+		TLS: mtls.Server{CertFile: cert, KeyFile: key, ClientCAFile: filepath.Join(dir, "absent")},
+	})
+	require.ErrorContains(t, err, "absent")
 }
