@@ -4,19 +4,20 @@ package vllm
 
 import (
 	"fmt"
-	"net/http"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/harness"
-	"hotseat.dev/hotseat/test/patience"
 )
 
 // ports are the TCP ports that processes of an instance listen on.
@@ -54,15 +55,33 @@ func (n *node) unreachable(t *testing.T, i launcherapi.Instance) {
 	info, err := os.Stat(filepath.Dir(address))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	assert.Empty(t, speakHTTP(t, i))
+}
+
+// speakHTTP are those ports of an instance's processes that answer a request.
+func speakHTTP(t *testing.T, i launcherapi.Instance) (all []string) {
+	t.Helper()
+	var asked []net.Conn
 	for _, port := range ports(t, i) {
-		t.Logf("%s has port %d, which is vLLM's own", i.InstanceID, port)
-		client := &http.Client{Timeout: patience.Wait()}
-		resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/is_sleeping", port))
-		if !assert.Error(t, err, "port %d speaks HTTP", port) {
-			resp.Body.Close()
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
 		}
-		client.CloseIdleConnections()
+		defer conn.Close()
+		if _, err = io.WriteString(conn, "GET /is_sleeping HTTP/1.1\r\nHost: localhost\r\n\r\n"); err == nil {
+			asked = append(asked, conn)
+		}
 	}
+	ask(t, i) // what answers there as well has done so by now, or does within a second
+	until := time.Now().Add(time.Second)
+	for _, conn := range asked {
+		require.NoError(t, conn.SetReadDeadline(until))
+		said, _ := io.ReadAll(io.LimitReader(conn, 64)) // most ports are vLLM's own: they close, or say nothing
+		if strings.HasPrefix(string(said), "HTTP/") {
+			all = append(all, conn.RemoteAddr().String())
+		}
+	}
+	return all
 }
 
 // A launcher is upgraded over engines of a release that put them on ports. The engines are
@@ -75,6 +94,7 @@ func TestEnginesOnPortsAndSocketsOutliveTheirLauncher(t *testing.T) {
 	port := n.await("port", "awake")
 	assert.Equal(t, launcherapi.StartFork, port.StartedBy)
 	require.Equal(t, "tcp", harness.Network(n.engineAddress(port)))
+	assert.Equal(t, []string{n.engineAddress(port)}, speakHTTP(t, port))
 	words := ask(t, port)
 
 	n.kill()
