@@ -51,8 +51,9 @@ var figures = []struct {
 	{"| hub, one file of 4.00 GiB | hf download |", []string{"18.45"}, []string{measured}},
 	{"| S3, one file of 4.00 GiB | launcher pull |", []string{"8.11"}, []string{measured}},
 	{"| S3, one file of 4.00 GiB | s5cmd |", []string{"4.78"}, []string{measured}},
-	{"| hot start, Pod created → Ready by probe;", []string{"986", "575"}, []string{measured}},
-	{"| engine killed → its requester is no endpoint any more;", []string{"58.2", "580"}, []string{measured}},
+	{"| hot start, Pod scheduled → Ready by gate;", []string{"644", "618"}, []string{measured}},
+	{"| hot start, Pod scheduled → Ready by probe;", []string{"687", "618"}, []string{measured}},
+	{"| engine killed → its requester is no endpoint any more;", []string{"70.9", "585"}, []string{measured}},
 	{"| 1000 requesters at once on 100 nodes:", []string{"74", "132"}, []string{measured}},
 	{"| two models take turns on 30 nodes of one GPU, 15 and 5 replicas and the other way round, main memory for 2 of them,", []string{"95 %", "68 %"}, []string{measured}},
 }

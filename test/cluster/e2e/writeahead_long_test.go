@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
 )
 
@@ -21,7 +23,13 @@ func TestAHotStartIsBoundBeforeItsProgramRuns(t *testing.T) {
 			s := newPool(t, nil)
 			s.installed(fmt.Sprintf("controller.writeAhead=%t", ahead))
 			s.allReady()
-			s.deploy(server{app: "ahead", node: 1}, 1)
+			early := false // of the second Pod: whether its gate opens before its container runs
+			stop := s.followAll(func(p *corev1.Pod, gone bool) {
+				if p.Labels["app"] == "ahead" && podmeta.GateOpen(p) && !podmeta.ProgramOf(p).Runs() && !gone && p.DeletionTimestamp == nil {
+					early = true
+				}
+			})
+			s.deploy(server{app: "ahead", node: 1, gate: true}, 1)
 			s.served("ahead", 1)
 			s.scale("ahead", 0)
 			s.gone("ahead")
@@ -31,6 +39,8 @@ func TestAHotStartIsBoundBeforeItsProgramRuns(t *testing.T) {
 			records := s.records(s.poolPods()[cluster.NodeName(1)].Name)
 			require.Len(t, records, 1)
 			assert.Equal(t, ahead, records[0].Ahead)
+			stop()
+			assert.Equal(t, ahead, early, "the gate opens before the container runs")
 		})
 	}
 }

@@ -174,7 +174,7 @@ func toleratesClosed(pod *corev1.Pod) bool {
 }
 
 // servesSince returns since when the status or the gate of a requester says that it serves, or
-// that it waits after it served or was about to; zero: neither says so.
+// that it waits after it served; zero: neither says so.
 func servesSince(pod *corev1.Pod, status podmeta.Status) (serves, waits time.Time) {
 	gate := podmeta.Gate(pod)
 	switch {

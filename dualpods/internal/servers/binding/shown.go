@@ -21,7 +21,11 @@ import (
 // retract takes labels and status off, and shuts the gate by the next step.
 func (c *Controller) retract(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o decide.Observation, step decide.Step) error {
 	if !o.Requester.Shown {
-		return c.setGate(ctx, n, w, pod, corev1.ConditionFalse, string(decide.NotServing), step.Why)
+		reason := decide.NotServing
+		if o.Ahead {
+			reason = decide.NotAwake
+		}
+		return c.setGate(ctx, n, w, pod, corev1.ConditionFalse, string(reason), step.Why)
 	}
 	relayed := w.asked[pod.UID].RelayedLabels
 	return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {

@@ -95,6 +95,8 @@ func (s *sim) happen(e simEvent) {
 		}
 	case "slow pulls":
 		s.slowPulls++
+	case "late containers":
+		s.latePods += 1 + int(e.arg%3)
 	case "unselect":
 		if name, ok := pick(sortedKeys(s.api.nodes), e.arg); ok {
 			s.label(name, false)

@@ -391,6 +391,10 @@ func (s *sim) place(pod *corev1.Pod, node string, gpus []string) {
 	s.note("%s is on %s with %v", pod.Name, node, gpus)
 	s.api.changePod(pod.Name, func(p *corev1.Pod) { p.Spec.NodeName = node })
 	pulling := s.admit(p, pod) + s.between("kubelet", 50*time.Millisecond, 500*time.Millisecond)
+	if s.latePods > 0 {
+		s.latePods--
+		pulling += s.between("late container", time.Second, 20*time.Second)
+	}
 	if s.slowPulls > 0 {
 		s.slowPulls--
 		pulling += 3 * time.Minute

@@ -158,6 +158,9 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 			continue
 		}
 		l := s.launchers[string(r.on.UID)]
+		if simMayBeEarly(pod, r) && !l.dead && !podmeta.Finished(r.on) {
+			s.violated("requester %s is deleted since nobody serves it, and its program has never run", pod.Name)
+		}
 		if state, connected := inc.knows(l, r.Instance); !connected || state != launcher.Failed || l.dead || podmeta.Finished(r.on) {
 			continue
 		}
@@ -176,6 +179,9 @@ func (s *sim) nextAttempt(inc *incarnation, l *simLauncher, before, after podmet
 		s.violated("%s is told of a failure that is none: %s", before.Name, after.Failure)
 	}
 	if !after.RetryAt.Equal(before.RetryAt) {
+		if p := s.programs[before.RequesterUID]; p != nil && !p.ran && after.Failures <= before.Failures {
+			s.violated("the failures of %s count anew, which has served nobody", before.Name)
+		}
 		s.putOff(inc, l, before)
 		s.failures[before.RequesterUID]++
 		if n := s.failures[before.RequesterUID]; time.Until(after.RetryAt) > decide.PauseAfter(decide.FirstPause, n) {
@@ -191,6 +197,7 @@ func (s *sim) notesService(old, pod *corev1.Pod) {
 	switch {
 	case is && !was:
 		s.serves[pod.UID] = time.Now()
+	case was && !is && podmeta.Gate(pod) != nil && podmeta.Gate(pod).Reason == string(decide.NotAwake): // it has not served
 	case was && !is:
 		began := s.serves[pod.UID]
 		for _, r := range s.records() {

@@ -109,7 +109,7 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 		}
 		return
 	}
-	if !blind && (simServes(pod) || pod.Labels["model"] != "") {
+	if !blind && (simServes(pod) || pod.Labels["model"] != "") && (at < 0 || !simEarly(pod, s.records()[at])) {
 		s.violated("at rest: requester %s is not served, and is shown as one that is: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
 	}
 	reasons, none := s.reasons(pod, p, at, blind)
@@ -120,6 +120,26 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 	case status.State != decide.StateWaiting && (!blind || !simServes(pod)) || !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(status.Message, r) }):
 		s.violated("at rest: requester %s is not told %q: %s", pod.Name, reasons, pod.Annotations[podmeta.AnnotationStatus])
 	}
+}
+
+// simEarly says that the readiness gate of a requester alone says that it serves, and may say so
+// before its program runs.
+func simEarly(pod *corev1.Pod, r simRecord) bool {
+	return simMayBeEarly(pod, r) && readStatus(pod).State != decide.StateServing && pod.Labels["model"] == ""
+}
+
+// simMayBeEarly says that a requester is bound, and that its program has not run yet.
+func simMayBeEarly(pod *corev1.Pod, r simRecord) bool {
+	return r.Ahead && !running(pod) && !podmeta.ProgramOf(pod).Ended()
+}
+
+// hasReason says that a controller has a reason to keep the gate of a requester shut whose program
+// has not run.
+func (inc *incarnation) hasReason(pod *corev1.Pod, r simRecord) bool {
+	n, l := inc.kept(pod.Spec.NodeName), &launcherPod{pod: r.on}
+	_, stuck := podmeta.Waits(pod)
+	return stuck || inc.s.unreadable(r) || n.calls.underWay(sleepKey(l, r.Instance), 0) || n.calls.underWay(deleteKey(l, r.Instance), 0) ||
+		n.repeats.of(pod.UID)[decide.OpenGate].Times > 20
 }
 
 // labelOf is the label that a requester asks for; current says that its record is of what it asks
@@ -437,15 +457,20 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		if inc.kept(node).calls.attempt(logKey(pod.UID, &r.Binding), 0).Asked {
 			continue // it is deleted as soon as it has its log
 		}
-		if shown && settled(r.on.Name) && (answers && !bound || !running(pod)) {
+		if shown && settled(r.on.Name) && (answers && !bound || !running(pod) && !simEarly(pod, r)) {
 			s.violated("requester %s is shown as served, and carries no traffic", name)
 		}
 		v, now := before.views[string(r.on.UID)], inc.views[string(r.on.UID)]
+		if settled(r.on.Name) && now != nil && !v.Connected && !now.Connected && podmeta.GateOpen(pod) && simMayBeEarly(pod, r) {
+			s.violated("requester %s has an open gate before its program runs, and its launcher does not answer", name)
+		}
 		if !settled(r.on.Name) || now == nil || !v.Connected || v.stream != now.stream || !now.Connected || v.Revision != now.Revision {
 			continue
 		}
 		wakes := now.Instances[r.Instance].State == "awake"
 		switch {
+		case wakes && simMayBeEarly(pod, r) && len(pod.Spec.ReadinessGates) > 0 && !podmeta.GateOpen(pod) && time.Since(now.told[r.Instance]) > justNow && !inc.hasReason(pod, r):
+			s.violated("requester %s has a model that is awake, and its gate is shut until its program runs", name)
 		case shown && !wakes:
 			s.violated("requester %s is shown as served, and its instance is not awake", name)
 		case answers && p.odd != oddStays && bound && p.proxy.Ready && !wakes && !inc.kept(node).calls.underWay(unbindKey(pod.UID), 0):

@@ -28,7 +28,7 @@ var simChances = []struct {
 	{"restart launcher", 4}, {"kill launcher", 3}, {"silence launcher", 3}, {"delete launcher", 3}, {"kill engine", 6},
 	{"fail starts", 3}, {"API down", 3}, {"API flaky", 3}, {"restart program", 4}, {"hang program", 4},
 	{"end program", 2}, {"touch", 3}, {"cordon", 2}, {"delete node", 1}, {"sleep by hand", 3}, {"wake by hand", 2}, {"delete by hand", 3}, {"lie", 3},
-	{"break input", 3}, {"mend input", 2}, {"hold launcher", 1}, {"vanish launcher", 3}, {"slow pulls", 1}, {"sleep and kill", 2}, {"silence kubelet", 2},
+	{"break input", 3}, {"mend input", 2}, {"hold launcher", 1}, {"vanish launcher", 3}, {"slow pulls", 1}, {"late containers", 6}, {"sleep and kill", 2}, {"silence kubelet", 2},
 	{"create on demand", 4}, {"hold GPU", 3}, {"slow call", 3}, {"slow order", 3}, {"odd programs", 3}, {"hang and delete", 2}, {"lose both", 2},
 	{"hang and edit", 2}, {"late swap", 2}, {"disguise", 2}, {"refuse sleep", 3}, {"end launcher", 3}, {"evict launcher", 3}, {"silence and vanish", 2}, {"damage record", 2}, {oddUnready, 2}, {oddStays, 2}, {oddBind, 2}, {"unselect", 2}, {"end by kubelet", 2}, {"create together", 5},
 }
@@ -41,6 +41,7 @@ var simThemes = [][]string{
 	{"lie", "restart program", "hang program", "delete"},
 	{"silence launcher", "restart launcher", "delete launcher", "hold launcher", "vanish launcher"},
 	{"cordon", "slow pulls", "create"},
+	{"late containers", "create", "kill engine", "sleep by hand"},
 	{"unselect", "create", "delete", "end by kubelet"},
 	{"fail starts", "kill controller", "delete", "kill engine"},
 	{"hang program", "delete", "force", "vanish"},

@@ -51,6 +51,7 @@ type sim struct {
 	writes      map[types.UID]int       // to the API server, for each requester
 	failStart   int                     // how many engines are still to fail
 	slowPulls   int                     // how many Pods are still to wait for their images
+	latePods    int                     // how many are still to be admitted seconds before their containers run
 	slowCalls   []time.Duration         // how long the next swaps take to come to their launchers
 	slowOrders  []time.Duration         // the same of other calls
 	odd         []simOddity             // what is wrong with the next programs from their beginning

@@ -70,6 +70,13 @@ func ahead(o Observation) Observation {
 	return o
 }
 
+// gateOpenAhead is one whose gate is open, and whose program does not run yet.
+func gateOpenAhead(state string) Observation {
+	o := ahead(with(state))
+	o.Requester.Gate, o.Requester.GateOpen = true, true
+	return o
+}
+
 // holdsFor has the requester program hold connections for a binding.
 func holdsFor(binding string) func(*Observation) {
 	return func(o *Observation) {
@@ -272,6 +279,9 @@ var examples = map[string]example{
 		deleting(o)
 		o.Instance.State, o.Requester.Shown, o.Requester.Published = "starting", false, false
 	})},
+	"one that has ended and is shown, after an uninstallation": {"ended, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.Requester.Finished, o.Requester.Running, o.SPI, o.Record, o.Requester.Finalizer = true, false, nil, nil, false
+	})},
 	"one whose containers have ended while it was shown": {"ended, shown", Retract, but(servedOne(), func(o *Observation) { o.Requester.Finished, o.Requester.Running, o.SPI = true, false, nil })},
 	"the same, shown no more": {"resting, awake", Sleep, but(servedOne(), func(o *Observation) {
 		o.Requester.Finished, o.Requester.Running, o.Requester.Shown, o.SPI = true, false, false, nil
@@ -375,6 +385,16 @@ var examples = map[string]example{
 	"one bound ahead on a GPU that another is bound on": {"GPU bound to another", Nothing, but(ahead(recorded()), func(o *Observation) { o.BoundToo = "ns/other" })},
 	"the same, once its program runs":                   {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.BoundToo = "ns/other" })},
 	"one bound ahead, whose model is awake":             {"awake before it runs", Nothing, ahead(with("awake"))},
+	"the same, whose gate is shut":                      {"awake before it runs, gate shut", OpenGate, but(ahead(with("awake")), func(o *Observation) { o.Requester.Gate = true })},
+	"the same, told to rest":                            {"told to rest", Nothing, but(ahead(with("awake")), func(o *Observation) { o.Requester.Gate, o.Calls.Sleep = true, true })},
+	"the same, whose gate is open":                      {"awake before it runs", Nothing, gateOpenAhead("awake")},
+	"the same, asleep by hand":                          {"not awake, shown", Retract, gateOpenAhead("sleeping")},
+	"the same, ended":                                   {"not awake, shown", Retract, gateOpenAhead("failed")},
+	"the same, whose launcher is silent":                {"not carried, shown", Retract, but(gateOpenAhead("awake"), func(o *Observation) { o.Launcher.Connected = false })},
+	"the same, ended when its program runs": {"not awake, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.Instance.State, o.Requester.Shown, o.Requester.Gate, o.Requester.GateOpen, o.Record.Ahead = "failed", false, true, true, true
+		o.SPI.Proxy = requesterapi.Proxy{State: requesterapi.StateUnbound}
+	})},
 	"one bound ahead, whose program runs": {"kubelet just asked", Retry, but(with("awake"), func(o *Observation) {
 		o.Record.Ahead, o.Kubelet = true, &dualpods.Allocation{GPUs: []string{"GPU-0"}, Early: true, Since: now}
 	})},

@@ -7,10 +7,10 @@ var leaving = Table{
 	Sentence: "The requester leaves",
 	Of:       (*Observation).IsLeaving,
 	Rows: []Row{
-		{"leaving, never bound", "not bound; our finalizer is not on it",
-			(*Observation).holdsNothing, Nothing, say("nothing is held for it")},
 		{"ended, shown", "it is not being deleted; labels, status or gate say that it serves",
 			(*Observation).isShownAtItsEnd, Retract, say("%s", itsEnd)},
+		{"leaving, never bound", "not bound; our finalizer is not on it",
+			(*Observation).holdsNothing, Nothing, say("nothing is held for it")},
 		connectionsEnd,
 		{"leaving, still serving", "it is being deleted, and more than 2 s of its grace are left, or it is not, and the kubelet ends it; its program runs and forwards traffic for the record; it is ready, or was told to end and its shutdown delay is not over; the instance is awake, as far as is known",
 			(*Observation).ServesThroughDelay, Retry, again((*Observation).untilUnbound, say("proxies may not have heard yet that it ends: it serves until they have had their time"))},

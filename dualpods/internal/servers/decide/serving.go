@@ -6,10 +6,12 @@ var serving = Table{
 	Sentence: "The instance of the record is awake",
 	Of:       always,
 	Rows: []Row{
-		{"awake before it runs", "bound ahead; the requester program does not run yet",
-			(*Observation).isAhead, Nothing, say("instance %s is awake, and its container %s does not run yet", instanceID, container)},
 		{"told to rest", "the launcher was told to put the instance to sleep, or to delete it, while nobody was bound to it or wanted it, and has not answered, or its stream has not said so",
 			(*Observation).toldToRest, Nothing, say("the launcher was told to put instance %s to sleep, or to delete it, before it was wanted again", instanceID)},
+		{"awake before it runs, gate shut", "bound ahead; the requester program does not run yet; the requester lists our readiness gate, and that is not true",
+			(*Observation).gateShutAhead, OpenGate, awakeForIt},
+		{"awake before it runs", "bound ahead; the requester program does not run yet",
+			(*Observation).isAhead, Nothing, say("instance %s is awake, and its container %s does not run yet", instanceID, container)},
 		{"being unbound", "connections of an earlier binding are ending",
 			(*Observation).earlierBindingEnds, Nothing, say("connections of an earlier binding are ending")},
 		{"carries for another", "the requester program carries traffic for something else than the record",
@@ -19,11 +21,19 @@ var serving = Table{
 		{"not ready", "the requester is not ready",
 			(*Observation).isUnready, BecomeReady, say("instance %s is awake", instanceID)},
 		{"gate shut", "the requester lists our readiness gate, and that is not true",
-			(*Observation).gateShut, OpenGate, say("instance %s of launcher %s serves it%s", instanceID, launcherName, modelFrom)},
+			(*Observation).gateShut, OpenGate, awakeForIt},
 		{"not published", "its labels are not those of its input; or its status does not say that it serves, unless its gate does and there is nothing else to say",
 			(*Observation).isUnpublished, Publish, say("instance %s serves it", instanceID)},
 	},
 }
+
+// awakeForIt says which instance the requester has.
+var awakeForIt = say("instance %s of launcher %s serves it%s", instanceID, launcherName, modelFrom)
+
+// gateShutAhead reports whether the readiness gate is to be opened before the requester program
+// runs. The kubelet says that the Pod is ready when it says that its containers run; a gate that
+// opens later it sees only when it looks at the Pod again, up to a second later.
+func (o *Observation) gateShutAhead() bool { return o.Ahead && o.gateShut() }
 
 // isAhead reports whether the requester program does not run yet, and the kubelet's word counts.
 func (o *Observation) isAhead() bool { return o.Ahead }

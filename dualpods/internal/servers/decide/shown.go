@@ -10,6 +10,17 @@ import (
 // isPublished reports whether labels, status or gate of the requester tell others to use it.
 func (o *Observation) isPublished() bool { return o.Requester.Shown || o.Requester.GateOpen }
 
+// hasServed reports whether others were told to use a requester when its program ran, or may have:
+// the gate may be open before. A program that runs, and carries nothing by a record that was
+// written ahead, may be bound in the next moment.
+func (o *Observation) hasServed() bool {
+	if o.Requester.Shown {
+		return true
+	}
+	early := o.Ahead || o.Record.Ahead && o.SPI != nil && !o.ForwardsTraffic()
+	return o.Requester.GateOpen && !early
+}
+
 // IsReady reports whether the requester program answers probes that it is ready.
 func (o *Observation) IsReady() bool { return o.SPI != nil && o.SPI.Proxy.Ready }
 
@@ -19,7 +30,7 @@ func (o *Observation) IsReady() bool { return o.SPI != nil && o.SPI.Proxy.Ready 
 func (o *Observation) forwardsNothing() bool {
 	switch {
 	case !o.Requester.Running:
-		return true
+		return !o.Ahead || !o.Launcher.Connected
 	case o.SPI == nil:
 		return false
 	case !o.ForwardsTraffic():

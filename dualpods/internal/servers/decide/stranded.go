@@ -24,13 +24,13 @@ var stranded = Table{
 			(*Observation).forwardsWithoutRecord, DeleteRequester, warn(LauncherGone, "the launcher that served it is gone")},
 		{"provider leaving", "bound; the launcher Pod is being deleted or has ended",
 			(*Observation).launcherLeaves, DeleteRequester, warn(LauncherGone, "its launcher %s is being deleted or has ended", launcherName)},
-		{"died, not noted", "bound; the instance has ended; labels, status or gate say that it serves; the launcher Pod does not have it that the instance ended under this requester",
+		{"died, not noted", "bound; the instance has ended; labels or status say that the requester serves, or its gate does, and its program has carried traffic; the launcher Pod does not have it that the instance ended under this requester",
 			(*Observation).endIsToBeNoted, NoteFailure, noteFailure},
-		{"died while it served", "bound; the instance has ended or was deleted; labels, status or gate say that it serves",
+		{"died while it served", "bound; the instance has ended or was deleted; labels or status say that the requester serves, or its gate does, and its program has carried traffic",
 			(*Observation).diedWhileItServed, DeleteRequester, warn(ServerGone, "instance %s, which served it, %s", instanceID, fate)},
 		{"not awake, shown", "bound; the instance is not awake; labels, status or gate say that it serves",
 			(*Observation).isPublishedNotAwake, Retract, say("instance %s is %s", instanceID, instanceState)},
-		{"not carried, shown", "bound; the requester program does not run; or it carries traffic for something else than the record, or is being unbound; or it carries none, and was told to bind in vain, or the launcher does not answer, or it is bound ahead and not compared; labels, status or gate say that it serves",
+		{"not carried, shown", "bound; the requester program does not run, unless it is bound ahead and the launcher answers; or it carries traffic for something else than the record, or is being unbound; or it carries none, and was told to bind in vain, or the launcher does not answer, or it is bound ahead and not compared; labels, status or gate say that it serves",
 			(*Observation).isPublishedNotCarried, Retract, say("the requester program carries no traffic to instance %s", instanceID)},
 	},
 }
@@ -135,7 +135,7 @@ func (o *Observation) launcherLeaves() bool {
 // endIsToBeNoted reports whether the instance has ended while it served, and whoever has it next
 // would not know.
 func (o *Observation) endIsToBeNoted() bool {
-	return o.instanceKnown() && o.InstanceIn(launcher.Failed, launcher.Stopped) && o.isPublished() && !o.failureRecorded()
+	return o.instanceKnown() && o.InstanceIn(launcher.Failed, launcher.Stopped) && o.hasServed() && !o.failureRecorded()
 }
 
 func noteFailure(o *Observation) Step {
@@ -144,7 +144,7 @@ func noteFailure(o *Observation) Step {
 
 // diedWhileItServed reports whether the instance of a requester that is shown has ended.
 func (o *Observation) diedWhileItServed() bool {
-	return o.instanceKnown() && o.instanceEndedOrGone() && o.isPublished()
+	return o.instanceKnown() && o.instanceEndedOrGone() && o.hasServed()
 }
 
 // isPublishedNotAwake reports whether a requester is shown whose instance is not awake.

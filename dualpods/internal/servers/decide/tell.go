@@ -27,6 +27,7 @@ const (
 	ModelMissing     Reason = "ModelMissing"     // from the launcher; a ClusterModelCache has it waited for
 	AttemptFailed    Reason = "AttemptFailed"    // the swap came to nothing; there is another one later
 	NotServing       Reason = "NotServing"       // not any more
+	NotAwake         Reason = "NotAwake"         // of the gate: its instance was awake, and is not any more before the requester program runs
 	RecordDamaged    Reason = "RecordDamaged"    // that it is bound by, perhaps; also of the launcher Pod that it is on
 	Outdated         Reason = "Outdated"         // what it asks for has changed since it was bound
 
@@ -59,7 +60,7 @@ func ToldStatus(o Observation, old podmeta.Status, step Step) podmeta.Status {
 	case o.IsLeaving():
 	case old.State == StateServing:
 		s.State, s.Launcher, s.Instance, s.Generation = old.State, old.Launcher, old.Instance, old.Generation
-	case o.Requester.GateOpen:
+	case o.Requester.GateOpen && !o.Ahead:
 		s.State = StateServing
 	}
 	return s
