@@ -70,11 +70,12 @@ func (b *bench) memory() (rows []figures.Row, err error) {
 		return nil, err
 	}
 	ours, theirs := full-idle, bareFull-bareIdle
-	return []figures.Row{{
+	row := figures.Row{
 		Figure:  fmt.Sprintf("resident memory for %d Pods, %d of them launchers, the others requesters that are served, above that of none (%s); bare: a process that does nothing but keep them in client-go's cache", nodes+count, nodes, mb(idle)),
-		Samples: 1, Ours: mb(ours), Bare: mb(theirs), Beside: fmt.Sprintf("%+.1f MB", float64(ours-theirs)/1e6),
-		Target: "≤ " + mb(memoryAbove), Met: ours <= memoryAbove,
-	}}, nil
+		Samples: 1, Ours: mb(ours), Bare: mb(theirs),
+	}
+	atMost(&row, float64(ours), float64(theirs), mostMemory)
+	return []figures.Row{row}, nil
 }
 
 // rest waits until the controller's memory is what it needs.

@@ -129,7 +129,8 @@ func (b *bench) newPlayed(part string, nodes int, most string) (p *played, err e
 	if out, err := s.InNetwork(b.ctx, "ip", "route", "add", "local", podRange, "dev", "lo").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("cannot give the stand-in the addresses of Pods: %w: %s", err, out)
 	}
-	if err := s.install(b.ctx, "agent.enabled=false"); err != nil {
+	// The stand-in speaks plain HTTP, so its requesters have no certificate from the policy.
+	if err := s.install(b.ctx, "agent.enabled=false", "requesterDefaults.enabled=false"); err != nil {
 		return nil, err
 	}
 	if err := p.kubeconfigs(); err != nil {

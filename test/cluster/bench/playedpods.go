@@ -135,6 +135,7 @@ func (p *played) requesters(count int) []*corev1.Pod {
 		node := i % p.nodes
 		pod := requesterPod("probe", fmt.Sprintf("r-%d-%d", node, p.next[node]))
 		pod.Spec.NodeName = nodeName(node)
+		pod.Finalizers = []string{podmeta.FinalizerRequester} // as the policy adds it
 		pod.Annotations[ipAnnotation] = podAddress(node, p.next[node])
 		p.next[node]++
 		pods = append(pods, pod)

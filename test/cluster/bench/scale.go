@@ -18,11 +18,14 @@ import (
 	"hotseat.dev/hotseat/test/figures"
 )
 
-// Bounds of the figures with many nodes.
+// Bounds of the figures with many nodes, as parts of the bare ones, and of the writes to Pods for
+// each binding.
 const (
-	bindingsPerSecond = 300
-	writesEach        = 3
-	memoryAbove       = 40_000_000
+	leastRate  = 0.85
+	mostAtOnce = 1.3
+	mostBeside = 1.05
+	mostMemory = 1.1
+	writesEach = 1.3 // where ten requesters come to a node
 )
 
 // crowdNodes is how many nodes the parts but memory have.
@@ -71,10 +74,17 @@ func (b *bench) atOnce() (rows []figures.Row, err error) {
 	}
 	figure := ": container running → wake call, plus wake answered → readiness relayed"
 	one := figures.Timed("1 requester"+figure+"; bare: one write to a Pod", ones, oneWrite, addedP50, addedP99)
-	many := figures.Timed(fmt.Sprintf("%d requesters at once%s; bare: one write to each of as many Pods at once", nodes, figure), all, allWrite, addedP50, addedP99)
-	row := figures.Timed(fmt.Sprintf("%d requesters at once, launchers of %d other nodes hang%s; bare: none hangs", nodes-hung, hung, figure), slowed, beside, 0, 0)
-	row.Target, row.Met = "p50 and p99 ≤ 1.2× the bare", float64(slowed.P50()) <= 1.2*float64(beside.P50()) && float64(slowed.P99()) <= 1.2*float64(beside.P99())
-	return []figures.Row{one, many, row}, nil
+	many := figures.Timed(fmt.Sprintf("%d requesters at once%s; bare: one write to each of as many Pods at once", nodes, figure), all, allWrite, 0, 0)
+	hang := figures.Timed(fmt.Sprintf("%d requesters at once, launchers of %d other nodes hang%s; bare: none hangs", nodes-hung, hung, figure), slowed, beside, 0, 0)
+	atMost(&many, float64(all.P50()), float64(allWrite.P50()), mostAtOnce)
+	atMost(&hang, float64(slowed.P50()), float64(beside.P50()), mostBeside)
+	return []figures.Row{one, many, hang}, nil
+}
+
+// atMost has a row compare a figure with the bare one, of which it may be so many times as much.
+func atMost(r *figures.Row, ours, bare, most float64) {
+	times := ours / bare
+	r.Beside, r.Target, r.Met = fmt.Sprintf("%.2f×", times), fmt.Sprintf("≤ %g× the bare", most), times <= most
 }
 
 // hanging is rounds while the launchers of the last nodes hang with a requester
@@ -171,7 +181,7 @@ func (b *bench) bindings() (rows []figures.Row, err error) {
 	}
 	mine, took := byController(writes)
 	p.controller.stop()
-	bare, err := p.bareWrites(pods, writesEach)
+	bare, err := p.bareWrites(pods, mine)
 	if err != nil {
 		return nil, err
 	}
@@ -179,11 +189,11 @@ func (b *bench) bindings() (rows []figures.Row, err error) {
 	return []figures.Row{
 		{
 			Figure: fmt.Sprintf("%d requesters at once on %d nodes: bindings a second; bare: a client that does nothing but write as often", count, nodes), Samples: count,
-			Ours: fmt.Sprintf("%.0f", rate), Bare: fmt.Sprintf("%.0f", bare), Beside: fmt.Sprintf("%.2f×", rate/bare), Target: fmt.Sprintf("≥ %d", bindingsPerSecond), Met: rate >= bindingsPerSecond,
+			Ours: fmt.Sprintf("%.0f", rate), Bare: fmt.Sprintf("%.0f", bare), Beside: fmt.Sprintf("%.2f×", rate/bare), Target: fmt.Sprintf("≥ %g× the bare", leastRate), Met: rate >= leastRate*bare,
 		},
 		{
 			Figure: "the same: writes to Pods for each binding", Samples: count,
-			Ours: fmt.Sprintf("%.2f", each), Target: fmt.Sprintf("≤ %d", writesEach), Met: each <= writesEach,
+			Ours: fmt.Sprintf("%.2f", each), Target: fmt.Sprintf("≤ %g", writesEach), Met: each <= writesEach,
 		},
 	}, nil
 }
@@ -243,16 +253,19 @@ func (p *played) writesAtOnce(rounds, each int) (times figures.Times, err error)
 	return times, nil
 }
 
-// bareWrites is how many Pods a second a client can write to so many times each,
-// sixteen at a time, on the same API server with the same watchers.
-func (p *played) bareWrites(pods []*corev1.Pod, each int) (perSecond float64, err error) {
+// bareWrites is how many Pods a second a client can bring so many writes to in all, one Pod after
+// the other and from the first one again, sixteen at a time, on the same API server with the same
+// watchers.
+func (p *played) bareWrites(pods []*corev1.Pod, all int) (perSecond float64, err error) {
 	began := time.Now()
-	for n := range each {
+	for left, n := all, 0; left > 0; n++ {
 		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"bench.hotseat.dev/write":"%d"}}}`, n))
-		err := sideBySide(p.ctx, pods, func(ctx context.Context, pod *corev1.Pod) error { return p.api.Patch(ctx, pod.DeepCopy(), patch) })
+		some := pods[:min(left, len(pods))]
+		err := sideBySide(p.ctx, some, func(ctx context.Context, pod *corev1.Pod) error { return p.api.Patch(ctx, pod.DeepCopy(), patch) })
 		if err != nil {
 			return 0, fmt.Errorf("cannot write to Pods: %w", err)
 		}
+		left -= len(some)
 	}
 	return float64(len(pods)) / time.Since(began).Seconds(), nil
 }
