@@ -3,8 +3,8 @@
 //
 //	GET /v1/pods
 //
-// answers 200 with [Pods], or a [Problem]: 401 (another token), 403 (no client
-// certificate), 502 (the kubelet does not answer), 503 (the token cannot be read).
+// answers 200 with [Pods], or a [Problem]: 403 (no client certificate), 502 (the kubelet does
+// not answer).
 package podresourcesapi
 
 // Where and how to ask.

@@ -37,6 +37,9 @@ type Options struct {
 	// NetworkPolicies has every node enforce NetworkPolicies, which otherwise mean
 	// nothing here. It takes the Debian packages iptables and ipset.
 	NetworkPolicies bool
+	// ProxyMinSync is the least time between two of kube-proxy's changes of its rules, such as
+	// 10ms; empty: kube-proxy's default.
+	ProxyMinSync string
 }
 
 // The most that Options can ask for.
@@ -58,6 +61,8 @@ type Cluster struct {
 	Held     bool   `json:"held"`             // ends with the process that started it
 	Audit    string `json:"audit,omitempty"`  // policy of the API server's audit log
 	Router   string `json:"router,omitempty"` // the program kube-router, where NetworkPolicies are enforced
+
+	ProxyMinSync string `json:"proxy_min_sync,omitempty"` // as in Options
 
 	cmd *exec.Cmd // the keeper, of a cluster that this process started
 }
@@ -136,7 +141,7 @@ func (o Options) cluster() (*Cluster, error) {
 	case o.GPUs < 0 || o.GPUs > MaxGPUs:
 		return nil, fmt.Errorf("a node cannot have %d GPUs: ask for 0 to %d", o.GPUs, MaxGPUs)
 	}
-	c := &Cluster{Name: name, Nodes: o.Nodes, GPUs: o.GPUs, Held: !o.Detached}
+	c := &Cluster{Name: name, Nodes: o.Nodes, GPUs: o.GPUs, Held: !o.Detached, ProxyMinSync: o.ProxyMinSync}
 	if o.AuditPolicy != "" {
 		if c.Audit, err = filepath.Abs(o.AuditPolicy); err != nil {
 			return nil, fmt.Errorf("cannot find the audit policy: %w", err)

@@ -61,8 +61,12 @@ func (n *node) importPause() error {
 }
 
 func (n *node) startProxy() error {
+	rules := map[string]any{}
+	if n.Cluster.ProxyMinSync != "" {
+		rules["minSyncPeriod"] = n.Cluster.ProxyMinSync
+	}
 	err := writeJSON(n.path("proxy.yaml"), map[string]any{
-		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables", "clusterCIDR": podRange,
+		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables", "nftables": rules, "clusterCIDR": podRange,
 		"clientConnection": map[string]any{"kubeconfig": n.Cluster.path("keys", "proxy")}, "hostnameOverride": n.name(),
 		// The sizes of the connection table are the machine's.
 		"conntrack": map[string]any{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},

@@ -22,6 +22,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/figures"
 )
 
@@ -43,7 +44,7 @@ var ways = []string{"gate", "probe", "plain"}
 // lists our readiness gate and of one that has a probe, in turn with a plain Pod
 // of the same container; then ends of what serves.
 func (b *bench) kubelet() (rows []figures.Row, err error) {
-	s, err := b.newSite("kubelet", 1, 2)
+	s, err := b.newSite("kubelet", cluster.Options{Nodes: 1, GPUs: 2})
 	if err != nil {
 		return nil, err
 	}

@@ -54,6 +54,7 @@ func main() {
 
 var parts = figures.Parts[*bench]{
 	{Name: "kubelet", Run: (*bench).kubelet},
+	{Name: "service", Run: (*bench).service},
 	{Name: "at-once", Run: (*bench).atOnce},
 	{Name: "bindings", Run: (*bench).bindings},
 	{Name: "placement", Run: (*bench).placement},

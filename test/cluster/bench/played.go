@@ -115,7 +115,7 @@ func (b *bench) newPlayed(part string, nodes int, most string) (p *played, err e
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.newSite(part, 0, 0)
+	s, err := b.newSite(part, cluster.Options{})
 	if err != nil {
 		return nil, err
 	}

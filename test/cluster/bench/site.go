@@ -32,10 +32,9 @@ type site struct {
 }
 
 // newSite starts a cluster whose API server knows our CRDs and notes writes.
-func (b *bench) newSite(part string, nodes, gpus int) (s *site, err error) {
-	c, err := cluster.Up(b.ctx, cluster.Options{
-		Name: fmt.Sprintf("bench-%s-%d", part, os.Getpid()), Nodes: nodes, GPUs: gpus, Progress: b.progress, AuditPolicy: b.policy(),
-	})
+func (b *bench) newSite(part string, o cluster.Options) (s *site, err error) {
+	o.Name, o.Progress, o.AuditPolicy = fmt.Sprintf("bench-%s-%d", part, os.Getpid()), b.progress, b.policy()
+	c, err := cluster.Up(b.ctx, o)
 	if err != nil {
 		return nil, err
 	}

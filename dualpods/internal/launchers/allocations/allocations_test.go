@@ -78,7 +78,7 @@ func TestAnAnswerThatIsNoneIsAnErrorThatSaysSo(t *testing.T) {
 			t.Cleanup(server.Close)
 			client := allocations.New(nil)
 			t.Cleanup(client.Close)
-			_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://"), Access: nodeview.Access{Token: "token"}})
+			_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://")})
 			require.ErrorContains(t, err, c.says)
 			require.ErrorContains(t, err, strings.TrimPrefix(server.URL, "http://"))
 		})
@@ -94,6 +94,6 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	t.Cleanup(server.Close)
 	client := allocations.New(nil)
 	t.Cleanup(client.Close)
-	_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://"), Access: nodeview.Access{Token: "token"}})
+	_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://")})
 	require.ErrorContains(t, err, "307 Temporary Redirect")
 }

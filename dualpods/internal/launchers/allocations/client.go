@@ -67,9 +67,6 @@ func (c *Client) Pods(ctx context.Context, target nodeview.Target) (pods []podre
 	if err != nil {
 		return nil, err
 	}
-	if target.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+target.Token)
-	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err
