@@ -155,6 +155,9 @@ func (s *modelSite) keepThis(c *v1alpha1.ClusterModelCache) *v1alpha1.ClusterMod
 		}
 		assert.NoError(s.t, client.IgnoreNotFound(err))
 		for s.api.Get(ctx, client.ObjectKeyFromObject(c), c) == nil {
+			if meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionDeletionBlocked) { // it came into use meanwhile
+				s.remove()
+			}
 			time.Sleep(50 * time.Millisecond)
 		}
 		assert.NoError(s.t, ctx.Err(), "%s is not deleted: %+v", c.Name, c.Status)
