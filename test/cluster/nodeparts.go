@@ -62,8 +62,8 @@ func (n *node) importPause() error {
 
 func (n *node) startProxy() error {
 	rules := map[string]any{}
-	if n.Cluster.ProxyMinSync != "" {
-		rules["minSyncPeriod"] = n.Cluster.ProxyMinSync
+	if n.ProxyMinSync != "" {
+		rules["minSyncPeriod"] = n.ProxyMinSync
 	}
 	err := writeJSON(n.path("proxy.yaml"), map[string]any{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables", "nftables": rules, "clusterCIDR": podRange,
