@@ -70,7 +70,7 @@ func TestAControllerThatIsKilledWhileItWakesAModelAgainIsFollowedByOneThatDoes(t
 	s := newSite(t).crashing()
 	s.run("")
 	s.start(server{app: "tired", node: 1, gate: true, labels: map[string]string{"example.com/model": "tired"}})
-	for n, row := range []string{"not awake, ready", "not awake, shown", "not awake any more", "swap not asked", "carries for another"} {
+	for n, row := range []string{"not awake, ready", "not awake, shown", "not awake any more", "swap not asked", "not ready"} {
 		was := s.served("tired", 1)[0]
 		i := s.instance("launcher-node-1", "tired", "awake")
 		s.run(row)
