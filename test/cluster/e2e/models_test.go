@@ -39,6 +39,7 @@ type server struct {
 	labels map[string]string // to be relayed to the requester
 	env    []corev1.EnvVar   // of the engine
 	gate   bool              // lists the readiness gate
+	alone  bool              // has no probe
 	config string            // name of an InferenceServerConfig that says what to run; empty: a server patch says it
 	patch  string            // the server patch, instead of the one made from the fields above
 	grace  int64             // seconds that the requester has to end
@@ -100,6 +101,9 @@ func (v server) template(t *testing.T) corev1.PodTemplateSpec {
 		}},
 		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(int64(max(1, v.gpus)), resource.DecimalSI)}},
 	}}
+	if v.alone {
+		pod.Spec.Containers[0].ReadinessProbe = nil
+	}
 	if v.delay != usualDelay {
 		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "HOTSEAT_REQUESTER_SHUTDOWN_DELAY", Value: cmp.Or(v.delay, "0s")}}
 	}

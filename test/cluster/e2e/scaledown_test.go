@@ -42,13 +42,14 @@ const churns = 6
 
 // churn scales requesters, and plain Pods of the same engine, down and up side by side, and
 // then replaces all of them. Clients ask both meanwhile.
-func churn(t *testing.T, hook int64) {
+func churn(t *testing.T, requester server) {
 	t.Helper()
 	s := newSite(t)
 	s.addLauncher(2)
 	both := []string{"requested", "plain"}
-	s.deploy(server{app: both[0], delay: usualDelay, hook: hook}, 2)
-	s.deployPlain(both[1], hook, 2)
+	requester.app, requester.delay = both[0], usualDelay
+	s.deploy(requester, 2)
+	s.deployPlain(both[1], requester.hook, 2)
 	for _, app := range both {
 		s.served(app, 2)
 		s.answers(app)
@@ -81,9 +82,11 @@ func churn(t *testing.T, hook int64) {
 	})
 }
 
-func TestRequestersThatComeAndGoLoseNoMoreRequestsThanPlainPods(t *testing.T) { churn(t, 0) }
+func TestRequestersThatComeAndGoLoseNoMoreRequestsThanPlainPods(t *testing.T) { churn(t, server{}) }
 
-func TestRequestersWithAPreStopHookLoseNoMoreRequestsThanPlainPods(t *testing.T) { churn(t, 3) }
+func TestRequestersWithAPreStopHookLoseNoMoreRequestsThanPlainPods(t *testing.T) {
+	churn(t, server{hook: 3})
+}
 
 // endedByTheKubelet has the kubelet end Pods that nobody deletes: their deadline has passed.
 func endedByTheKubelet(t *testing.T, hook int64) {

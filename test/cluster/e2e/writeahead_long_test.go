@@ -44,3 +44,8 @@ func TestAHotStartIsBoundBeforeItsProgramRuns(t *testing.T) {
 		})
 	}
 }
+
+// Such Pods are ready before their programs forward.
+func TestRequestersWithTheGateAloneLoseNoMoreRequestsThanPlainPods(t *testing.T) {
+	churn(t, server{gate: true, alone: true})
+}
