@@ -23,7 +23,7 @@ func TestAHotStartIsBoundBeforeItsProgramRuns(t *testing.T) {
 			s := newPool(t, nil)
 			s.installed(fmt.Sprintf("controller.writeAhead=%t", ahead))
 			s.allReady()
-			early := false // of the second Pod: whether its gate opens before its container runs
+			early := false // the gate of a Pod opens before its container runs
 			stop := s.followAll(func(p *corev1.Pod, gone bool) {
 				if p.Labels["app"] == "ahead" && podmeta.GateOpen(p) && !podmeta.ProgramOf(p).Runs() && !gone && p.DeletionTimestamp == nil {
 					early = true

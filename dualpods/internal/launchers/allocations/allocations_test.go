@@ -1,6 +1,8 @@
 package allocations_test
 
 import (
+	"context"
+	"crypto/tls"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -59,6 +61,21 @@ func TestGPUsOfARequesterAreThoseOfItsProgram(t *testing.T) {
 	assert.Equal(t, []string{"GPU-b"}, got, "those of its sidecar")
 }
 
+// asked asks an agent that answers so, and gives its address.
+func asked(t *testing.T, answers http.Handler) (address string, err error) {
+	t.Helper()
+	server := httptest.NewTLSServer(answers)
+	t.Cleanup(server.Close)
+	roots := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	client := allocations.New(func(_ context.Context, name string) (*tls.Config, error) {
+		return &tls.Config{RootCAs: roots, ServerName: name}, nil
+	})
+	t.Cleanup(client.Close)
+	address = server.Listener.Addr().String()
+	_, err = client.Pods(t.Context(), nodeview.Target{Address: address, Access: nodeview.Access{Name: "example.com"}}) // as httptest is called
+	return address, err
+}
+
 func TestAnAnswerThatIsNoneIsAnErrorThatSaysSo(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
@@ -71,16 +88,12 @@ func TestAnAnswerThatIsNoneIsAnErrorThatSaysSo(t *testing.T) {
 		"too much":            {http.StatusOK, strings.Repeat(" ", podresourcesapi.MaxAnswer+1), "more than"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			address, err := asked(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(c.status)
 				_, _ = w.Write([]byte(c.body))
 			}))
-			t.Cleanup(server.Close)
-			client := allocations.New(nil)
-			t.Cleanup(client.Close)
-			_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://")})
 			require.ErrorContains(t, err, c.says)
-			require.ErrorContains(t, err, strings.TrimPrefix(server.URL, "http://"))
+			require.ErrorContains(t, err, address)
 		})
 	}
 }
@@ -90,10 +103,6 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 		t.Errorf("the controller was sent to %s", r.URL)
 	}))
 	t.Cleanup(elsewhere.Close)
-	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
-	t.Cleanup(server.Close)
-	client := allocations.New(nil)
-	t.Cleanup(client.Close)
-	_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://")})
+	_, err := asked(t, http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
 	require.ErrorContains(t, err, "307 Temporary Redirect")
 }

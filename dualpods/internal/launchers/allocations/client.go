@@ -26,8 +26,7 @@ type Client struct{ http *http.Client }
 // agent that is asked.
 type nameOf struct{}
 
-// New makes a client. secure is how an agent of that name is called; nil: all
-// are called by plain HTTP.
+// New makes a client. secure is how an agent of that name is called.
 func New(secure func(ctx context.Context, name string) (*tls.Config, error)) *Client {
 	dialer := &net.Dialer{Timeout: 2 * time.Second}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a redirect is no answer
@@ -58,11 +57,8 @@ func (c *Client) Pods(ctx context.Context, target nodeview.Target) (pods []podre
 			err = fmt.Errorf("cannot ask the agent at %s: %w", target.Address, err)
 		}
 	}()
-	scheme := "http"
-	if target.Name != "" {
-		scheme, ctx = "https", context.WithValue(ctx, nameOf{}, target.Name)
-	}
-	u := url.URL{Scheme: scheme, Host: target.Address, Path: podresourcesapi.Path}
+	ctx = context.WithValue(ctx, nameOf{}, target.Name)
+	u := url.URL{Scheme: "https", Host: target.Address, Path: podresourcesapi.Path}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err

@@ -221,7 +221,10 @@ func TestWhoShowsNoCertificateIsToldNothing(t *testing.T) {
 	require.ErrorContains(t, ask(name), "403 a client certificate is required")
 	require.ErrorContains(t, ask(name, other.Client(t, time.Hour)), "403")
 	require.ErrorContains(t, ask("other.agents.hotseat.dev", n.ca.Client(t, time.Hour)), "certificate is valid for "+name)
-	require.Error(t, ask("", n.ca.Client(t, time.Hour)), "plain HTTP")
+	resp, err := http.Get("http://" + n.address + podresourcesapi.Path)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusBadRequest, resp.StatusCode, "plain HTTP")
 }
 
 func TestWithoutCertificatesTheProgramDoesNotStart(t *testing.T) {

@@ -31,8 +31,8 @@ type Answer struct {
 	PreviousFailure failure   // last failure before this try, until the store has the whole model
 	Model           launcherapi.Model
 	RequestHash     string // PullRequest.RequestHash of the request
-	// StoreBytes is the size of the launcher's store since this try failed for want of room, in
-	// bytes; 0: not known.
+	// StoreBytes is what the launcher's store held when it was looked at last after this try
+	// failed for want of room, in bytes; 0: it was not.
 	StoreBytes int64
 }
 
