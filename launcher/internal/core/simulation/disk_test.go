@@ -25,6 +25,15 @@ func (w *world) diskTime() time.Duration {
 	return diskTime
 }
 
+// recordTime bounds how long a swap whose turn has come waits for the disk before it is refused:
+// it records its claims first.
+func (w *world) recordTime() time.Duration {
+	if !w.everWrong("disk stalls") {
+		return 0
+	}
+	return statedir.Patience
+}
+
 // stallDisk has the disk not answer for a while, and at most until the end of the script. With
 // logs the engines wait for it as well, to write their logs, unless a launcher has just asked
 // them for their state.

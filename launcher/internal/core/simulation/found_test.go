@@ -186,6 +186,30 @@ var found = map[string]script{
 			{at: 14*time.Second + time.Millisecond, what: "wake", id: "a"},
 			{at: 30172 * time.Millisecond, what: "swap in new", request: "r6", gpus: []string{"g0"}, share: "0.4", odd: "dies while it loads", out: "stop", level: 2, canary: true},
 		}},
+	"An engine whose wake has failed while its driver hangs is ended": {seed: 20261201000019914, end: 90 * time.Second, steps: []step{
+		{at: time.Second, what: "create", request: "first of a", id: "a", gpus: []string{"g0"}, share: "0.3"},
+		{at: 12 * time.Second, what: "sleep", id: "a"},
+		{at: 14 * time.Second, what: "disk stalls", limit: 49964470552 * time.Nanosecond, n: 1},
+		{at: 14*time.Second + time.Millisecond, what: "wake", id: "a"},
+		{at: 16405 * time.Millisecond, what: "driver hangs", gpus: []string{"g0"}, limit: 61475350880 * time.Nanosecond},
+	}},
+	"A swap whose turn has come records its claims on a disk that stalls": {
+		seed: 20261201000025263, end: 50 * time.Second, budget: launcherapi.Budget{MaxSleepersPerGPU: 2, MaxHostSleeperBytes: 15 * gib, MaxInstances: 2, MinResidency: launcherapi.Duration(10 * time.Second)}, steps: []step{
+			{at: 12010 * time.Millisecond, what: "swap in new", request: "r1", id: "b", gpus: []string{"g0", "g1"}, share: "0.5", out: "stop", level: 1},
+			{at: 20373 * time.Millisecond, what: "disk stalls", limit: 15616574880 * time.Nanosecond, n: 1},
+			{at: 21234 * time.Millisecond, what: "swap in new", request: "r4", id: "a", gpus: []string{"g1"}, share: "0.9", out: "sleep", level: 1},
+			{at: 25197 * time.Millisecond, what: "create", request: "r9", id: "a", gpus: []string{"g0"}, share: "0.3"},
+			{at: 27486 * time.Millisecond, what: "client goes away", request: "r2"},
+		}},
+	"A sleeper whose record is lost counts for the budget once its engine answers": {
+		seed: 20261201000029295, end: 90 * time.Second, budget: launcherapi.Budget{MaxSleepersPerGPU: 1, MaxHostSleeperBytes: 15 * gib, MaxInstances: 2}, steps: []step{
+			{at: time.Second, what: "create", request: "first of a", id: "a", gpus: []string{"g1"}, share: "0.3", pinned: true},
+			{at: 2 * time.Second, what: "create", request: "first of b", id: "b", gpus: []string{"g1"}, share: "0.3", pinned: true},
+			{at: 12 * time.Second, what: "sleep", id: "a"},
+			{at: 14 * time.Second, what: "sleep", id: "b"},
+			{at: 18049 * time.Millisecond, what: "hang", id: "b", limit: 56317917952 * time.Nanosecond},
+			{at: 19520 * time.Millisecond, what: "kill", limit: 2763076238 * time.Nanosecond, after: true, again: 2, damage: "an instance"},
+		}},
 }
 
 func TestWhatTheSimulationHasFoundIsMended(t *testing.T) {

@@ -185,7 +185,7 @@ func (w *world) checkWaiting(all []launcherapi.Instance) {
 	if w.idle.IsZero() {
 		w.idle = time.Now()
 	}
-	if time.Since(w.idle) > 2*time.Second {
+	if time.Since(w.idle) > 2*time.Second+w.recordTime() {
 		w.idle = time.Now().Add(time.Hour)
 		w.m.wrong(nobodyWaitsForNought, "%s waits, and nothing is under way", waiting[0].step)
 	}

@@ -317,7 +317,7 @@ func (w *world) checkEndings() {
 	defer w.mu.Unlock()
 	for _, e := range w.ends {
 		tooLate := !e.began && e.at.Sub(w.startOf(e.p)) >= limits.Start && (e.at.Sub(e.p.birth) < limits.Start+leeway || e.p.lost > 0) // it was ready when its time was over
-		if !e.p.troubled && !tooLate && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || !w.stoppedAsItLeft(e) && (e.woken || !w.mayGoAsleep(e))) {
+		if !e.p.troubled && !e.blind && !tooLate && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || !w.stoppedAsItLeft(e) && (e.woken || !w.mayGoAsleep(e))) {
 			w.m.wrong(nobodyEndsUnasked, "%s, made for %s, was ended after %s while it slept at level %d",
 				e.p.name, e.p.model, e.at.Sub(w.began), e.level)
 		}

@@ -3,7 +3,6 @@ package simulation
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -55,6 +54,7 @@ type ending struct {
 	at    time.Time
 	level int  // that it slept at
 	woken bool // a client waits for it to wake
+	blind bool // its wake has failed, and the driver hangs: nobody can tell whether all of it sleeps
 	began bool // its start was over: its gate had opened once
 }
 
@@ -98,10 +98,13 @@ func (w *world) ended(p *proc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if healthy {
-		woken := slices.ContainsFunc(w.requests, func(r *request) bool {
-			return r.open && !silent && r.what == "wake" && r.id == p.name && r.began.Before(time.Now()) && !r.l.hasSleptAgain(p.name, r.began)
-		})
-		w.ends = append(w.ends, ending{p, time.Now(), level, woken, began})
+		e := ending{p: p, at: time.Now(), level: level, began: began}
+		for _, r := range w.requests {
+			if r.what == "wake" && r.id == p.name && r.l != nil && r.began.Before(e.at) && (r.open || silent) && !r.l.hasSleptAgain(p.name, r.began) {
+				e.woken, e.blind = !silent, silent
+			}
+		}
+		w.ends = append(w.ends, e)
 	}
 }
 

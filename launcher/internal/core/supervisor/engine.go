@@ -48,9 +48,6 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 		i.addTiming("sleep", time.Since(drained))
 		i.residue = residue
 		s.opts.Observer.Phase("engine_sleep", time.Since(drained))
-		if i.swapID == "" { // with a swap: later, at the swap's end, so that the measurement does not delay the swap
-			s.spawn(func() { s.measureHostBytes(i, op) })
-		}
 	})
 }
 
@@ -106,8 +103,8 @@ func (i *instance) wakeEngine(ctx context.Context, level int) error {
 	return nil
 }
 
-// measureHostBytes measures the main memory that a new sleeper holds, and then evicts
-// sleepers over budget.
+// measureHostBytes measures the main memory that a new sleeper holds, or one whose wake has
+// failed, and then evicts sleepers over budget.
 func (s *Supervisor) measureHostBytes(i *instance, op *operation) {
 	host := s.meter.HostMemory(i.root.PID, i.tree.Pids(), i.facts.Inherited)
 	s.mu.Lock()

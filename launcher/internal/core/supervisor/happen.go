@@ -149,6 +149,10 @@ func (s *Supervisor) endOperation(i *instance, op *operation, event launcher.Eve
 		}
 	}); err != nil {
 		s.log.Error("an event came in a state that does not allow it", "error", err)
+		return
+	}
+	if asleep && i.swapID == "" { // in a swap the measurement waits for its end, and delays nothing
+		s.spawn(func() { s.measureHostBytes(i, op) })
 	}
 }
 

@@ -520,6 +520,40 @@ func TestSilentSleeperBecomesSleepingWhenItAnswers(t *testing.T) {
 	})
 }
 
+func TestSilentSleeperCountsForTheBudgetWhenItAnswers(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		for _, id := range []string{"a", "b"} {
+			r.awake(id, "0.3")
+			r.asleep(id)
+			time.Sleep(time.Second)
+		}
+		memory := remembered(t, r)
+		for n := range memory.Instances {
+			if b := &memory.Instances[n]; b.Facts.ID == "b" {
+				b.State, b.Doubted = launcher.Starting, true
+			}
+		}
+		fresh, _ := nextLife(t, r, func(o *Options) { o.Budget.MaxSleepersPerGPU = 1 })
+		defer fresh.Close(context.Background(), false)
+		answers := time.Now().Add(time.Minute)
+		fresh.engine.ready = func(context.Context) error {
+			if time.Now().Before(answers) {
+				return errBroken
+			}
+			return nil
+		}
+		fresh.engine.sleeps = fresh.engine.ready
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		fresh.EnforceBudgets()
+		_, err := fresh.AwaitState(t.Context(), "b", launcher.Sleeping)
+		require.NoError(t, err)
+		synctest.Wait()
+		all, _ := fresh.List()
+		require.Len(t, all, 1, "the least recently used sleeper is evicted")
+		assert.Equal(t, "b", all[0].InstanceID)
+	})
+}
+
 func TestSilentEngineIsWokenWithTheLevel2Sequence(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")

@@ -61,7 +61,7 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	output, name, err := s.createLog(d.ID)
 	if err != nil {
 		s.undoCreate(i)
-		return launcherapi.Instance{}, launcher.Storagef("cannot create the log of instance %s: %w", d.ID, err)
+		return launcherapi.Instance{}, launcher.Storagef("%w", err)
 	}
 	for _, note := range d.plan.Notes {
 		_, _ = fmt.Fprintf(output, "hotseat: %s\n", note) // notes are optional; the engine's own writes show a full disk

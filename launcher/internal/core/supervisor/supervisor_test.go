@@ -478,6 +478,26 @@ func TestSleepEnforcesTheBudgetOfSleepers(t *testing.T) {
 	}, func(o *Options) { o.Budget.MaxSleepersPerGPU = 1 })
 }
 
+func TestFailedWakeEnforcesTheBudgetOfSleepers(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.3")
+		r.awake("b", "0.3")
+		r.asleep("a")
+		r.engine.wake = func(context.Context) error {
+			r.asleep("b") // while a does not count as a sleeper
+			return errBroken
+		}
+		_, err := r.Wake("a", launcher.VerbRequest{})
+		require.NoError(t, err)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
+		require.ErrorContains(t, err, "did not wake")
+		synctest.Wait()
+		all, _ := r.List()
+		require.Len(t, all, 1)
+		assert.Equal(t, "sleeping", all[0].State)
+	}, func(o *Options) { o.Budget.MaxSleepersPerGPU = 1 })
+}
+
 func TestUnlistedEnginesMemoryIsNotForeign(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.gpus.blind = true
