@@ -188,7 +188,7 @@ func (c *Controller) deleteRequester(ctx context.Context, pod *corev1.Pod, step 
 
 // callLauncher begins a call that the launcher's watch stream tells the outcome of.
 func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do decide.Action, record *podmeta.Binding, wanted form.Form) error {
-	api := c.opts.Views.Client(l.key())
+	api := c.opts.Providers.Provider(l.key())
 	if api == nil {
 		return fmt.Errorf("cannot ask launcher %s: it is not watched", l.pod.Name)
 	}

@@ -122,7 +122,7 @@ func TestSleepersOverALoweredBudgetAreDeletedWhileARequesterIsBound(t *testing.T
 	l.pod.Finalizers = []string{podmeta.FinalizerProvider}
 	all := sleepers("served", "a", "b")
 	v := &nodeViews{deleted: make(chan string, 4), views: map[string]nodeview.View{"theirs": {Connected: true, Instances: all}}}
-	c := New(ctx, Options{Views: v, Again: func(string) {}}, logr.Discard())
+	c := New(ctx, Options{Providers: v, Again: func(string) {}}, logr.Discard())
 	defer c.Close()
 	defer stop()
 	n, w := c.work("node-0"), &world{now: now, pods: map[types.UID]*corev1.Pod{}, launchers: []*launcherPod{l}}

@@ -21,6 +21,7 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/provider"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -34,7 +35,7 @@ type Options struct {
 	// Pods are those of a node as the API server has them, not a cache, which may
 	// lag behind what an earlier controller wrote; nil: there was none.
 	Pods       func(ctx context.Context, node string) ([]corev1.Pod, error)
-	Views      Views
+	Providers  provider.Set
 	Requesters Requesters
 	// Allocations asks the agents of nodes, which are in AgentNamespace; nil: requesters'
 	// own word counts.
@@ -215,7 +216,7 @@ const soon = time.Millisecond
 
 // news says that a launcher has told something since the pass began.
 func (c *Controller) news(w *world) bool {
-	return slices.ContainsFunc(w.launchers, func(l *launcherPod) bool { return c.opts.Views.Pick(l.key(), nil).Revision != l.began })
+	return slices.ContainsFunc(w.launchers, func(l *launcherPod) bool { return c.opts.Providers.Pick(l.key(), nil).Revision != l.began })
 }
 
 // doublings bound the time between two looks after steps that could not be taken.
@@ -238,7 +239,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again tim
 			c.log.Error(err, "cannot add our finalizer to a launcher, or remove it", "launcher", l.pod.Name)
 			ok = false
 		}
-		view := c.opts.Views.View(l.key()) // with all instances: once per launcher and pass
+		view := c.opts.Providers.View(l.key()) // with all instances: once per launcher and pass
 		if w.node.Gone || !view.Connected || !c.leads() {
 			continue
 		}
@@ -330,7 +331,7 @@ func (c *Controller) watchLaunchers(w *world) {
 		c.mu.Lock()
 		c.owner[l.key()] = w.node.Name
 		c.mu.Unlock()
-		c.opts.Views.Watch(l.key(), nodeview.Target{
+		c.opts.Providers.Watch(l.key(), nodeview.Target{
 			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(c.opts.LauncherPort)), Access: c.access(l), Models: l.pod.Labels[podmeta.LabelModelNodeGroup] != "",
 		})
 	}
@@ -338,7 +339,7 @@ func (c *Controller) watchLaunchers(w *world) {
 	defer c.mu.Unlock()
 	for key, node := range c.owner {
 		if node == w.node.Name && !here[key] {
-			c.opts.Views.Forget(key)
+			c.opts.Providers.Forget(key)
 			delete(c.owner, key)
 		}
 	}

@@ -93,9 +93,9 @@ func (l *launcherPod) ended() bool { return dualpods.ProviderOf(l.pod, 0).Ended 
 // given id, and those whose records cannot be read.
 func (c *Controller) look(l *launcherPod, id string) nodeview.View {
 	if len(l.damaged) == 0 {
-		return c.opts.Views.One(l.key(), id)
+		return c.opts.Providers.One(l.key(), id)
 	}
-	return c.opts.Views.Pick(l.key(), func(other string, _ launcherapi.Instance) bool { return other == id || l.lost(other) })
+	return c.opts.Providers.Pick(l.key(), func(other string, _ launcherapi.Instance) bool { return other == id || l.lost(other) })
 }
 
 // instance is one that is known to be there; nil where it is not.

@@ -38,7 +38,7 @@ func TestALaunchersContainerHasEndedWhereTheKubeletSaysSo(t *testing.T) {
 
 func TestALauncherThatDoesNotAnswerIsToldOnItsPodOnceUntilItDoes(t *testing.T) {
 	told := events.NewFakeRecorder(10)
-	c := New(t.Context(), Options{Views: &nodeViews{}, Again: func(string) {}, Recorder: told}, logr.Discard())
+	c := New(t.Context(), Options{Providers: &nodeViews{}, Again: func(string) {}, Recorder: told}, logr.Discard())
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "l", UID: "l"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: podmeta.ServingContainer}}}}
 	runs(pod, "10.1.0.2")
 	n := c.work("node-0")

@@ -22,7 +22,7 @@ func TestAProcessThatWasFrozenUntilAnotherMayLeadTakesNoStep(t *testing.T) {
 	stray := launcherapi.Instance{InstanceID: "stray", State: "failed", Annotations: map[string]string{podmeta.AnnotationMadeFor: "ns/gone"}}
 	v := &nodeViews{deleted: make(chan string, 2), views: map[string]nodeview.View{"theirs": {Connected: true, Instances: map[string]launcherapi.Instance{"stray": stray}}}}
 	leads := false
-	c := New(ctx, Options{Views: v, Again: func(string) {}, Leads: func() bool { return leads }}, logr.Discard())
+	c := New(ctx, Options{Providers: v, Again: func(string) {}, Leads: func() bool { return leads }}, logr.Discard())
 	defer c.Close()
 	defer stop()
 	l := &launcherPod{}

@@ -21,7 +21,7 @@ func (c *Controller) beside(w *world, l *launcherPod) (others []*launcherPod) {
 		switch {
 		case other == l || other.ended():
 		case !other.countsFor(l.pod.Namespace):
-		case !c.opts.Views.Pick(other.key(), nil).Connected && !other.runs(): // it has not begun
+		case !c.opts.Providers.Pick(other.key(), nil).Connected && !other.runs(): // it has not begun
 		default:
 			others = append(others, other)
 		}
@@ -34,7 +34,7 @@ func (c *Controller) beside(w *world, l *launcherPod) (others []*launcherPod) {
 // that no record is of.
 func (c *Controller) unheard(others []*launcherPod) (last *decide.Launcher) {
 	for _, other := range others {
-		view := c.opts.Views.Pick(other.key(), nil)
+		view := c.opts.Providers.Pick(other.key(), nil)
 		if !view.Connected && view.Instances == nil && (last == nil || view.Lost.After(last.Lost)) {
 			last = &decide.Launcher{Name: other.pod.Name, Lost: view.Lost, Why: view.Why}
 		}
@@ -48,7 +48,7 @@ func (c *Controller) neighbours(n *nodeWork, w *world, others []*launcherPod, re
 		return slices.ContainsFunc(i.GPUUUIDs, func(g string) bool { return slices.Contains(record.GPUs, g) })
 	}
 	for _, other := range others {
-		view := c.opts.Views.Pick(other.key(), func(id string, i launcherapi.Instance) bool { return on(i) || other.holder(id) != "" })
+		view := c.opts.Providers.Pick(other.key(), func(id string, i launcherapi.Instance) bool { return on(i) || other.holder(id) != "" })
 		for id, i := range other.instances(view) {
 			if !on(i) {
 				continue

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/provider"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -77,10 +78,12 @@ func (v *nodeViews) Pick(key string, keep func(id string, i launcherapi.Instance
 	view := v.views[key]
 	return view.Pick(keep)
 }
-func (v *nodeViews) Client(key string) LauncherClient { return &deleter{key: key, deleted: v.deleted} }
+func (v *nodeViews) Provider(key string) provider.Provider {
+	return &deleter{key: key, deleted: v.deleted}
+}
 
 type deleter struct {
-	LauncherClient
+	provider.Provider
 	key     string
 	deleted chan string
 }
@@ -102,7 +105,7 @@ func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testin
 			}
 			v.views["theirs"].Instances[b.InstanceID] = b
 		}
-		c := New(ctx, Options{Views: v, Again: func(string) {}}, logr.Discard())
+		c := New(ctx, Options{Providers: v, Again: func(string) {}}, logr.Discard())
 		defer c.Close()
 		defer stop()
 		n, w := c.work("node-0"), &world{pods: map[types.UID]*corev1.Pod{}}
@@ -139,7 +142,7 @@ func TestWhatASilentLauncherHasOnItsGPUsIsKnownByItsRecordsAndByWhatItSaidLast(t
 		"mine": {Connected: true}, "ended": {Instances: map[string]launcherapi.Instance{awake.InstanceID: awake}},
 		"silent": {Lost: now, Why: "timeout", Instances: map[string]launcherapi.Instance{awake.InstanceID: awake}},
 	}}
-	c := New(t.Context(), Options{Views: v, Again: func(string) {}}, logr.Discard())
+	c := New(t.Context(), Options{Providers: v, Again: func(string) {}}, logr.Discard())
 	w := &world{pods: map[types.UID]*corev1.Pod{}}
 	for _, key := range []string{"mine", "silent", "ended"} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, UID: types.UID(key)}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: podmeta.ServingContainer}}}}
@@ -177,7 +180,7 @@ func TestOrphanHoldsAGPUOnlyByItsCertificate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := &nodeViews{views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Connected: true, Certified: caseOf.certified, Instances: map[string]launcherapi.Instance{"other-0": awakeBeside()}}}}
-			c := New(t.Context(), Options{Views: v, Again: func(string) {}}, logr.Discard())
+			c := New(t.Context(), Options{Providers: v, Again: func(string) {}}, logr.Discard())
 			pod := func(key, namespace string) *launcherPod {
 				return &launcherPod{view: v.View(key), pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, UID: types.UID(key), Namespace: namespace}}}
 			}
@@ -192,7 +195,7 @@ func TestOrphanHoldsAGPUOnlyByItsCertificate(t *testing.T) {
 
 func TestUnheardOrphanIsNotWaitedFor(t *testing.T) {
 	v := &nodeViews{views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Lost: now, Why: "it has not answered yet"}}}
-	c := New(t.Context(), Options{Views: v, Again: func(string) {}}, logr.Discard())
+	c := New(t.Context(), Options{Providers: v, Again: func(string) {}}, logr.Discard())
 	orphan := &launcherPod{orphan: true, view: v.View("theirs"), pod: running1("ours", "theirs", podmeta.ServingContainer)}
 	mine := &launcherPod{view: v.View("mine"), pod: running1("ours", "mine", podmeta.ServingContainer)}
 	orphan.pod.UID, mine.pod.UID = "theirs", "mine"

@@ -179,7 +179,7 @@ func (s *sim) boot() {
 		}, funcr.Options{})
 	}
 	inc.ctrl = New(inc.ctx, Options{
-		API: &simClient{inc: inc}, Pods: inc.podsOf, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
+		API: &simClient{inc: inc}, Pods: inc.podsOf, Providers: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
 		LauncherPort: 8001, Access: simAccess, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc}, Endpoints: inc.slices, AgentNamespace: "ns", WriteAhead: s.writeAhead, Keeper: s.keeper,
 		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now, Observer: simObserver{inc}, RelayLog: inc.relayLog,
 	}, log)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/provider"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -347,7 +348,7 @@ func (inc *incarnation) Pick(key string, keep func(id string, i launcherapi.Inst
 }
 
 // Client asks a launcher.
-func (inc *incarnation) Client(key string) LauncherClient {
+func (inc *incarnation) Provider(key string) provider.Provider {
 	inc.s.mu.Lock()
 	defer inc.s.mu.Unlock()
 	if inc.views[key] != nil && strings.HasPrefix(key, strangerPrefix) {

@@ -107,7 +107,7 @@ func TestRecordWithTheUIDOfAnotherNamespacesPodIsNotThatPods(t *testing.T) {
 
 func TestRecordWithTheUIDOfAnotherNamespacesPodIsOfARequesterThatIsGone(t *testing.T) {
 	a := newAsking(t)
-	a.c.opts.Views = &nodeViews{}
+	a.c.opts.Providers = &nodeViews{}
 	uid := a.add("a", "living", "GPU-0")
 	a.w.kubelet[uid] = dualpods.Allocation{GPUs: []string{"GPU-0"}}
 	theirs := a.w.launchers[1]

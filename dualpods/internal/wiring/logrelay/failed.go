@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"hotseat.dev/hotseat/dualpods/internal/launchers/provider"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -12,17 +13,17 @@ import (
 // Watched is a launcher whose failed swaps are told of. An instance whose start
 // has failed is removed, and its log cannot be read any more; where it was not
 // followed, the last lines of it are in the swap's answer.
-func (r *Relay) Watched(l binding.LauncherClient) binding.LauncherClient {
+func (r *Relay) Watched(l provider.Provider) provider.Provider {
 	return &watched{l, r}
 }
 
 type watched struct {
-	binding.LauncherClient
+	provider.Provider
 	relay *Relay
 }
 
 func (w *watched) SwapOnce(ctx context.Context, key string, req launcherapi.SwapRequest, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
-	result, err := w.LauncherClient.SwapOnce(ctx, key, req, progress)
+	result, err := w.Provider.SwapOnce(ctx, key, req, progress)
 	if failed, ok := errors.AsType[*launcher.Error](err); ok && len(failed.LastLogLines) > 0 {
 		w.relay.failed(ctx, words{"swap/" + key, failed.LastLogLines})
 	}

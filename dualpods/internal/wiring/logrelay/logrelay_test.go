@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/dualpods/internal/launchers/provider"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
@@ -126,7 +127,7 @@ func TestNoMoreLogsAreFollowedThanMayBe(t *testing.T) {
 }
 
 // failing is a launcher whose swaps fail.
-type failing struct{ binding.LauncherClient }
+type failing struct{ provider.Provider }
 
 func (failing) SwapOnce(context.Context, string, launcherapi.SwapRequest, func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
 	return launcherapi.SwapResult{}, &launcher.Error{Code: launcherapi.CodeEngineFailed, Detail: "it ended", LastLogLines: []string{"no weights", "bye"}}

@@ -2,7 +2,7 @@ package manager
 
 import (
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/provider"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/logrelay"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/telemetry"
 )
@@ -14,7 +14,7 @@ type watched struct {
 	relay     *logrelay.Relay
 }
 
-func (w watched) Client(key string) binding.LauncherClient {
+func (w watched) Provider(key string) provider.Provider {
 	if c := w.Set.Client(key); c != nil {
 		return w.relay.Watched(w.telemetry.Launcher(c))
 	}

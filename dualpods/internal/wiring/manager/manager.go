@@ -133,7 +133,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
 	slices := newEndpoints(mgr, &again, leading(lock), opts)
 	binder = binding.New(life, binding.Options{
-		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Endpoints: slices, AgentNamespace: own, Recorder: mgr.GetEventRecorder("hotseat"),
+		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Providers: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Endpoints: slices, AgentNamespace: own, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Access: pool.Access, WriteAhead: opts.WriteAhead, RequireTLS: opts.RequireTLS, ModelCache: binding.ReadModelCache(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now, Leads: leading(lock),
 	}, opts.Log.WithName("binding"))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"hotseat.dev/hotseat/dualpods/internal/launchers/provider"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/launcher"
@@ -47,12 +48,12 @@ func timed[T any](ctx context.Context, into *prometheus.HistogramVec, call strin
 }
 
 // Launcher is a launcher whose calls are noted.
-func (t *Telemetry) Launcher(l binding.LauncherClient) binding.LauncherClient {
+func (t *Telemetry) Launcher(l provider.Provider) provider.Provider {
 	return &observedLauncher{l, t}
 }
 
 type observedLauncher struct {
-	launcher binding.LauncherClient
+	launcher provider.Provider
 	t        *Telemetry
 }
 

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/launchers/provider"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher/client"
@@ -128,7 +129,7 @@ func attributesOf(s *tracev1.Span) map[string]string {
 
 // hotLauncher answers every swap as done, and notes the header that came with it.
 type hotLauncher struct {
-	binding.LauncherClient
+	provider.Provider
 	header map[string]string
 	err    error
 }
