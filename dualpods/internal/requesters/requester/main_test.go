@@ -90,10 +90,18 @@ func start(tb testing.TB, changes ...func(*Options)) *running {
 	s.client = &http.Client{Transport: transport, Timeout: patience.Wait()}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.terminate = cancel
-	go func() { s.ended <- s.r.Run(ctx) }()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.ended <- s.r.Run(ctx)
+	}()
 	tb.Cleanup(func() {
 		cancel()
 		transport.CloseIdleConnections()
+		if bound := s.r.terminate(); bound != nil {
+			_, _ = s.r.unbind(context.Background(), bound.config.Binding, drainFor{}) // else Run waits for its grace
+		}
+		<-over // the ports are closed after Run, which opens them
 		require.NoError(tb, s.r.Close())
 	})
 	return s
