@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// policy has the API server note every write to Pods, and which got a node: when, by whom, and what a
-// kubelet said of its containers.
+// policy has the API server note every write to Pods and EndpointSlices, and which Pod got a node:
+// when, by whom, and what a kubelet said of its containers.
 const policy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -25,7 +25,7 @@ rules:
   resources: [{group: "", resources: [pods/status]}]
 - level: Metadata
   verbs: [create, update, patch, delete]
-  resources: [{group: "", resources: [pods, pods/status, pods/binding]}]
+  resources: [{group: "", resources: [pods, pods/status, pods/binding]}, {group: discovery.k8s.io, resources: [endpointslices]}]
 - level: Metadata
   verbs: [update, patch]
   resources: [{group: hotseat.dev, resources: [clustermodelcaches/status]}]

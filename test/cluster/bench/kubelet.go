@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,10 +71,8 @@ func (b *bench) kubelet() (rows []figures.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.profiles != "" {
-		if err := os.WriteFile(filepath.Join(b.profiles, "starts.txt"), traces(writes, launcher.moments(), names), 0o600); err != nil {
-			return nil, fmt.Errorf("cannot write the traces: %w", err)
-		}
+	if err := b.keep("starts", traces(writes, launcher.moments(), slices.Concat(names["gate"], names["probe"], names["plain"]), nil)); err != nil {
+		return nil, err
 	}
 	all := map[string]*starts{}
 	for _, way := range ways {
@@ -89,6 +88,17 @@ func (b *bench) kubelet() (rows []figures.Row, err error) {
 		return nil, err
 	}
 	return append(rowsOfStarts(all["gate"], all["probe"], all["plain"]), ends...), nil
+}
+
+// keep keeps traces beside the profiles, if those are asked for.
+func (b *bench) keep(name string, traces []byte) error {
+	if b.profiles == "" {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(b.profiles, name+".txt"), traces, 0o600); err != nil {
+		return fmt.Errorf("cannot write the traces: %w", err)
+	}
+	return nil
 }
 
 // setUpNode has the controller, and a launcher on the node, as examples have it.

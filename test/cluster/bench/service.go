@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,6 +75,9 @@ func (b *bench) answersThrough(period string) (times figures.Times, err error) {
 	}
 	writes, err := readAudit(b.ctx, s.AuditLog(), names[len(names)-1], (*write).saysRunning)
 	if err != nil {
+		return nil, err
+	}
+	if err := b.keep("service-"+cmp.Or(period, "default"), traces(writes, launcher.moments(), names, answered)); err != nil {
 		return nil, err
 	}
 	for _, name := range names {

@@ -65,41 +65,50 @@ func (s *starts) add(writes []write, moments []launcherapi.Instance, name string
 	return nil
 }
 
-// traces tells of each Pod, in milliseconds since the scheduler's write: who wrote to it, and which
-// controller's writes to other Pods and changes of an instance's state fell into the time until
-// it was Ready.
-func traces(writes []write, moments []launcherapi.Instance, names map[string][]string) []byte {
+// traces tells of each Pod, in milliseconds since the scheduler's write: who wrote to it, which
+// other writes of the controller and changes of an instance's state fell into the time until it
+// was Ready, and when a client was answered, where that is known.
+func traces(writes []write, moments []launcherapi.Instance, names []string, answered map[string]time.Time) []byte {
 	var text bytes.Buffer
-	for _, way := range ways {
-		for _, name := range names[way] {
-			at := func(same func(*write) bool) (when time.Time) {
-				for i := range writes {
-					if when.IsZero() && writes[i].Object.Name == name && same(&writes[i]) {
-						when = writes[i].Received
-					}
-				}
-				return when
-			}
-			scheduled, ready := at((*write).schedules), at(func(w *write) bool { return w.says(corev1.PodReady) })
-			var lines []string
-			line := func(when time.Time, format string, args ...any) {
-				if !when.Before(scheduled) && !when.After(ready.Add(time.Second)) {
-					lines = append(lines, fmt.Sprintf("%8.1f  ", 1000*when.Sub(scheduled).Seconds())+fmt.Sprintf(format, args...))
-				}
-			}
+	for _, name := range names {
+		at := func(same func(*write) bool) (when time.Time) {
 			for i := range writes {
-				if w := &writes[i]; w.Object.Name == name || w.byController() {
-					line(w.Received, "%s %s/%s %s: %d, in %s ms%s", w.Verb, w.Object.Name, w.Object.Subresource, w.user(), w.Response.Code, figures.MS(w.Answered.Sub(w.Received)), w.told())
+				if when.IsZero() && writes[i].Object.Name == name && same(&writes[i]) {
+					when = writes[i].Received
 				}
 			}
-			for _, m := range moments {
-				line(m.StateSince, "instance %s is %s", m.InstanceID, m.State)
-			}
-			slices.Sort(lines) // times have one width
-			fmt.Fprintf(&text, "%s\n  %s\n", name, strings.Join(lines, "\n  "))
+			return when
 		}
+		scheduled, ready := at((*write).schedules), at(func(w *write) bool { return w.says(corev1.PodReady) })
+		var lines []string
+		line := func(when time.Time, format string, args ...any) {
+			if !when.Before(scheduled) && !when.After(ready.Add(time.Second)) {
+				lines = append(lines, fmt.Sprintf("%8.1f  ", 1000*when.Sub(scheduled).Seconds())+fmt.Sprintf(format, args...))
+			}
+		}
+		for i := range writes {
+			if w := &writes[i]; w.Object.Name == name || w.byController() {
+				line(w.Received, "%s %s%s/%s %s: %d, in %s ms%s", w.Verb, w.ofKind(), w.Object.Name, w.Object.Subresource, w.user(), w.Response.Code, figures.MS(w.Answered.Sub(w.Received)), w.told())
+			}
+		}
+		for _, m := range moments {
+			line(m.StateSince, "instance %s is %s", m.InstanceID, m.State)
+		}
+		if at, known := answered[name]; known {
+			line(at, "a client has its answer")
+		}
+		slices.Sort(lines) // times have one width
+		fmt.Fprintf(&text, "%s\n  %s\n", name, strings.Join(lines, "\n  "))
 	}
 	return text.Bytes()
+}
+
+// ofKind names the kind of an object that is no Pod.
+func (w *write) ofKind() string {
+	if w.Object.Resource == "pods" {
+		return ""
+	}
+	return w.Object.Resource + " "
 }
 
 // told says what a kubelet's write says of the Pod.

@@ -23,7 +23,7 @@ func line(verb, subresource, user, body string, received, answered int, code int
 	at := func(ms int) string {
 		return zero.Add(time.Duration(ms) * time.Millisecond).Format("2006-01-02T15:04:05.000000Z")
 	}
-	return fmt.Sprintf(`{"verb":%q,"user":{"username":%q},"objectRef":{"namespace":"default","name":"p","subresource":%q},"responseStatus":{"code":%d},"requestReceivedTimestamp":%q,"stageTimestamp":%q,"requestObject":{"status":%s}}`+"\n",
+	return fmt.Sprintf(`{"verb":%q,"user":{"username":%q},"objectRef":{"resource":"pods","namespace":"default","name":"p","subresource":%q},"responseStatus":{"code":%d},"requestReceivedTimestamp":%q,"stageTimestamp":%q,"requestObject":{"status":%s}}`+"\n",
 		verb, user, subresource, code, at(received), at(answered), body)
 }
 
@@ -58,7 +58,7 @@ func TestTheTimesOfAStartAreReadFromTheAuditLog(t *testing.T) {
 	assert.Equal(t, ms(572-9), s.toReady)
 	assert.Equal(t, ms(507-9), s.asked)
 	assert.Equal(t, ms(25), s.relayed)
-	trace := string(traces(writes, moments, map[string][]string{"gate": {"p"}}))
+	trace := string(traces(writes, moments, []string{"p"}, nil))
 	assert.Contains(t, trace, "   494.0  patch p/status system:node:node-1: 200, in 2.00 ms, running\n")
 	assert.Contains(t, trace, "   501.0  instance  is waking\n")
 	assert.Contains(t, trace, "   564.0  patch p/status system:node:node-1: 200, in 2.00 ms, Ready, running\n")
