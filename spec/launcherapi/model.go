@@ -80,9 +80,9 @@ type Model struct {
 	Published *time.Time `json:"published,omitempty" doc:"When the model was published; if it is partial, when its folder last changed."`
 	Refs      []string   `json:"refs,omitempty" doc:"Names by which callers asked for it, such as branches."`
 	WantedBy  []string   `json:"wanted_by,omitempty" doc:"Holders that want the model. The launcher removes it when the last of them no longer wants it."`
-	LRUBy     []string   `json:"lru_by,omitempty" doc:"Those of wanted_by with the retention lru."`
-	PrivateBy []string   `json:"private_by,omitempty" doc:"Those of wanted_by for which it is private."`
-	WarmBy    []string   `json:"warm_by,omitempty" doc:"Those of wanted_by that want it in main memory."`
+	LRUBy     []string   `json:"lru_by,omitempty" doc:"Holders in wanted_by with the retention lru."`
+	PrivateBy []string   `json:"private_by,omitempty" doc:"Holders in wanted_by for which it is private."`
+	WarmBy    []string   `json:"warm_by,omitempty" doc:"Holders in wanted_by that want it in main memory."`
 	Retention string     `json:"retention,omitempty" enum:"keep,lru" doc:"What happens to it when another model needs its room and no instance uses it. keep: it stays. lru: the launcher may evict it. Absent: the launcher's --model-retention applies."`
 	LastUsed  *time.Time `json:"last_used,omitempty" doc:"When an instance last began or ceased to use it, or a caller last asked for it; if never, when it was published."`
 	InUseBy   []string   `json:"in_use_by,omitempty" doc:"Holders of the leases that keep it from being removed."`

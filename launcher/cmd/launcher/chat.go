@@ -29,8 +29,8 @@ func (c *cli) chatCommand() *cobra.Command {
 		Use:   "chat [flags] ID [-- QUESTION...]",
 		Short: "Ask an instance, and print its answer",
 		Long: `Ask an instance, and print its answer while it comes. Without a question the command
-reads it from standard input. On a terminal that is a conversation: a line is a
-question, and the model is told what was said before; Ctrl-D ends it.`,
+reads it from standard input. On a terminal this is a conversation: a line is a
+question, and goes to the model with the conversation so far. Ctrl-D ends it.`,
 		Example: `  launcher chat qwen -- What is the capital of France?
   launcher chat qwen
   git diff | launcher chat qwen`,
@@ -42,7 +42,7 @@ question, and the model is told what was said before; Ctrl-D ends it.`,
 		},
 		ValidArgsFunction: c.completeInstances(1),
 	}
-	cmd.Flags().StringVar(&keyFile, "api-key-file", "", "`FILE` with the key that the engine asks for, where it was started with --api-key")
+	cmd.Flags().StringVar(&keyFile, "api-key-file", "", "`FILE` with the key that the engine asks for if it was started with --api-key")
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
 		c.asksOnly = true
 		talk, err := c.talkTo(ctx, cl, args[0], keyFile)

@@ -252,7 +252,7 @@ func TestACommandThatIsInterruptedSaysSoAndWhatItAskedForGoesOn(t *testing.T) {
 			waiting.log.awaitText(t, name+" is starting")
 			require.NoError(t, waiting.cmd.Process.Signal(c.signal))
 			require.Equal(t, c.code, waiting.await())
-			require.Contains(t, waiting.log.text(), "interrupted; what was asked for goes on")
+			require.Contains(t, waiting.log.text(), "interrupted; the launcher continues with the request")
 			require.Equal(t, "starting", d.get(name).State)
 		})
 	}

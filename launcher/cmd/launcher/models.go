@@ -189,7 +189,7 @@ func (c *cli) keepCommand() *cobra.Command {
 	}
 	folder.add(cmd)
 	folder.addWait(cmd)
-	cmd.Flags().BoolVar(&off, "off", false, "end that: the model may be evicted again")
+	cmd.Flags().BoolVar(&off, "off", false, "end the protection: the model may be evicted again")
 	c.formatFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.changeModel(cmd, &folder, args[0], "interrupted; nothing was changed", func(store *modelstore.Store, key string) error {

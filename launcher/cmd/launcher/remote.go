@@ -75,7 +75,9 @@ func (c *cli) connectionFlags(cmd *cobra.Command) {
 // interruptedError is why a command's context ended.
 type interruptedError struct{ signal syscall.Signal }
 
-func (e *interruptedError) Error() string { return "interrupted; what was asked for goes on" }
+func (e *interruptedError) Error() string {
+	return "interrupted; the launcher continues with the request"
+}
 
 // interruptible ends the context at SIGINT or SIGTERM.
 func interruptible(parent context.Context) (ctx context.Context, stop func()) {

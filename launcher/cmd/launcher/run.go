@@ -25,7 +25,7 @@ func (c *cli) runCommand() *cobra.Command {
 		Long: `Start an instance of a model, and print its id. ARGS are options of vllm serve. The
 flags of this command come first; everything from the model on is the engine's.
 Name the GPUs of the model: --gpu 0, --gpu 0,1 or --gpu all; or --gpu none for a model
-that uses none. Only on a node without GPUs may the flag be left out.
+that uses none. Only on a machine without GPUs may the flag be left out.
 
 When standard output is a terminal, the command waits until the model answers.`,
 		Example: `  launcher run --gpu 0 --id qwen Qwen/Qwen3-8B --max-model-len 4096

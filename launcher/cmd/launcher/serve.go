@@ -37,9 +37,9 @@ Every flag has an environment variable (--state-dir is HOTSEAT_STATE_DIR) and a
 key in the file of --config (state_dir, and budgets: {max_instances: …}). A flag
 overrides a variable, and a variable overrides the file.
 
-SIGTERM or SIGINT ends the launcher in order. A second one ends it at once and leaves
-the engines running, as a kill does; the next launcher with the same state folder
-takes them over.`,
+SIGTERM or SIGINT ends the launcher in order. Another one, more than a second later,
+ends it at once and leaves the engines running, as a kill does; the next launcher with
+the same state folder takes them over.`,
 		Example: `  launcher serve
   launcher serve --gpus simulated:2 --state-dir ~/hotseat
   launcher serve --listen 0.0.0.0:8001 --token-file /etc/hotseat/token --config /etc/hotseat/launcher.yaml`,

@@ -131,7 +131,7 @@ func docLog(op *huma.Operation, _ huma.Registry) {
 		"Content-Range": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "As in \"bytes 0-99/1234\"."},
 		"Accept-Ranges": {Schema: &huma.Schema{Type: huma.TypeString}},
 	}
-	op.Description = "An empty log, a range that begins at or beyond its end, or one of which all bytes were dropped (log_max_bytes), is a 416 with the length in Content-Range. " +
+	op.Description = "The answer is 416, with the length in Content-Range, if the log is empty, if the range begins at or beyond its end, or if all bytes of the range were dropped (log_max_bytes). " +
 		"Offsets count what was dropped. Content-Range says where the answer begins, also of a log that is followed (as in \"bytes */14\" if all its 14 bytes were dropped); if bytes are dropped before they are sent, the connection breaks, and a client goes on at its offset."
 	op.Responses["200"] = &huma.Response{Description: "From the start, or followed", Content: bytes, Headers: ranged}
 	op.Responses["206"] = &huma.Response{Description: "The range that was asked for", Content: bytes, Headers: ranged}

@@ -72,7 +72,7 @@ func (s *Server) callOffSwap(_ context.Context, in *callOffInput) (*body[launche
 }
 
 func docCallOff(op *huma.Operation, _ huma.Registry) {
-	op.Description = "A client that waits for the swap is answered that it is refused (409): the swap has changed nothing. A swap that has begun, or is over, cannot be cancelled (409): delete the instance that it creates, or swap back. When no swap has come with the key (404), the launcher refuses one that comes with it later."
+	op.Description = "A client that waits for the swap gets 409 with the outcome refused: the swap has changed nothing. A swap that has begun, or is over, cannot be cancelled (409): delete the instance that it creates, or swap back. If no swap has come with the key, the answer is 404, and the launcher refuses a swap that comes with it later."
 }
 
 // streamSwap writes each step of a swap as it happens. The last line has the

@@ -16,10 +16,10 @@ import (
 const MinHeartbeat = 100 * time.Millisecond
 
 type watchInput struct {
-	Since       string `query:"since" pattern:"^[0-9]{1,19}$" doc:"Only what happened after this revision, which is one of an earlier answer: 410 when it is older than what the launcher keeps (watch_buffer events), or has not been reached. Without it the stream begins with a CREATED for each instance that there is." example:"42"`
+	Since       string `query:"since" pattern:"^[0-9]{1,19}$" doc:"Only the events after this revision, which an earlier answer has. The answer is 410 if the launcher no longer keeps the events after it (watch_buffer), or if it has not been reached. Without it the stream begins with a CREATED for each instance that there is." example:"42"`
 	Heartbeat   string `query:"heartbeat" doc:"Send a HEARTBEAT whenever nothing else was sent for this long: a string such as 10s, or a number of seconds. At least 100ms, or it is refused; absent or 0: none is sent." example:"10s"`
 	Accept      string `header:"Accept" hidden:"true"`
-	LastEventID string `header:"Last-Event-ID" pattern:"^[0-9]{1,19}$" doc:"Of server-sent events: the revision to resume from, where since is absent."`
+	LastEventID string `header:"Last-Event-ID" pattern:"^[0-9]{1,19}$" doc:"For server-sent events: the revision to resume from, if since is absent."`
 }
 
 func (s *Server) watch(_ context.Context, in *watchInput) (*streamOutput, error) {

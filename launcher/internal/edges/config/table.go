@@ -53,13 +53,13 @@ func sections(c *Config) []section {
 func machineSettings(c *Config) []setting {
 	return []setting{
 		{"vllm", "", "program to run in place of vllm; default: vllm on PATH", optional(&c.VLLM, text)},
-		{"gpus", "auto", "where to find the GPUs: auto, nvml, simulated:N or file:PATH", text(&c.GPUs)},
+		{"gpus", "auto", "where to find the GPUs: auto, nvml, simulated:N or file:PATH; auto: by NVML, or two simulated GPUs if it finds none", text(&c.GPUs)},
 		{"visible_gpus", "", "which GPUs to use, by index or UUID, or all; default: those of CUDA_VISIBLE_DEVICES if it is set, else all", words(&c.VisibleGPUs)},
 		{"state_dir", "", "folder for logs and for what must outlive the launcher (default $XDG_STATE_HOME/hotseat, for root /var/lib/hotseat)", optional(&c.StateDir, path)},
 		{"on_exit", "stop", "what to do with the engines when the launcher is told to end", choice(&c.OnExit, "stop", "leave")},
-		{"cgroups", "auto", "which cgroups to put instances in", choice(&c.Cgroups, "auto", "v2", "v1", "none")},
-		{"enable_sleep_mode", "auto", "whether to give engines --enable-sleep-mode", choice(&c.EnableSleepMode, "auto", "always", "never")},
-		{"env_file_dirs", "", "folders whose files env_vars may name by from_file", paths(&c.EnvFileDirs)},
+		{"cgroups", "auto", "which cgroups to put instances in; auto: the first of v2, v1 and none that works", choice(&c.Cgroups, "auto", "v2", "v1", "none")},
+		{"enable_sleep_mode", "auto", "whether to give engines --enable-sleep-mode; auto: only on real GPUs", choice(&c.EnableSleepMode, "auto", "always", "never")},
+		{"env_file_dirs", "", "folders with files from which env_vars of an instance may take values (from_file)", paths(&c.EnvFileDirs)},
 	}
 }
 
@@ -74,15 +74,15 @@ func accessSettings(c *Config) []setting {
 		{"client_ca", "", "file with the certificates of the authorities that sign clients' certificates; clients then show a certificate, or the token if there is --token-file too", optional(&c.ClientCA, path)},
 		{"insecure_public", "false", "allow addresses that other machines reach, without a token or certificate", boolean(&c.InsecurePublic)},
 		{"public_metrics", "false", "let everybody who reaches the control API read its metrics, which name models and instances", boolean(&c.PublicMetrics)},
-		{"llm_d_compat", "false", "answer the engine's own sleep endpoints at the instances' ports", boolean(&c.LLMDCompat)},
+		{"llm_d_compat", "false", "answer the engine's own sleep endpoints at the instances' ports, which the controller of the llm-d community needs", boolean(&c.LLMDCompat)},
 	}
 }
 
 func startSettings(c *Config) []setting {
 	return []setting{
-		{"start_method", "auto", "how to start engines: fork from a process that has the engine loaded, exec, or auto: fork where possible, waiting for that process while it loads. exec keeps no such process", choice(&c.StartMethod, "auto", "exec", "fork")},
+		{"start_method", "auto", "how to start engines: by fork from a preloader (a process that has the engine loaded), or by exec, without preloaders; auto: by fork where possible, waiting for a preloader that still loads, and else by exec", choice(&c.StartMethod, "auto", "exec", "fork")},
 		{"preload_python", "", "Python interpreter that loads engines to fork from; default: that of the vllm command", optional(&c.PreloadPython, text)},
-		{"preload_memory_limit", "8GiB", "memory that all preloaders (the processes to fork from) may take together; 0 for no limit", size(&c.PreloadMemoryLimit)},
+		{"preload_memory_limit", "8GiB", "memory that all preloaders may take together; 0 for no limit", size(&c.PreloadMemoryLimit)},
 		{"preload_idle_timeout", "24h", "how long to keep a preloader from which nothing is forked; 0 for ever", duration(&c.PreloadIdleTimeout)},
 	}
 }
@@ -94,7 +94,7 @@ func timeSettings(c *Config) []setting {
 		{"wake_timeout", "2m", "how long an engine may take to wake; 0 for the default", limit(&c.WakeTimeout)},
 		{"drain_timeout", "30s", "how long answers in flight may take before a sleep or a stop cuts them; 0 for the default", limit(&c.DrainTimeout)},
 		{"stop_grace", "10s", "how long an engine may take to end before it is killed; 0 for the default", limit(&c.StopGrace)},
-		{"starting_grace", "2s", "the same for an engine that is still starting; 0 for the default", limit(&c.StartingGrace)},
+		{"starting_grace", "2s", "how long an engine that is still starting may take to end before it is killed; 0 for the default", limit(&c.StartingGrace)},
 		{"memory_timeout", "30s", "how long to wait until the GPU's memory is free again; 0 for the default", limit(&c.MemoryTimeout)},
 	}
 }
@@ -103,7 +103,7 @@ func checkSettings(c *Config) []setting {
 	return []setting{
 		{"fingerprint", "true", "whether to ask an engine for one token when it has started and after each wake, and to end an engine whose answers have become wrong", boolean(&c.Fingerprint)},
 		{"fingerprint_timeout", "10s", "how long an engine that has woken may take for that answer before it is ended; 0 for the default", limit(&c.FingerprintTimeout)},
-		{"hang_timeout", "10m", "how long requests to an engine that is awake may be in flight while nothing comes back, before the launcher checks whether the engine hangs, and ends one that does; 0 for never", duration(&c.HangTimeout)},
+		{"hang_timeout", "10m", "how long requests to an engine that is awake may be in flight while nothing comes back, before the launcher checks whether the engine hangs, and ends it if it does; 0 for never", duration(&c.HangTimeout)},
 	}
 }
 
@@ -121,7 +121,7 @@ func budgetSettings(c *Config) []setting {
 		{"budgets.max_instances", "0", "how many instances there may be; 0 for no limit", number(&b.MaxInstances, 0)},
 		{"budgets.max_sleepers_per_gpu", "0", "how many instances may sleep on a GPU; 0 for no limit", number(&b.MaxSleepersPerGPU, 0)},
 		{"budgets.max_sleeper_bytes_per_gpu", "0", "how much memory of a GPU sleeping instances may hold; 0 for no limit", size(&b.MaxSleeperBytesPerGPU)},
-		{"budgets.max_host_sleeper_bytes", "0", "how much of the host's memory sleeping instances may hold; 0 for no limit", size(&b.MaxHostSleeperBytes)},
+		{"budgets.max_host_sleeper_bytes", "0", "how much main memory sleeping instances may hold; 0 for no limit", size(&b.MaxHostSleeperBytes)},
 		{"budgets.min_residency", "0s", "how long an instance stays awake before another may take its place", duration(&b.MinResidency)},
 	}
 }
@@ -129,7 +129,7 @@ func budgetSettings(c *Config) []setting {
 func modelSettings(c *Config) []setting {
 	return []setting{
 		{"model_store", "", "folder of models, as launcher pull fills it; instances read a model from there if it has it; default: none", optional(&c.ModelStore, path)},
-		{"model_user", "", "name of this launcher among those that share the store; its successor has the same; default: made from the state folder", optional(&c.ModelUser, text)},
+		{"model_user", "", "name of this launcher among those that share the store; give its successor the same name; default: made from the state folder", optional(&c.ModelUser, text)},
 		{"model_storage_limit", "0", "disk space that the store's models may take together when the launcher pulls one; 0 for the whole disk", size(&c.ModelStorageLimit)},
 		{"model_retention", "keep", "what to do, when a pull needs room, with a model that nobody uses or keeps: leave it there (keep), or remove it, least recently used first (lru)", choice(&c.ModelRetention, "keep", "lru")},
 		{"model_source", "", "programs that fetch models of further schemes, as SCHEME=PROGRAM; see spec/fetchapi", programs(&c.ModelSources)},
@@ -142,7 +142,7 @@ func modelSettings(c *Config) []setting {
 
 func compileSettings(c *Config) []setting {
 	return []setting{
-		{"compile_cache", "auto", "whether to keep what engines compile (in the model store, or else the state folder) for the next start, and to start engines that compile the same one after the other; auto does the latter on real GPUs only; off leaves both to the engines", choice(&c.CompileCache, "auto", "always", "off")},
+		{"compile_cache", "auto", "whether to keep what engines compile for the next start (in the model store, or else the state folder), and to start engines that compile the same code one after the other; auto: one after the other only on real GPUs; off: neither", choice(&c.CompileCache, "auto", "always", "off")},
 		{"compile_cache_limit", "50GiB", "disk space for compiled code; beyond that the launcher removes what engines of other versions or GPUs have compiled; 0 for no limit", size(&c.CompileCacheLimit)},
 	}
 }

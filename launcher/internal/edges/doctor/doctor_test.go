@@ -135,7 +135,7 @@ func TestTheWholeReportOnThisMachine(t *testing.T) {
 		require.NotEmpty(t, r.Finding, r.Name)
 		names[r.Name] = r
 	}
-	for _, name := range []string{"driver", "cgroups", "shared memory", "open files", "locked memory", "host memory", "cpus", "state folder", "vllm", "python", "preloading", "engine socket", "address"} {
+	for _, name := range []string{"driver", "cgroups", "shared memory", "open files", "locked memory", "main memory", "cpus", "state folder", "vllm", "python", "preloading", "engine socket", "address"} {
 		require.Contains(t, names, name)
 	}
 	require.Contains(t, names["vllm"].Finding, "version 0.30.0")

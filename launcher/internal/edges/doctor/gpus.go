@@ -85,7 +85,7 @@ func judgeDriver(facts gpuFacts, version string) Result {
 		r.Status, r.Finding = Fail, facts.err.Error()
 		r.Remedy = "install the NVIDIA driver; in a container, make it visible with the NVIDIA container toolkit"
 	default:
-		r.Status, r.Finding = Warn, fmt.Sprintf("found no GPUs, so that the launcher will simulate them: %v", facts.err)
+		r.Status, r.Finding = Warn, fmt.Sprintf("found no GPUs, so the launcher will simulate them: %v", facts.err)
 		r.Remedy = "if this machine has a GPU, install the NVIDIA driver and start with --gpus nvml"
 	}
 	return r

@@ -12,7 +12,7 @@ import (
 func checkHostMemory(_ context.Context, e *examination) []Result {
 	total, err := memoryTotal(e.proc)
 	if err != nil {
-		return one(Result{Name: "host memory", Status: Warn, Finding: err.Error()})
+		return one(Result{Name: "main memory", Status: Warn, Finding: err.Error()})
 	}
 	var onDevices uint64
 	for _, d := range e.gpus.devices {
@@ -37,7 +37,7 @@ func (e *examination) usableMemory() uint64 {
 // its weights took on the device, so a full set of sleepers needs about as
 // much as the GPUs have.
 func judgeHostMemory(total uint64, limit groupLimit[uint64], devices uint64) Result {
-	r := Result{Name: "host memory", Status: OK, Finding: fmt.Sprintf("%s for this process and its engines", launcher.BytesText(total))}
+	r := Result{Name: "main memory", Status: OK, Finding: fmt.Sprintf("%s for this process and its engines", launcher.BytesText(total))}
 	usable := total
 	if limit.file != "" && limit.value < total {
 		usable = limit.value
@@ -58,14 +58,14 @@ func judgeHostMemory(total uint64, limit groupLimit[uint64], devices uint64) Res
 func memoryTotal(proc string) (uint64, error) {
 	fs, err := procfs.NewFS(proc)
 	if err != nil {
-		return 0, fmt.Errorf("cannot read the host's memory: %w", err)
+		return 0, fmt.Errorf("cannot read the size of main memory: %w", err)
 	}
 	info, err := fs.Meminfo()
 	if err != nil {
-		return 0, fmt.Errorf("cannot read the host's memory: %w", err)
+		return 0, fmt.Errorf("cannot read the size of main memory: %w", err)
 	}
 	if info.MemTotalBytes == nil {
-		return 0, fmt.Errorf("cannot read the host's memory: %s/meminfo has no MemTotal", proc)
+		return 0, fmt.Errorf("cannot read the size of main memory: %s/meminfo has no MemTotal", proc)
 	}
 	return *info.MemTotalBytes, nil
 }

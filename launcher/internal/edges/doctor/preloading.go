@@ -96,7 +96,7 @@ func judgePreloading(p preloading) Result {
 		r.Finding = "the running launcher starts engines by exec, since its preloader is not ready: " + p.tried
 		r.Remedy = "fix the cause, or choose --start-method exec; `launcher preloaders` shows more"
 	case p.limit != 0 && p.limit < leastPreload:
-		r.Finding = fmt.Sprintf("preload_memory_limit is %s, but a preloader of vLLM holds about 0.9 GiB, so that the launcher keeps none", launcher.BytesText(p.limit))
+		r.Finding = fmt.Sprintf("preload_memory_limit is %s, but a preloader of vLLM holds about 0.9 GiB, so the launcher keeps none", launcher.BytesText(p.limit))
 		r.Remedy = "raise --preload-memory-limit, or choose --start-method exec"
 	case p.host != 0 && (p.limit == 0 || p.limit > p.host/2):
 		r.Finding = fmt.Sprintf("preloaders may take more than half of the memory, %s (preload_memory_limit: %s)", launcher.BytesText(p.host), limitText(p.limit))
