@@ -24,17 +24,18 @@ type crowd struct {
 	mu         sync.Mutex
 	changed    chan struct{}
 	all        map[types.UID]standing
-	running    int // of all Pods
+	running    int // of all Pods but agents
+	agents     int // that run
 	requesters int // of those that are there, being deleted or not
 	served     int // requesters of which the controller says so
 	placed     int // requesters from which it took the scheduling gate
 }
 
 // standing is what is known of one Pod.
-type standing struct{ running, requester, served, placed bool }
+type standing struct{ running, agent, requester, served, placed bool }
 
 func watchCrowd(ctx context.Context, config *rest.Config) (*crowd, error) {
-	pods, err := cache.New(config, cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}, DefaultTransform: cache.TransformStripManagedFields()})
+	pods, err := cache.New(config, cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}, system: {}}, DefaultTransform: cache.TransformStripManagedFields()})
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch Pods: %w", err)
 	}
@@ -76,7 +77,8 @@ func (c *crowd) take(o any, deleted bool) {
 	}
 	var status podmeta.Status
 	_ = json.Unmarshal([]byte(pod.Annotations[podmeta.AnnotationStatus]), &status) // none: it says nothing yet
-	now := standing{running: pod.Status.Phase == corev1.PodRunning, requester: podmeta.IsRequester(pod), served: status.State == "Serving" || podmeta.GateOpen(pod)}
+	runs, agent := pod.Status.Phase == corev1.PodRunning, podmeta.IsAgent(pod)
+	now := standing{running: runs && !agent, agent: runs && agent, requester: podmeta.IsRequester(pod), served: status.State == "Serving" || podmeta.GateOpen(pod)}
 	_, now.placed = podmeta.ReadPlacement(pod)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,6 +95,9 @@ func (c *crowd) take(o any, deleted bool) {
 func (c *crowd) count(s standing, by int) {
 	if s.running {
 		c.running += by
+	}
+	if s.agent {
+		c.agents += by
 	}
 	if s.requester {
 		c.requesters += by
@@ -125,7 +130,7 @@ func (c *crowd) until(ctx context.Context, so func(*crowd) bool) error {
 func (c *crowd) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Sprintf("%d Pods run, %d are requesters, %d of these are served and %d placed", c.running, c.requesters, c.served, c.placed)
+	return fmt.Sprintf("%d agents and %d other Pods run, %d are requesters, %d of these are served and %d placed", c.agents, c.running, c.requesters, c.served, c.placed)
 }
 
 // sideBySide does something for each of some objects, sixteen at a time.

@@ -3,7 +3,8 @@
 //
 // The real controller runs against a real API server. Part kubelet has a real
 // node with it; the others have thousands of nodes and Pods that KWOK plays, with
-// stand-ins for the launchers and requester programs in them. Moments are taken
+// stand-ins for the launchers and requester programs in them, and agents beside
+// kubelets that are played. Moments are taken
 // from the API server's audit log, the launchers' events and the stand-ins'
 // notes, all by the clock of this machine. It takes root. Nothing is left when
 // it ends, also not when it fails or is interrupted.

@@ -16,13 +16,13 @@ import (
 // Go's runtime collects garbage every two minutes at least.
 const settle = 130 * time.Second
 
-// memory reads the controller's memory without Pods, and with ten thousand: a
-// launcher on each of a thousand nodes, the others requesters that are served.
+// memory reads the controller's memory without Pods, and with ten thousand: a launcher
+// and an agent on each of a thousand nodes, the others requesters that are served.
 // Beside it stands a process that does nothing but keep the same Pods in a cache.
 func (b *bench) memory() (rows []figures.Row, err error) {
 	nodes := b.n(mostNodes)
-	count := 9 * nodes
-	p, err := b.newPlayed("memory", nodes, "0")
+	count := 8 * nodes
+	p, err := b.newPlayed("memory", nodes, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (b *bench) memory() (rows []figures.Row, err error) {
 	}
 	ours, theirs := full-idle, bareFull-bareIdle
 	row := figures.Row{
-		Figure:  fmt.Sprintf("resident memory for %d Pods, %d of them launchers, the others requesters that are served, above that of none (%s); bare: a process that does nothing but keep them in client-go's cache", nodes+count, nodes, mb(idle)),
+		Figure:  fmt.Sprintf("resident memory for %d Pods, %d of them launchers, as many agents, the others requesters that are served, above that of none (%s); bare: a process that does nothing but keep them in client-go's cache", 2*nodes+count, nodes, mb(idle)),
 		Samples: 1, Ours: mb(ours), Bare: mb(theirs),
 	}
 	atMost(&row, float64(ours), float64(theirs), mostMemory)

@@ -39,7 +39,7 @@ const (
 // takes when it has nothing to do any more.
 func (b *bench) models() (rows []figures.Row, err error) {
 	nodes, count := b.n(mostNodes), 100
-	p, err := b.newPlayed("models", nodes, "0")
+	p, err := b.newPlayed("models", nodes, 0)
 	if err != nil {
 		return nil, err
 	}

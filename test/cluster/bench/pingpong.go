@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,7 +62,7 @@ func (in pingPlace) String() string {
 
 func (b *bench) pingPongIn(in pingPlace) (row figures.Row, err error) {
 	nodes, turns := pingNodes, b.n(pingTurns)
-	p, err := b.newPlayed("ping-pong", nodes, strconv.Itoa(in.most))
+	p, err := b.newPlayed("ping-pong", nodes, in.most)
 	if err != nil {
 		return row, err
 	}
@@ -157,7 +156,6 @@ func (p *played) turns(name string, turns int, gated bool) (share float64, count
 type scaled struct {
 	name  string
 	gated bool
-	made  int
 	pods  []*corev1.Pod
 }
 
@@ -167,13 +165,13 @@ func (p *played) turn(grows, shrinks *scaled) (came []*corev1.Pod, err error) {
 		return nil, err
 	}
 	for len(grows.pods)+len(came) < pingMany {
-		pod := requesterPod("probe", fmt.Sprintf("%s-%d", grows.name, grows.made))
+		pod := requesterPod("probe", "")
+		pod.GenerateName = grows.name + "-"
 		pod.Annotations[podmeta.AnnotationServerPatch] = patchFor("org/" + grows.name)
 		pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} // nobody takes taints off new nodes here
 		if grows.gated {
 			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: podmeta.SchedulingGate}}
 		}
-		grows.made++
 		came = append(came, pod)
 	}
 	there := p.served() + len(came)

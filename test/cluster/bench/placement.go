@@ -17,7 +17,7 @@ const placedPerSecond = 300
 // controller finds a thousand that carry it.
 func (b *bench) placement() (rows []figures.Row, err error) {
 	nodes, count := b.n(crowdNodes), b.n(1000)
-	p, err := b.newPlayed("placement", nodes, "0")
+	p, err := b.newPlayed("placement", nodes, 0)
 	if err != nil {
 		return nil, err
 	}

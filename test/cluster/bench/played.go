@@ -16,9 +16,12 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
 )
 
@@ -109,8 +112,8 @@ type program struct {
 
 // newPlayed starts all but the controller. There are no nodes yet.
 //
-// most is how many instances a launcher has at most; "0": any number.
-func (b *bench) newPlayed(part string, nodes int, most string) (p *played, err error) {
+// most is how many instances a launcher has at most; 0: any number.
+func (b *bench) newPlayed(part string, nodes, most int) (p *played, err error) {
 	kwok, err := cluster.KWOK(b.ctx, b.progress)
 	if err != nil {
 		return nil, err
@@ -130,10 +133,14 @@ func (b *bench) newPlayed(part string, nodes int, most string) (p *played, err e
 		return nil, fmt.Errorf("cannot give the stand-in the addresses of Pods: %w: %s", err, out)
 	}
 	// The stand-in speaks plain HTTP, so its requesters have no certificate from the policy.
-	if err := s.install(b.ctx, "agent.enabled=false", "requesterDefaults.enabled=false"); err != nil {
+	if err := s.install(b.ctx, "requesterDefaults.enabled=false"); err != nil {
 		return nil, err
 	}
 	if err := p.kubeconfigs(); err != nil {
+		return nil, err
+	}
+	certificates, err := p.certifyAgents()
+	if err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(p.file("kwok.yaml"), []byte(stages), 0o600); err != nil {
@@ -143,7 +150,11 @@ func (b *bench) newPlayed(part string, nodes int, most string) (p *played, err e
 	if err != nil {
 		return nil, fmt.Errorf("cannot find this program: %w", err)
 	}
-	if _, err := p.start("stand-in", []string{standInEnv + "=" + most}, self); err != nil {
+	o, err := json.Marshal(standInOptions{Most: most, Nodes: nodes, Kubeconfig: p.file("kwok"), Agents: certificates})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.start("stand-in", []string{standInEnv + "=" + string(o)}, self); err != nil {
 		return nil, err
 	}
 	if _, err := p.start("kwok", nil, kwok, "--config", p.file("kwok.yaml"), "--kubeconfig", p.file("kwok")); err != nil {
@@ -153,6 +164,32 @@ func (b *bench) newPlayed(part string, nodes int, most string) (p *played, err e
 		return nil, err
 	}
 	return p, nil
+}
+
+// certifyAgents has a controller make the certificate of the agents, and puts it into a folder, as
+// kubelets mount its Secret.
+func (p *played) certifyAgents() (dir string, err error) {
+	if err := p.startController(); err != nil {
+		return "", err
+	}
+	defer func() { p.controller.stop() }()
+	if err := p.wait(p.ctx, "--namespace", system, "--for=create", "secret/"+podmeta.AgentSecret); err != nil {
+		return "", err
+	}
+	var secret corev1.Secret
+	if err := p.api.Get(p.ctx, client.ObjectKey{Namespace: system, Name: podmeta.AgentSecret}, &secret); err != nil {
+		return "", fmt.Errorf("cannot read the certificate of the agents: %w", err)
+	}
+	dir = p.file("agents")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("cannot make a folder: %w", err)
+	}
+	for name, data := range secret.Data {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			return "", fmt.Errorf("cannot write the certificate of the agents: %w", err)
+		}
+	}
+	return dir, nil
 }
 
 func (p *played) file(name string) string { return filepath.Join(p.b.dir, p.Name+"-"+name) }
@@ -230,7 +267,7 @@ func (g *program) stop() {
 
 // startController starts the controller anew.
 func (p *played) startController(args ...string) (err error) {
-	p.controller, err = p.start("controller", []string{"KUBECONFIG=" + p.file("controller")}, "bin/controller", append(args, "--pprof-address="+pprofAddress, "--ca-namespace=default")...)
+	p.controller, err = p.start("controller", []string{"KUBECONFIG=" + p.file("controller")}, "bin/controller", append(args, "--pprof-address="+pprofAddress, "--ca-namespace="+system)...)
 	return err
 }
 

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -23,11 +27,10 @@ func launcherName(n int) string { return "launcher-" + nodeName(n) }
 const launcherSecret = "launcher-token"
 
 // owner makes the LauncherConfig that owns the launchers, and their Secret. The template
-// has a command, so that the controller never replaces them. Played nodes have no kubelet to ask.
+// has a command, so that the controller never replaces them.
 func (p *played) owner() (metav1.OwnerReference, error) {
 	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "simulated"}}
 	config.Spec.PodTemplate.Raw = []byte(`{"spec":{"containers":[{"name":"inference-server","image":"hotseat.local/launcher:dev","command":["played"]}]}}`)
-	config.Spec.AllocationCheck.Mode = v1alpha1.AllocationCheckNone
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: launcherSecret, Labels: map[string]string{podmeta.LabelLauncherConfig: config.Name}},
 		StringData: map[string]string{"token": "played"},
@@ -38,9 +41,34 @@ func (p *played) owner() (metav1.OwnerReference, error) {
 	return *metav1.NewControllerRef(config, v1alpha1.GroupVersion.WithKind("LauncherConfig")), nil
 }
 
-// makeNodes makes the nodes, each with a launcher, and waits until these run.
+// agents are the Pods that the controller of DaemonSets would make, one for each node.
+func (p *played) agents() (pods []*corev1.Pod, err error) {
+	var set appsv1.DaemonSet
+	if err := p.api.Get(p.ctx, client.ObjectKey{Namespace: system, Name: podmeta.AgentSet}, &set); err != nil {
+		return nil, fmt.Errorf("cannot read the DaemonSet of the agents: %w", err)
+	}
+	for n := range p.nodes {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: system, Name: podmeta.AgentSet + "-" + nodeName(n), Annotations: map[string]string{ipAnnotation: podAddress(n, agentNumber)},
+				Labels:          maps.Clone(set.Spec.Template.Labels),
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(&set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))},
+			},
+			Spec: *set.Spec.Template.Spec.DeepCopy(),
+		}
+		pod.Spec.NodeName = nodeName(n)
+		pods = append(pods, pod)
+	}
+	return pods, nil
+}
+
+// makeNodes makes the nodes, each with an agent and a launcher, and waits until these run.
 func (p *played) makeNodes() error {
 	owner, err := p.owner()
+	if err != nil {
+		return err
+	}
+	agents, err := p.agents()
 	if err != nil {
 		return err
 	}
@@ -51,7 +79,7 @@ func (p *played) makeNodes() error {
 		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(n), Labels: map[string]string{corev1.LabelHostname: nodeName(n)}}})
 		launchers = append(launchers, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: launcherName(n), Annotations: map[string]string{ipAnnotation: podAddress(n, 1)},
+				Namespace: namespace, Name: launcherName(n), Annotations: map[string]string{ipAnnotation: podAddress(n, launcherNumber)},
 				Labels:          map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "simulated"},
 				OwnerReferences: []metav1.OwnerReference{owner},
 			},
@@ -71,16 +99,33 @@ func (p *played) makeNodes() error {
 	if err := sideBySide(p.ctx, nodes, func(ctx context.Context, n *corev1.Node) error { return p.api.Create(ctx, n) }); err != nil {
 		return fmt.Errorf("cannot make the nodes: %w", err)
 	}
-	if err := p.create(launchers); err != nil {
+	if err := p.create(append(agents, launchers...)); err != nil {
 		return err
 	}
-	return p.until("the launchers run", func(c *crowd) bool { return c.running == p.nodes })
+	return p.until("the launchers and agents run", func(c *crowd) bool { return c.running == p.nodes && c.agents == p.nodes })
 }
 
 func (p *played) create(pods []*corev1.Pod) error {
 	err := sideBySide(p.ctx, pods, func(ctx context.Context, pod *corev1.Pod) error { return p.api.Create(ctx, pod) })
 	if err != nil {
 		return fmt.Errorf("cannot make Pods: %w", err)
+	}
+	return nil
+}
+
+// arrive makes requesters that the API server names, as those of a Deployment, and then gives each
+// its node, as the scheduler does.
+func (p *played) arrive(pods []*corev1.Pod) error {
+	if err := p.create(pods); err != nil {
+		return err
+	}
+	err := sideBySide(p.ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
+		node, _ := whose(net.ParseIP(pod.Annotations[ipAnnotation]))
+		binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: nodeName(node)}}
+		return p.api.SubResource("binding").Create(ctx, pod.DeepCopy(), binding)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot give Pods their nodes: %w", err)
 	}
 	return nil
 }
@@ -96,7 +141,7 @@ func (p *played) delete(pods []*corev1.Pod) error {
 // come makes requesters and waits until all are served.
 func (p *played) come(pods []*corev1.Pod) error {
 	there := p.served() + len(pods)
-	if err := p.create(pods); err != nil {
+	if err := p.arrive(pods); err != nil {
 		return err
 	}
 	return p.until("all requesters are served", func(c *crowd) bool { return c.served == there })
@@ -127,14 +172,14 @@ func (p *played) present() int {
 	return p.crowd.requesters
 }
 
-// requesters are new ones, not made yet: one on each of count nodes, and from the
+// requesters are new ones, not made yet: one for each of count nodes, and from the
 // first node again when there are more than nodes.
 func (p *played) requesters(count int) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range count {
 		node := i % p.nodes
-		pod := requesterPod("probe", fmt.Sprintf("r-%d-%d", node, p.next[node]))
-		pod.Spec.NodeName = nodeName(node)
+		pod := requesterPod("probe", "")
+		pod.GenerateName = fmt.Sprintf("r-%d-%d-", node, p.next[node])
 		pod.Finalizers = []string{podmeta.FinalizerRequester} // as the policy adds it
 		pod.Annotations[ipAnnotation] = podAddress(node, p.next[node])
 		p.next[node]++

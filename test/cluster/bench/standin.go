@@ -19,12 +19,14 @@ import (
 )
 
 // The addresses of Pods that KWOK plays say what they are: a range for each node,
-// in it the launcher at its address 1 and requesters from firstRequester on, whose
+// in it the launcher, the agent, and requesters from firstRequester on, whose
 // GPU is the last digit. All of podRange is the stand-in's.
 const (
 	podRange       = "10.128.0.0/9"
 	podsOfNode     = 8192
 	gpusOfNode     = 10
+	launcherNumber = 1
+	agentNumber    = 2
 	firstRequester = 20
 	mostNodes      = 1000
 )
@@ -41,11 +43,15 @@ func podAddress(node, number int) string {
 	return net.IP(ip[:]).String()
 }
 
-// whose is the node of a Pod and its number there.
-func whose(address net.Addr) (node, number int) {
-	ip := binary.BigEndian.Uint32(address.(*net.TCPAddr).IP.To4()) - (10<<24 | 128<<16)
+// whose is the node of a Pod and its number there, by its address.
+func whose(address net.IP) (node, number int) {
+	ip := binary.BigEndian.Uint32(address.To4()) - (10<<24 | 128<<16)
 	return int(ip / podsOfNode), int(ip % podsOfNode)
 }
+
+// gpusOfRequester are the GPUs of the requester with that number: what its node's kubelet gives it,
+// and what its program says.
+func gpusOfRequester(node, number int) []string { return []string{gpuOf(node, number%gpusOfNode)} }
 
 func gpuOf(node, n int) string { return fmt.Sprintf("GPU-%08x-0000-0000-0000-%012x", node, n) }
 
@@ -57,9 +63,10 @@ type note struct {
 	Ready time.Time `json:"ready"` // the requester was told so
 }
 
-// standIn is every launcher and every requester program of the played Pods, in one
-// process: those of packages launchertest and requestertest, whose tests compare
-// them with the real ones.
+// standIn is every launcher, every requester program and every agent of the played Pods, and the
+// kubelets that the agents ask, in one process. Launchers and requester programs are those of
+// packages launchertest and requestertest, whose tests compare them with the real ones. The agents
+// are real.
 type standIn struct {
 	mu         sync.Mutex
 	launchers  map[int]*launchertest.Launcher      // by node
@@ -70,22 +77,34 @@ type standIn struct {
 	most       int                   // instances of a launcher; 0: any number
 }
 
-// standInEnv makes a process of this program the stand-in, whose launchers have as many
-// instances at most as it says; 0: any number.
+// standInEnv makes a process of this program the stand-in; its value is [standInOptions] as JSON.
 const standInEnv = "HOTSEAT_BENCH_STAND_IN"
+
+type standInOptions struct {
+	Most       int    // instances of a launcher; 0: any number
+	Nodes      int    // that have an agent
+	Kubeconfig string // by which kubelets see their Pods
+	Agents     string // folder with the certificate of the agents, and for the sockets of kubelets
+}
 
 // serveStandIn serves until ctx ends.
 func serveStandIn(ctx context.Context) error {
-	most, _ := strconv.Atoi(os.Getenv(standInEnv))
-	s := &standIn{most: most, launchers: map[int]*launchertest.Launcher{}, requesters: map[[2]int]*requestertest.Requester{}, notes: map[string]*note{}, hung: map[int]chan struct{}{}}
+	var o standInOptions
+	if err := json.Unmarshal([]byte(os.Getenv(standInEnv)), &o); err != nil {
+		return fmt.Errorf("cannot read %s: %w", standInEnv, err)
+	}
+	s := &standIn{most: o.Most, launchers: map[int]*launchertest.Launcher{}, requesters: map[[2]int]*requestertest.Requester{}, notes: map[string]*note{}, hung: map[int]chan struct{}{}}
 	notes := http.NewServeMux()
 	notes.HandleFunc("GET /notes", s.showNotes)
 	notes.HandleFunc("POST /hang", s.hang)
 	notes.HandleFunc("POST /models", s.fetch)
 	notes.HandleFunc("POST /alike", alike)
 	var servers []*http.Server
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var running sync.WaitGroup
+	running.Go(func() { failed <- serveAgents(ctx, o) })
 	for address, handler := range map[string]http.Handler{
 		fmt.Sprintf(":%d", launcherPort): http.HandlerFunc(s.launcher), fmt.Sprintf(":%d", spiPort): http.HandlerFunc(s.requester), notesAddress: notes,
 	} {
@@ -98,6 +117,7 @@ func serveStandIn(ctx context.Context) error {
 	case err = <-failed:
 	case <-ctx.Done():
 	}
+	stop()
 	for _, server := range servers {
 		err = errors.Join(err, server.Close())
 	}
@@ -107,7 +127,7 @@ func serveStandIn(ctx context.Context) error {
 
 // here is the node and number of the Pod that a request is to.
 func here(r *http.Request) (node, number int) {
-	return whose(r.Context().Value(http.LocalAddrContextKey).(net.Addr))
+	return whose(r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr).IP)
 }
 
 func (s *standIn) launcher(w http.ResponseWriter, r *http.Request) {
@@ -221,7 +241,7 @@ func (s *standIn) requester(w http.ResponseWriter, r *http.Request) {
 	one, ok := s.requesters[[2]int{node, number}]
 	if !ok {
 		one = requestertest.New(requestertest.Options{
-			Instance: fmt.Sprintf("%d-%d", node, number), GPUs: []string{gpuOf(node, number%gpusOfNode)}, BecameReady: s.becameReady,
+			Instance: fmt.Sprintf("%d-%d", node, number), GPUs: gpusOfRequester(node, number), BecameReady: s.becameReady,
 		})
 		s.requesters[[2]int{node, number}] = one
 	}
