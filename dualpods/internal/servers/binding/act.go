@@ -285,7 +285,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		c.hold(ctx, n, o, seat, step.Do)
 		return nil
 	case decide.Bind:
-		proxy, err := c.opts.Requesters.Bind(ctx, address, o.Proxy())
+		proxy, err := c.opts.Requesters.Bind(ctx, address, o.Awake().Proxy())
 		n.calls.count(troubleKey(decide.Bind, o.Requester.UID), seat.Proxy.Instance, err)
 		if err != nil {
 			return err
@@ -293,7 +293,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		seat.Proxy = proxy
 		return nil
 	case decide.BecomeReady:
-		err := c.opts.Requesters.BecomeReady(ctx, address, o.Binding())
+		err := c.opts.Requesters.BecomeReady(ctx, address, o.Bound().Binding())
 		n.calls.count(troubleKey(decide.BecomeReady, o.Requester.UID), seat.Proxy.Instance, err)
 		if err != nil {
 			return err

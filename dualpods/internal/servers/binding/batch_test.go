@@ -61,7 +61,7 @@ func (b *batching) stage(t *testing.T, number int) string {
 	o.Launcher.UID, o.Requester.UID = "l", types.UID(fmt.Sprint("req-", number))
 	o.Requester.Instance = fmt.Sprint("model-", number)
 	id := dualpods.Identity{Namespace: "ns", UID: o.Requester.UID}
-	require.NoError(t, b.c.stageRecord(b.n, b.w, id, Sight{Observation: o, Step: decide.Step{Do: decide.AddRecord, Record: o.NewRecord()}}))
+	require.NoError(t, b.c.stageRecord(b.n, b.w, id, Sight{Observation: o, Step: decide.Step{Do: decide.AddRecord, Record: *newRecord(o)}}))
 	return o.Requester.Instance
 }
 

@@ -74,7 +74,7 @@ func TestNoFinalizerGoesWhileARecordMayHaveBeenWrittenOfWhichTheCacheHasNotHeard
 
 	w := cached()
 	o.Launcher.UID = w.launchers[0].pod.UID
-	require.NoError(t, c.stageRecord(n, w, dualpods.Identity{Namespace: "ns", UID: "a"}, Sight{Observation: o, Step: decide.Step{Do: decide.AddRecord, Record: o.NewRecord()}}))
+	require.NoError(t, c.stageRecord(n, w, dualpods.Identity{Namespace: "ns", UID: "a"}, Sight{Observation: o, Step: decide.Step{Do: decide.AddRecord, Record: *newRecord(o)}}))
 	records := c.writeRecords(t.Context(), n, w)
 	require.Len(t, records, 1)
 	require.ErrorContains(t, records[0].err, "it was done")

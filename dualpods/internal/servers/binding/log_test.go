@@ -21,18 +21,18 @@ import (
 )
 
 func TestTheLogOfAnInstanceThatSleptBeginsWhereItFellAsleep(t *testing.T) {
-	made := decide.Observation{SPI: &decide.SPI{}}
-	assert.Zero(t, made.NewRecord().LogFrom, "it is made for the requester")
-	asleep := decide.Observation{SPI: &decide.SPI{}, Instance: &launcherapi.Instance{State: "sleeping", AsleepAt: 700}}
-	record := asleep.NewRecord()
-	assert.EqualValues(t, 700, record.LogFrom)
-	awake := decide.Observation{SPI: &decide.SPI{}, Instance: &launcherapi.Instance{State: "awake", AsleepAt: 700}}
-	assert.Negative(t, awake.NewRecord().LogFrom, "what it said since it was woken was for others")
+	assert.Zero(t, newRecord(fresh()).LogFrom, "it is made for the requester")
+	in := func(state string) decide.Observation {
+		return but(fresh(), func(o *decide.Observation) { o.Instance = &launcherapi.Instance{State: state, AsleepAt: 700} })
+	}
+	asleep := in("sleeping")
+	assert.EqualValues(t, 700, newRecord(asleep).LogFrom)
+	assert.Negative(t, newRecord(in("awake")).LogFrom, "what it said since it was woken was for others")
 
-	asleep.Record = &record
-	assert.EqualValues(t, 700, asleep.NextAttempt("no").Record.LogFrom)
+	asleep.Record = newRecord(asleep)
+	assert.EqualValues(t, 700, nextRecord(asleep).LogFrom)
 	asleep.Instance = nil
-	assert.Zero(t, asleep.NextAttempt("no").Record.LogFrom, "the next one is made for it")
+	assert.Zero(t, nextRecord(asleep).LogFrom, "the next one is made for it")
 }
 
 func TestARequesterIsDeletedAfterItsLogWasRelayedOrCouldNotBe(t *testing.T) {

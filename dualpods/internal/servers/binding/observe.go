@@ -18,7 +18,7 @@ import (
 
 // observe puts together what one decision rests on.
 func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dualpods.Identity) decide.Observation {
-	o := decide.Observation{Now: w.now, Node: w.node, Requester: decide.Requester{UID: id.UID, Namespace: id.Namespace}}
+	o := decide.Observation{Common: decide.Common{Now: w.now, Node: w.node, Requester: decide.Requester{UID: id.UID, Namespace: id.Namespace}}}
 	l, record := w.boundTo(id)
 	o.Record = record
 	pod := w.pod(id)

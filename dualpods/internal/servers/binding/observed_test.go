@@ -16,18 +16,31 @@ var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 // answers.
 func fresh() decide.Observation {
 	return decide.Observation{
-		Now: now, Node: decide.Node{Name: "node-0"}, Form: form.Form{Args: []string{"org/model"}, Port: 8000, GPUs: 1, LauncherConfig: "vllm"},
-		Requester: decide.Requester{UID: "uid", Namespace: "ns", Name: "req", Instance: "model-1", Exists: true, Running: true, Finalizer: true, GPUs: 1, Program: podmeta.ServingContainer},
-		SPI:       &decide.SPI{GPUs: []string{"GPU-0"}, Proxy: requesterapi.Proxy{State: requesterapi.StateUnbound}},
-		Launcher:  &decide.Launcher{Name: "launcher-0", Config: "vllm", IP: "10.1.0.2", Connected: true, GPUs: []string{"GPU-0", "GPU-1"}},
+		Common: decide.Common{
+			Now: now, Node: decide.Node{Name: "node-0"}, Form: form.Form{Args: []string{"org/model"}, Port: 8000, GPUs: 1, LauncherConfig: "vllm"},
+			Requester: decide.Requester{UID: "uid", Namespace: "ns", Name: "req", Instance: "model-1", Exists: true, Running: true, Finalizer: true, GPUs: 1, Program: podmeta.ServingContainer},
+			SPI:       &decide.SPI{GPUs: []string{"GPU-0"}, Proxy: requesterapi.Proxy{State: requesterapi.StateUnbound}},
+		},
+		Launcher: &decide.Launcher{Name: "launcher-0", Config: "vllm", IP: "10.1.0.2", Connected: true, GPUs: []string{"GPU-0", "GPU-1"}},
 	}
+}
+
+// newRecord returns the record that a requester gets.
+func newRecord(o decide.Observation) *podmeta.Binding {
+	record := decide.Decide(o).Record
+	return &record
+}
+
+// nextRecord returns the record that a requester gets after its attempt has failed.
+func nextRecord(o decide.Observation) *podmeta.Binding {
+	o.Attempt = decide.Attempt{Asked: true, Over: true, Failure: "it failed"}
+	return newRecord(o)
 }
 
 // recorded is one with a record.
 func recorded() decide.Observation {
 	o := fresh()
-	record := o.NewRecord()
-	o.Record = &record
+	o.Record = newRecord(o)
 	return o
 }
 
@@ -43,7 +56,7 @@ func with(state string) decide.Observation {
 func servedOne() decide.Observation {
 	o := with("awake")
 	o.Attempt = decide.Attempt{Asked: true, Over: true}
-	o.SPI.Proxy = requesterapi.Proxy{ProxyConfig: o.Proxy(), State: requesterapi.StateBound, Ready: true}
+	o.SPI.Proxy = requesterapi.Proxy{ProxyConfig: o.Awake().Proxy(), State: requesterapi.StateBound, Ready: true}
 	o.Requester.Published, o.Requester.Shown = true, true
 	return o
 }

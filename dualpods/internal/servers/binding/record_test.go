@@ -19,28 +19,28 @@ import (
 func TestAnAttemptIsAskedForInTheSameWordsThoughAnnotationsAreEdited(t *testing.T) {
 	o := fresh()
 	o.Form.Annotations = map[string]string{"hotseat.dev/pinned": "true"}
-	record := o.NewRecord()
+	record := newRecord(o)
 	edited := o.Form
 	edited.Annotations = nil
-	assert.Equal(t, "true", swapRequest(&record, edited).In.Annotations["hotseat.dev/pinned"])
-	o.Record, o.Form = &record, edited
-	next := o.NextAttempt("it failed").Record
-	assert.NotContains(t, swapRequest(&next, edited).In.Annotations, "hotseat.dev/pinned", "the next attempt is of what is asked for now")
+	assert.Equal(t, "true", swapRequest(record, edited).In.Annotations["hotseat.dev/pinned"])
+	o.Record, o.Form = record, edited
+	next := nextRecord(o)
+	assert.NotContains(t, swapRequest(next, edited).In.Annotations, "hotseat.dev/pinned", "the next attempt is of what is asked for now")
 }
 
 func TestFromWhereAModelComesIsSaidByTheRequesterOrElseByItsNamespace(t *testing.T) {
 	for _, c := range []struct{ own, usual, asked string }{{"", "", ""}, {"", "off", "off"}, {"require", "off", "require"}, {"auto", "off", "auto"}} {
 		o := fresh()
 		o.Form.ModelCache, o.ModelCache = c.own, c.usual
-		record := o.NewRecord()
+		record := newRecord(o)
 		o.ModelCache = "of now"
-		assert.Equal(t, c.asked, swapRequest(&record, o.Form).In.ModelCache, "%+v: in the same words", c)
-		woken := record
+		assert.Equal(t, c.asked, swapRequest(record, o.Form).In.ModelCache, "%+v: in the same words", c)
+		woken := *record
 		woken.New = false
 		assert.Empty(t, swapRequest(&woken, o.Form).In.ModelCache, "what is there has its model")
 		if c.own == "" {
-			o.Record = &record
-			assert.Equal(t, "of now", o.NextAttempt("it failed").Record.ModelCache)
+			o.Record = record
+			assert.Equal(t, "of now", nextRecord(o).ModelCache)
 		}
 	}
 }
@@ -67,12 +67,12 @@ func TestTheCacheCountsWhereNobodyElseSaysFromWhereAModelComes(t *testing.T) {
 		o.Form.ModelCache = c.own
 		ctrl.fromWhere(t.Context(), &o, "ns")
 		assert.Equal(t, c.asks, o.Keeper != nil, name)
-		assert.Equal(t, c.asked, o.NewRecord().ModelCache, name)
+		assert.Equal(t, c.asked, newRecord(o).ModelCache, name)
 		o = fresh()
 		o.Form.Args = []string{"org/other"} // which no cache keeps
 		if c.asks {
 			ctrl.fromWhere(t.Context(), &o, "ns")
-			assert.Equal(t, c.says, o.NewRecord().ModelCache, name)
+			assert.Equal(t, c.says, newRecord(o).ModelCache, name)
 		}
 	}
 	wrong := []podmeta.Problem{{Message: "cannot be read"}}

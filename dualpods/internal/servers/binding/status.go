@@ -34,18 +34,19 @@ func (c *Controller) setStatus(p *corev1.Pod, o decide.Observation, s podmeta.St
 // published says that status and labels of a requester are those of one that is
 // served; relayed are the keys of the labels that the controller put there.
 func published(pod *corev1.Pod, relayed []string, o decide.Observation) bool {
-	if o.Record == nil || o.Launcher == nil {
+	bound := o.Bound()
+	if bound == nil {
 		return false
 	}
 	old := readStatus(pod)
-	wanted := o.ServingStatus(old)
+	wanted := bound.ServingStatus(old)
 	if _, says := pod.Annotations[podmeta.AnnotationStatus]; says || !o.GateSuffices(wanted) {
 		text, err := decide.StatusText(&o, old, wanted)
 		if err != nil || pod.Annotations[podmeta.AnnotationStatus] != text {
 			return false
 		}
 	}
-	if !o.Follows() {
+	if !bound.Follows() {
 		return true
 	}
 	for key, value := range o.Form.Labels {
@@ -64,15 +65,15 @@ func (c *Controller) publish(ctx context.Context, n *nodeWork, w *world, pod *co
 	if err != nil {
 		return err
 	}
-	old := readStatus(pod)
-	status := o.ServingStatus(old)
+	old, bound := readStatus(pod), o.Bound()
+	status := bound.ServingStatus(old)
 	err = c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 		if p.Annotations = annotationsOf(p); o.GateSuffices(status) {
 			delete(p.Annotations, podmeta.AnnotationStatus)
 		} else {
 			c.setStatus(p, o, status)
 		}
-		if !o.Follows() {
+		if !bound.Follows() {
 			return
 		}
 		for _, key := range relayed {

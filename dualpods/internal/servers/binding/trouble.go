@@ -112,7 +112,8 @@ func observeTroubles(o *decide.Observation, n *nodeWork, l *launcherPod, id stri
 	if o.SPI == nil {
 		return
 	}
-	done := o.Record != nil && !o.LauncherUnknown() && o.InstanceIn(launcher.Awake) && o.IsReady() && o.SPI.Proxy.ProxyConfig == o.Proxy()
+	awake := o.Awake()
+	done := awake != nil && !awake.LauncherUnknown() && awake.IsReady() && awake.ForwardsToIt()
 	for _, do := range requesterCalls {
 		key := troubleKey(do, o.Requester.UID)
 		if done || hadItsEffect(o, do) {

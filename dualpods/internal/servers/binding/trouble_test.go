@@ -153,7 +153,7 @@ func TestUnbindingIsInVainOnlyWhileTheProgramForwardsTraffic(t *testing.T) {
 	for state, inVain := range map[string]bool{requesterapi.StateBound: true, requesterapi.StateDraining: true, requesterapi.StateUnbound: false} {
 		n := &nodeWork{calls: &calls{troubles: map[string]callTrouble{}}}
 		n.calls.count(troubleKey(decide.Unbind, "uid"), "process", nil)
-		o := decide.Observation{Now: time.Now(), Requester: decide.Requester{UID: "uid"}, SPI: &decide.SPI{Proxy: requesterapi.Proxy{State: state, Instance: "process"}}}
+		o := decide.Observation{Common: decide.Common{Now: time.Now(), Requester: decide.Requester{UID: "uid"}, SPI: &decide.SPI{Proxy: requesterapi.Proxy{State: state, Instance: "process"}}}}
 		observeTroubles(&o, n, nil, "")
 		o.SPI.Proxy.State = requesterapi.StateBound // once it is bound again
 		observeTroubles(&o, n, nil, "")

@@ -7,117 +7,125 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// asking: nothing may be in the way of the swap on its GPUs.
-var asking = Table{
+// Asking is what the table asking reads: a bound requester whose swap was not asked for, and what may
+// be in the way of the swap.
+type Asking struct {
+	*Bound
+	Neighbours Neighbours
+	Unheard    *Launcher // another launcher of the node, which has not been heard yet; nil: there is none
+	Earlier    string    // another requester, for which a swap is under way on one of the GPUs
+	BoundToo   string    // another requester that is bound on one of the GPUs
+}
+
+// asking returns the requester of b with what may be in the way of its swap.
+func (o *Observation) asking(b *Bound) *Asking {
+	return &Asking{Bound: b, Neighbours: o.Neighbours, Unheard: o.Unheard, Earlier: o.Earlier, BoundToo: o.BoundToo}
+}
+
+// asking: nothing may be in the way of the swap on its GPUs. The rows above "swap not asked" are
+// reasons why the swap is not asked for yet. The requester is told the first that holds.
+var asking = TableOf[Asking]{
 	Name:     "asking",
 	Sentence: "The instance of the record is not awake, and its swap was not asked for",
-	Of:       (*Observation).isBeforeItsSwap,
-	Rows: []Row{
+	Sees:     func(s *seen) *Asking { return s.asking },
+	Rows: []RowOf[Asking]{
 		{"leftover, being deleted", "the instance is being deleted",
-			(*Observation).leftoverGoes, Nothing, say("instance %s, which is %s, is being deleted", instanceID, instanceState)},
+			(*Asking).leftoverGoes, Nothing, say("instance %s, which is %s, is being deleted", (*Asking).instanceID, (*Asking).instanceState)},
 		{"leftover", "the instance has ended",
-			(*Observation).isLeftover, DeleteInstance, say("instance %s is %s and in the way of the swap", instanceID, instanceState)},
-		backingOff,
+			(*Asking).isLeftover, DeleteInstance, say("instance %s is %s and in the way of the swap", (*Asking).instanceID, (*Asking).instanceState)},
+		on((*Asking).bound, backingOff),
 		{"input wrong, nothing runs", "there is no instance, or it sleeps; the input cannot be used",
-			(*Observation).inputWrongBeforeSwap, Tell, warn(InvalidInput, "%s", problems)},
+			(*Asking).inputWrongBeforeSwap, Tell, warn(InvalidInput, "%s", (*Asking).problems)},
 		{"neighbour not heard", "there is no instance, or it sleeps; another launcher of the node runs, and has not answered this controller process since that began to ask it, for 10 s at most",
-			(*Observation).neighbourUnheard, Retry, again((*Observation).untilHeard, neighbourNotHeard)},
+			(*Asking).neighbourUnheard, Retry, again((*Asking).untilHeard, (*Asking).neighbourNotHeard)},
 		{"neighbour just lost", "there is no instance, or it sleeps; another launcher of the node, which answered until a moment ago, may have an instance awake on one of the GPUs: it has a record there whose requester does not go on, or had an instance there that was not at rest and is to be",
-			(*Observation).neighbourJustLost, Retry, neighbourLost},
+			(*Asking).neighbourJustLost, Retry, (*Asking).neighbourLost},
 		{"neighbour silent", "the same, and the other launcher has not answered for 10 s",
-			(*Observation).neighbourSilent, Tell, warn(LauncherSilent, "%s", neighbourMayBeAwake)},
+			(*Asking).neighbourSilent, Tell, warn(LauncherSilent, "%s", (*Asking).neighbourMayBeAwake)},
 		{"awake elsewhere", "there is no instance, or it sleeps; another launcher of the node has an instance on one of the GPUs that is not at rest yet, or sleeps in the middle of a swap, whose undoing would wake it, and that the controller is putting to rest",
-			(*Observation).neighbourBusy, Tell, inform(GPUBusy, "%s", neighbourNotAtRest)},
+			(*Asking).neighbourBusy, Tell, inform(GPUBusy, "%s", (*Asking).neighbourNotAtRest)},
 		{"earlier swap under way", "there is no instance, or it sleeps; a swap for another record is under way on one of these GPUs",
-			(*Observation).otherSwapRuns, Tell, inform(GPUBusy, "a swap for %s, which had one of its GPUs, is under way", func(o *Observation) string { return o.Earlier })},
+			(*Asking).otherSwapRuns, Tell, inform(GPUBusy, "a swap for %s, which had one of its GPUs, is under way", func(a *Asking) string { return a.Earlier })},
 		{"GPU bound to another", "there is no instance, or it sleeps; bound ahead, the requester program does not run yet, and another record has one of the GPUs",
-			(*Observation).gpuBoundToAnother, Nothing, say("%s is bound on one of its GPUs still, and its own program has not said yet that it has them", func(o *Observation) string { return o.BoundToo })},
+			(*Asking).gpuBoundToAnother, Nothing, say("%s is bound on one of its GPUs still, and its own program has not said yet that it has them", func(a *Asking) string { return a.BoundToo })},
 		{"swap not asked", "there is no instance, or it sleeps",
-			(*Observation).absentOrAsleep, Swap, say("instance %s is to be awake on its GPUs", instanceID)},
-		moving,
+			(*Asking).absentOrAsleep, Swap, say("instance %s is to be awake on its GPUs", (*Asking).instanceID)},
+		on((*Asking).bound, moving),
 	},
 }
 
 // Rows of an instance that is not awake, before and after its swap.
 var (
-	backingOff = Row{"backing off", "the attempt before failed, or the instance ended again and again while it served earlier requesters; the attempt is to be made later",
-		(*Observation).retryLater, Tell, again((*Observation).untilAttempt, warn(AttemptFailed, "%s; the next one is at %s", failedSo, retryAt))}
-	moving = Row{"moving", "in all other cases",
-		always, Nothing, say("instance %s is %s", instanceID, instanceState)}
+	backingOff = RowOf[Bound]{"backing off", "the attempt before failed, or the instance ended again and again while it served earlier requesters; the attempt is to be made later",
+		(*Bound).retryLater, Tell, again((*Bound).untilAttempt, warn(AttemptFailed, "%s; the next one is at %s", (*Bound).failedSo, (*Bound).retryAt))}
+	moving = RowOf[Bound]{"moving", "in all other cases",
+		always[Bound], Nothing, say("instance %s is %s", (*Bound).instanceID, (*Bound).instanceState)}
 )
 
-// isBeforeItsSwap reports whether the instance is not awake, and its swap was not asked for.
-func (o *Observation) isBeforeItsSwap() bool { return !o.Attempt.Asked && !o.instanceAwake() }
-
 // readyToSwap reports whether a swap would be asked for, if nothing were in its way.
-func (o *Observation) readyToSwap() bool { return !o.Attempt.Asked && o.absentOrAsleep() }
-
-// absentOrAsleep reports whether nothing of the instance is to be waited for.
-func (o *Observation) absentOrAsleep() bool {
-	return o.Instance == nil || o.InstanceIn(launcher.Sleeping)
-}
+func (b *Bound) readyToSwap() bool { return !b.Attempt.Asked && b.absentOrAsleep() }
 
 // leftoverGoes reports whether the instance is being deleted.
-func (o *Observation) leftoverGoes() bool { return o.Calls.Delete || o.InstanceIn(launcher.Stopping) }
+func (a *Asking) leftoverGoes() bool { return a.Calls.Delete || a.instanceIn(launcher.Stopping) }
 
 // isLeftover reports whether the instance has ended.
-func (o *Observation) isLeftover() bool { return o.InstanceIn(launcher.Failed, launcher.Stopped) }
+func (a *Asking) isLeftover() bool { return a.instanceIn(launcher.Failed, launcher.Stopped) }
 
 // retryLater reports whether the attempt is to be made later.
-func (o *Observation) retryLater() bool { return o.Now.Before(o.attemptAt()) && !o.instanceAwake() }
+func (b *Bound) retryLater() bool { return b.Now.Before(b.attemptAt()) && !b.instanceAwake() }
 
-func (o *Observation) untilAttempt() time.Duration { return o.attemptAt().Sub(o.Now) }
+func (b *Bound) untilAttempt() time.Duration { return b.attemptAt().Sub(b.Now) }
 
 // inputWrongBeforeSwap reports whether a bound requester has no instance that its input is of.
-func (o *Observation) inputWrongBeforeSwap() bool { return len(o.Problems) > 0 && o.absentOrAsleep() }
+func (a *Asking) inputWrongBeforeSwap() bool { return len(a.Problems) > 0 && a.absentOrAsleep() }
 
 // neighbourUnheard reports whether a launcher may say soon for the first time what it has.
-func (o *Observation) neighbourUnheard() bool {
-	return o.absentOrAsleep() && o.Unheard != nil && o.untilHeard() > 0
+func (a *Asking) neighbourUnheard() bool {
+	return a.absentOrAsleep() && a.Unheard != nil && a.untilHeard() > 0
 }
 
-func (o *Observation) untilHeard() time.Duration { return Patience - o.Now.Sub(o.Unheard.Lost) }
+func (a *Asking) untilHeard() time.Duration { return Patience - a.Now.Sub(a.Unheard.Lost) }
 
-func neighbourNotHeard(o *Observation) Step {
-	return Step{Why: fmt.Sprintf("launcher %s has not told yet what it has on its GPU: %s", o.Unheard.Name, o.Unheard.Why)}
+func (a *Asking) neighbourNotHeard() Step {
+	return Step{Why: fmt.Sprintf("launcher %s has not told yet what it has on its GPU: %s", a.Unheard.Name, a.Unheard.Why)}
 }
 
 // neighbourJustLost reports whether a launcher that may have an instance awake on one of the
 // GPUs answered until a moment ago.
-func (o *Observation) neighbourJustLost() bool {
-	b := o.unseenNeighbour()
-	return o.absentOrAsleep() && b != nil && o.Now.Sub(b.Lost) < Patience
+func (a *Asking) neighbourJustLost() bool {
+	b := a.Neighbours.unseen()
+	return a.absentOrAsleep() && b != nil && a.Now.Sub(b.Lost) < Patience
 }
 
-func neighbourLost(o *Observation) Step {
-	b := o.unseenNeighbour()
-	return Step{After: Patience - o.Now.Sub(b.Lost), Why: fmt.Sprintf("launcher %s does not say whether its instance %s is awake on its GPU: %s", b.Name, b.InstanceID, b.Why)}
+func (a *Asking) neighbourLost() Step {
+	b := a.Neighbours.unseen()
+	return Step{After: Patience - a.Now.Sub(b.Lost), Why: fmt.Sprintf("launcher %s does not say whether its instance %s is awake on its GPU: %s", b.Name, b.InstanceID, b.Why)}
 }
 
 // neighbourSilent reports whether a launcher that may have an instance awake on one of the GPUs
 // does not answer.
-func (o *Observation) neighbourSilent() bool {
-	return o.absentOrAsleep() && o.unseenNeighbour() != nil
+func (a *Asking) neighbourSilent() bool {
+	return a.absentOrAsleep() && a.Neighbours.unseen() != nil
 }
 
-func neighbourMayBeAwake(o *Observation) string {
-	b := o.unseenNeighbour()
+func (a *Asking) neighbourMayBeAwake() string {
+	b := a.Neighbours.unseen()
 	return fmt.Sprintf("instance %s of launcher %s may be awake on its GPU, and has to sleep first: launcher %s does not answer: %s", b.InstanceID, b.Name, b.Name, b.Why)
 }
 
 // neighbourBusy reports whether the controller is putting an instance of another launcher to
 // rest on one of the GPUs.
-func (o *Observation) neighbourBusy() bool { return o.absentOrAsleep() && o.busyNeighbour() != nil }
+func (a *Asking) neighbourBusy() bool { return a.absentOrAsleep() && a.Neighbours.busy() != nil }
 
-func neighbourNotAtRest(o *Observation) string {
-	b := o.busyNeighbour()
+func (a *Asking) neighbourNotAtRest() string {
+	b := a.Neighbours.busy()
 	return fmt.Sprintf("instance %s of launcher %s %s", b.InstanceID, b.Name, b.unrest())
 }
 
 // otherSwapRuns reports whether a swap for another record is under way on one of the GPUs.
-func (o *Observation) otherSwapRuns() bool { return o.absentOrAsleep() && o.Earlier != "" }
+func (a *Asking) otherSwapRuns() bool { return a.absentOrAsleep() && a.Earlier != "" }
 
 // gpuBoundToAnother reports whether another record has a GPU of one that is bound ahead.
-func (o *Observation) gpuBoundToAnother() bool {
-	return o.absentOrAsleep() && o.Ahead && o.BoundToo != ""
+func (a *Asking) gpuBoundToAnother() bool {
+	return a.absentOrAsleep() && a.Ahead && a.BoundToo != ""
 }

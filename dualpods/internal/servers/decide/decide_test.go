@@ -17,12 +17,14 @@ var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 func fresh() Observation {
 	wanted := form.Form{Args: []string{"org/model"}, Port: 8000, GPUs: 1, LauncherConfig: "vllm"}
 	return Observation{
-		Now: now, Node: Node{Name: "node-0"}, Form: wanted,
-		Requester: Requester{
-			UID: "uid", Namespace: "ns", Name: "req", Instance: "model-1", Exists: true, Running: true, Finalizer: true, GPUs: 1,
-			AdminAddress: "10.1.0.5:8081", Program: podmeta.ServingContainer,
+		Common: Common{
+			Now: now, Node: Node{Name: "node-0"}, Form: wanted,
+			Requester: Requester{
+				UID: "uid", Namespace: "ns", Name: "req", Instance: "model-1", Exists: true, Running: true, Finalizer: true, GPUs: 1,
+				AdminAddress: "10.1.0.5:8081", Program: podmeta.ServingContainer,
+			},
+			SPI: &SPI{GPUs: []string{"GPU-0"}, Proxy: requesterapi.Proxy{State: requesterapi.StateUnbound}},
 		},
-		SPI:      &SPI{GPUs: []string{"GPU-0"}, Proxy: requesterapi.Proxy{State: requesterapi.StateUnbound}},
 		Launcher: &Launcher{Name: "launcher-0", Config: "vllm", IP: "10.1.0.2", Connected: true, GPUs: []string{"GPU-0", "GPU-1"}},
 	}
 }
@@ -49,7 +51,7 @@ func with(state string) Observation {
 func servedOne() Observation {
 	o := with("awake")
 	o.Attempt = Attempt{Asked: true, Over: true}
-	o.SPI.Proxy = requesterapi.Proxy{ProxyConfig: o.Proxy(), State: requesterapi.StateBound, Ready: true}
+	o.SPI.Proxy = requesterapi.Proxy{ProxyConfig: o.Awake().Proxy(), State: requesterapi.StateBound, Ready: true}
 	o.Requester.Published, o.Requester.Shown = true, true
 	return o
 }

@@ -3,7 +3,6 @@ package decide
 import (
 	"time"
 
-	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
@@ -33,15 +32,20 @@ import (
 // have heard of it. When its preStop hook is over, its program alone knows; a program that never
 // tells is unbound when the grace of its deletion is nearly over.
 func (o *Observation) ServesThroughDelay() bool {
-	r := &o.Requester
-	ends := r.Deleting && o.graceLeft() > 0 || !r.Deleting && o.isEnding()
-	if !ends || !r.Exists || r.Finished || !r.Running || o.Node.Gone || o.Record == nil || o.SPI == nil {
+	b := o.Bound()
+	return b != nil && b.servesThroughDelay()
+}
+
+// servesThroughDelay reports the same of a requester that is bound. Others serve nobody.
+func (b *Bound) servesThroughDelay() bool {
+	r := &b.Requester
+	ends := r.Deleting && b.graceLeft() > 0 || !r.Deleting && b.isEnding()
+	if !ends || !r.Exists || r.Finished || !r.Running || b.Node.Gone || b.SPI == nil {
 		return false
 	}
-	awake := !o.launcherContainerEnded() && (!o.instanceKnown() || o.InstanceIn(launcher.Awake)) // as far as is known
-	p := &o.SPI.Proxy
-	forwards := p.State == requesterapi.StateBound && p.Binding == o.Binding() && !o.gpusChanged()
-	return awake && forwards && (p.Ready || p.ShutdownDelayMS > 0)
+	p := &b.SPI.Proxy
+	forwards := p.State == requesterapi.StateBound && p.Binding == b.Binding() && !b.gpusChanged()
+	return b.mayBeAwake() && forwards && (p.Ready || p.ShutdownDelayMS > 0)
 }
 
 // endPause is how often a requester program is asked whether it was told to end. A Pod
@@ -49,13 +53,13 @@ func (o *Observation) ServesThroughDelay() bool {
 const endPause = 500 * time.Millisecond
 
 // untilUnbound returns when to look again at a requester that is still serving.
-func (o *Observation) untilUnbound() time.Duration {
+func (b *Bound) untilUnbound() time.Duration {
 	after := endPause
-	if delay := o.SPI.Proxy.ShutdownDelayMS; delay > 0 {
+	if delay := b.SPI.Proxy.ShutdownDelayMS; delay > 0 {
 		after = time.Duration(min(delay, requesterapi.MaxDrain.Milliseconds())) * time.Millisecond
 	}
-	if o.Requester.Deleting {
-		after = min(after, o.graceLeft())
+	if b.Requester.Deleting {
+		after = min(after, b.graceLeft())
 	}
 	return after
 }
@@ -65,20 +69,21 @@ func (o *Observation) untilUnbound() time.Duration {
 const KillMargin = 2 * time.Second
 
 // graceLeft returns how much of its grace a deleted requester may use.
-func (o *Observation) graceLeft() time.Duration {
-	return o.Requester.GraceEnds.Add(-KillMargin).Sub(o.Now)
+func (c *Common) graceLeft() time.Duration {
+	return c.Requester.GraceEnds.Add(-KillMargin).Sub(c.Now)
 }
 
 // Drain returns how long the connections of its clients may take to end. Those of a deleted
 // requester have the rest of its grace, as those of any Pod have. When the grace of one ends
 // that nobody deleted, the kubelet alone knows: it ends the drain by ending the program.
 func (o *Observation) Drain(usual time.Duration) time.Duration {
+	b := o.Bound()
 	switch {
-	case o.Record == nil || o.launcherContainerEnded():
+	case b == nil || b.launcherContainerEnded():
 		return 0 // nobody answers any more at the other end
-	case o.Requester.Deleting && o.InstanceIn(launcher.Awake):
+	case o.Requester.Deleting && b.instanceAwake():
 		return min(max(usual, o.graceLeft()), requesterapi.MaxDrain)
-	case o.isEnding() && o.InstanceIn(launcher.Awake):
+	case o.isEnding() && b.instanceAwake():
 		return min(max(usual, o.Requester.Grace), requesterapi.MaxDrain)
 	}
 	return usual

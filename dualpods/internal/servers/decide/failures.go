@@ -18,32 +18,32 @@ const (
 
 // failureRecorded reports whether the launcher Pod has it that the instance ended while it
 // served this requester.
-func (o *Observation) failureRecorded() bool {
-	return o.Failures != nil && o.Failures.RequesterUID == o.Requester.UID
+func (b *Bound) failureRecorded() bool {
+	return b.Failures != nil && b.Failures.RequesterUID == b.Requester.UID
 }
 
 // failuresNow returns the failures of the instance, with the one that is seen now.
-func (o *Observation) failuresNow() podmeta.Failures {
-	f := podmeta.Failures{RequesterUID: o.Requester.UID, Count: 1, Last: o.Now, Why: fate(o)}
-	justBegun := o.Requester.ServesSince.IsZero() // its gate is open, its status not written yet
-	if o.Failures != nil && (justBegun || o.Now.Sub(o.Requester.ServesSince) < Settled) {
-		f.Count += o.Failures.Count
+func (b *Bound) failuresNow() podmeta.Failures {
+	f := podmeta.Failures{RequesterUID: b.Requester.UID, Count: 1, Last: b.Now, Why: b.fate()}
+	justBegun := b.Requester.ServesSince.IsZero() // its gate is open, its status not written yet
+	if b.Failures != nil && (justBegun || b.Now.Sub(b.Requester.ServesSince) < Settled) {
+		f.Count += b.Failures.Count
 	}
 	return f
 }
 
 // backedOff returns a new record. Its first attempt is made later if the instance has ended
 // again and again soon after it served another requester.
-func (o *Observation) backedOff(record podmeta.Binding) podmeta.Binding {
-	f := o.Failures
+func (r *Recording) backedOff(record podmeta.Binding) podmeta.Binding {
+	f := r.Failures
 	if f == nil || f.Count == 1 { // who ends once is started again at once
 		return record
 	}
 	last := f.Last
-	if last.After(o.Now) { // somebody wrote it
-		last = o.Now
+	if last.After(r.Now) { // somebody wrote it
+		last = r.Now
 	}
-	if at := last.Add(PauseAfter(SecondStart, f.Count-1)); at.After(o.Now) {
+	if at := last.Add(PauseAfter(SecondStart, f.Count-1)); at.After(r.Now) {
 		record.RetryAt = at
 		record.Failure = fmt.Sprintf("instance %s ended %d times soon after it served; at last it %s", record.Instance, f.Count, f.Why)
 	}
@@ -52,20 +52,22 @@ func (o *Observation) backedOff(record podmeta.Binding) podmeta.Binding {
 
 // attemptAt returns when the record's attempt is to be made. A time that is farther away than
 // any pause is of a controller whose clock was ahead, and does not count.
-func (o *Observation) attemptAt() time.Time {
-	if at := o.Record.RetryAt; at.Sub(o.Now) <= 2*LongestPause { // clocks may differ by minutes
+func (b *Bound) attemptAt() time.Time {
+	if at := b.Record.RetryAt; at.Sub(b.Now) <= 2*LongestPause { // clocks may differ by minutes
 		return at
 	}
 	return time.Time{}
 }
 
 // failedSo says what failed before the attempt that is to be made later.
-func failedSo(o *Observation) string {
-	if o.Record.Attempt == 1 {
-		return o.Record.Failure
+func (b *Bound) failedSo() string {
+	if b.Record.Attempt == 1 {
+		return b.Record.Failure
 	}
-	return fmt.Sprintf("attempt %d on launcher %s failed: %s", o.Record.Attempt-1, o.Launcher.Name, o.Record.Failure)
+	return fmt.Sprintf("attempt %d on launcher %s failed: %s", b.Record.Attempt-1, b.Launcher.Name, b.Record.Failure)
 }
+
+func (b *Bound) retryAt() string { return b.Record.RetryAt.UTC().Format(time.RFC3339) }
 
 // Bounds of the pause before a server is tried again.
 const (

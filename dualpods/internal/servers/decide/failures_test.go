@@ -91,5 +91,5 @@ func TestRetryTimeOfAClockThatWasAheadDoesNotCount(t *testing.T) {
 func TestANoteOfTheFutureKeepsNobodyWaitingForLongerThanOneOfNow(t *testing.T) {
 	o := fresh()
 	o.Failures = &podmeta.Failures{Count: 2, Last: o.Now.AddDate(900, 0, 0), Why: "it ended"}
-	assert.Equal(t, o.Now.Add(SecondStart), o.backedOff(podmeta.Binding{}).RetryAt)
+	assert.Equal(t, o.Now.Add(SecondStart), Decide(o).Record.RetryAt)
 }

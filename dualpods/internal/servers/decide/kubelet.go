@@ -4,27 +4,24 @@ import "time"
 
 // GPUs returns the GPUs that the requester has: as its program says, or the kubelet before that
 // runs.
-func (o *Observation) GPUs() []string {
+func (c *Common) GPUs() []string {
 	switch {
-	case o.SPI != nil:
-		return o.SPI.GPUs
-	case o.Ahead && o.Kubelet != nil:
-		return o.Kubelet.GPUs
+	case c.SPI != nil:
+		return c.SPI.GPUs
+	case c.Ahead && c.Kubelet != nil:
+		return c.Kubelet.GPUs
 	}
 	return nil
 }
 
-// kubeletHasNotAnswered reports whether the kubelet is to be asked which GPUs a requester has,
-// and has not said: before it is bound, and once more when its program runs if it was bound
-// before.
-func (o *Observation) kubeletHasNotAnswered() bool {
-	if o.Kubelet == nil || o.Ahead {
-		return false
-	}
-	return !o.Kubelet.IsKnown(o.Requester.Running) && (o.Record == nil || o.Record.Ahead && !o.ForwardsTraffic())
+// kubeletSilent reports whether the kubelet was asked which GPUs a requester has, and has not said.
+func (c *Common) kubeletSilent() bool {
+	return c.Kubelet != nil && !c.Ahead && !c.Kubelet.IsKnown(c.Requester.Running)
 }
 
 // untilToldGPUs returns when the kubelet is asked next.
-func (o *Observation) untilToldGPUs() time.Duration {
-	return o.Kubelet.Until(o.Now, o.Requester.Running)
+func (c *Common) untilToldGPUs() time.Duration {
+	return c.Kubelet.Until(c.Now, c.Requester.Running)
 }
+
+func (c *Common) kubeletWhy() string { return c.Kubelet.Why }

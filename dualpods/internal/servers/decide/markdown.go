@@ -8,31 +8,22 @@ import (
 // Sections are the tables as spec/binding.md has them, by the lines that stand before and after
 // them there.
 func Sections() map[string]string {
-	return map[string]string{"requesters": requesters(), "strays": "\n" + rowsOf(strays.Rows)}
-}
-
-// requesters returns the tables of requesters.
-func requesters() string {
-	var b strings.Builder
-	for n := range Tables {
-		t := &Tables[n]
-		t.print(&b)
-		if t.Else != nil && Tables[n+1].Else != t.Else { // the last one that passes on to it
-			t.Else.print(&b)
-		}
+	var requesters strings.Builder
+	for _, t := range Tables {
+		requesters.WriteString(t.markdown())
 	}
-	return b.String()
+	return map[string]string{"requesters": requesters.String(), "strays": "\n" + rowsOf(strays.rows())}
 }
 
-func (t *TableOf[V]) print(b *strings.Builder) {
-	fmt.Fprintf(b, "\n### %s%s\n\n%s.", strings.ToUpper(t.Name[:1]), t.Name[1:], t.Sentence)
-	if t.Else != nil {
-		fmt.Fprintf(b, " If no row holds: %s.", t.Else.Name)
+func (t *TableOf[V]) markdown() string {
+	next := ""
+	if t.Next != "" {
+		next = " If no row holds: " + t.Next + "."
 	}
-	b.WriteString("\n\n" + rowsOf(t.Rows))
+	return fmt.Sprintf("\n### %s%s\n\n%s.%s\n\n%s", strings.ToUpper(t.Name[:1]), t.Name[1:], t.Sentence, next, rowsOf(t.rows()))
 }
 
-func rowsOf[V any](rows []RowOf[V]) string {
+func rowsOf(rows []Row) string {
 	var b strings.Builder
 	b.WriteString("| row | when | step |\n|---|---|---|\n")
 	for _, r := range rows {

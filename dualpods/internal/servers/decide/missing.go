@@ -11,19 +11,19 @@ type Copy struct {
 
 // lacksModel reports whether the requester waits for its model, and nothing is there that would
 // serve it without the launcher's copy.
-func (o *Observation) lacksModel() bool {
-	return o.Record == nil && o.Keeper != nil && o.Keeper.Waits && o.instanceEndedOrGone() && !o.Copy.Whole
+func (r *Recording) lacksModel() bool {
+	return r.Keeper != nil && r.Keeper.Waits && endedOrGone(r.Instance) && !r.Copy.Whole
 }
 
 // untilMissing returns how long a launcher is still waited for that does not say what models it
 // has; 0 and less: it says so, or has not for long.
-func (o *Observation) untilMissing() time.Duration { return Patience - o.Now.Sub(o.Copy.Silent) }
+func (r *Recording) untilMissing() time.Duration { return Patience - r.Now.Sub(r.Copy.Silent) }
 
 // missing says why a model is waited for.
-func (o *Observation) missing() string {
-	why := o.Copy.Why
+func (r *Recording) missing() string {
+	why := r.Copy.Why
 	if why == "" {
-		why = o.Keeper.Node
+		why = r.Keeper.Node
 	}
-	return why + "; ClusterModelCache " + o.Keeper.Name + " has who names the model wait (onMissing: Wait)"
+	return why + "; ClusterModelCache " + r.Keeper.Name + " has who names the model wait (onMissing: Wait)"
 }

@@ -26,6 +26,9 @@ type Neighbour struct {
 	Why    string
 }
 
+// Neighbours are those of a record, least recently used first.
+type Neighbours []Neighbour
+
 // Key returns its launcher and its id.
 func (b *Neighbour) Key() string { return b.Launcher + "/" + b.InstanceID }
 
@@ -37,10 +40,10 @@ func LastUse(i launcherapi.Instance) time.Time {
 	return i.CreatedAt
 }
 
-// busyNeighbour returns a neighbour that the controller is putting to rest; nil: there is none.
-func (o *Observation) busyNeighbour() *Neighbour {
-	for n := range o.Neighbours {
-		if b := &o.Neighbours[n]; !b.Silent && Ours(b.Instance) && !b.Living && !b.rests() {
+// busy returns a neighbour that the controller is putting to rest; nil: there is none.
+func (all Neighbours) busy() *Neighbour {
+	for n := range all {
+		if b := &all[n]; !b.Silent && Ours(b.Instance) && !b.Living && !b.rests() {
 			return b
 		}
 	}
@@ -72,12 +75,12 @@ func (b *Neighbour) unrest() string {
 	}
 }
 
-// unseenNeighbour returns a neighbour that is to be put to rest, and whose launcher does not
+// unseen returns a neighbour that is to be put to rest, and whose launcher does not
 // tell whether it is. Either a record is of it still, which goes once the instance rests, or it
 // was not at rest when the launcher answered last.
-func (o *Observation) unseenNeighbour() *Neighbour {
-	for n := range o.Neighbours {
-		if b := &o.Neighbours[n]; b.Silent && !b.Living && (b.Recorded || Ours(b.Instance) && !b.rests()) {
+func (all Neighbours) unseen() *Neighbour {
+	for n := range all {
+		if b := &all[n]; b.Silent && !b.Living && (b.Recorded || Ours(b.Instance) && !b.rests()) {
 			return b
 		}
 	}
@@ -86,13 +89,13 @@ func (o *Observation) unseenNeighbour() *Neighbour {
 
 // victims returns the sleepers of other launchers, least recently used first, whose memory the
 // attempt lacks; none where it would lack some still.
-func (o *Observation) victims() (found []Neighbour) {
-	fit := o.Attempt.NoRoom
+func (s *Swapping) victims() (found []Neighbour) {
+	fit := s.Attempt.NoRoom
 	if fit == nil {
 		return nil
 	}
 	lacks := Lacking(fit)
-	for _, b := range o.Neighbours {
+	for _, b := range s.Neighbours {
 		if b.Silent || launcher.State(b.State) != launcher.Sleeping || !Ours(b.Instance) || Pinned(b.Instance) || b.Recorded || b.SwapID != "" || !slices.Contains(b.GPUUUIDs, fit.GPUUUID) {
 			continue
 		}
@@ -114,11 +117,11 @@ func Lacking(fit *launcherapi.Fit) uint64 { return fit.Needed - min(fit.Needed, 
 
 // evicting returns a neighbour that goes for the attempt. left: one should have gone and does
 // not.
-func (o *Observation) evicting() (going *Neighbour, left bool) {
-	for n := range o.Neighbours {
-		b := &o.Neighbours[n]
+func (s *Swapping) evicting() (going *Neighbour, left bool) {
+	for n := range s.Neighbours {
+		b := &s.Neighbours[n]
 		switch {
-		case b.Silent || !slices.Contains(o.Attempt.Evicted, b.Key()):
+		case b.Silent || !slices.Contains(s.Attempt.Evicted, b.Key()):
 		case b.Deleting || launcher.State(b.State) == launcher.Stopping:
 			return b, true
 		default:

@@ -81,7 +81,7 @@ func TestNoMoreSleepersOfOtherLaunchersGoThanAreInTheWay(t *testing.T) {
 			if c.change != nil {
 				c.change(o.Neighbours)
 			}
-			assert.Equal(t, c.want, ids(o.victims()))
+			assert.Equal(t, c.want, ids(see(&o).swapping.victims()))
 		})
 	}
 }

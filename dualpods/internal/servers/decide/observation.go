@@ -17,44 +17,51 @@ import (
 // Observation is everything that one decision rests on: one requester, and what
 // it has to do with. What is to be is never remembered from an earlier pass: only
 // calls that were made, what came of them, and what was told.
+//
+// The tables do not read it. [see] makes of it what each of them reads.
 type Observation struct {
-	Now       time.Time
-	Requester Requester
-	Node      Node
-	Form      form.Form // what was asked for; only without Problems
+	Common
 	// ModelCache is from where a new instance has its model where Form does not say.
 	ModelCache string
 	Keeper     *dualpods.ModelKeeper // whose copy that is to be; nil: no ClusterModelCache says so
 	Copy       Copy                  // of the launcher; only with a Keeper that waits
-	Problems   []podmeta.Problem     // of the requester's input
-	SPI        *SPI                  // nil: the requester program does not answer, or was not asked
-	Kubelet    *dualpods.Allocation  // nil: nobody can ask the kubelet, and the requester's own word counts
-	// Ahead: the requester program does not run yet, and the kubelet's word counts until it does.
-	Ahead bool
 	// AsksAhead: the kubelet is asked although the requester program does not run yet.
 	AsksAhead bool
 	BoundToo  string                 // another requester that is bound on one of the record's GPUs, there or not; empty: none is
 	Rivals    []string               // other living requesters that are bound on one of its GPUs, or, while it is not bound, have one as far as is known
 	Launcher  *Launcher              // that of the record; else the one that would serve it; nil: there is none
 	Lacking   *dualpods.LauncherWait // why there is no launcher and none can be made now; nil: one can
-	Record    *podmeta.Binding       // nil: not bound
+	Record    *podmeta.Binding       // nil: not bound; it is on the Pod of Launcher, which is not nil then
 	Unread    string                 // what is wrong with a record that may be the requester's, which has no other; empty: there is none
 	Earlier   string                 // another requester, for which a swap is under way on one of the record's GPUs
 	Holder    string                 // another requester that is bound to the instance that this one would have, or may be
 	Instance  *launcherapi.Instance
-	Failures  *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
-	Attempt   Attempt           // the swap of the record's attempt
-	Calls     Calls
+	Failures  *podmeta.Failures   // of the instance, as its launcher Pod has them; nil: none
+	Attempt   Attempt             // the swap of the record's attempt
 	Slices    Slices              // only of a requester that is to be unbound
-	Troubles  map[Action]Trouble  // of calls to the requester program, and about the instance
 	Told      Telling             // what the requester was told last
 	Repeats   map[Action]Repeated // how often the writes were made that show the requester
 	// Neighbours are what other launchers of the node have on the record's GPUs,
 	// least recently used first.
-	Neighbours []Neighbour
+	Neighbours Neighbours
 	// Unheard is another launcher of the node that runs, and that this process has
 	// not heard of since it began to ask it; nil: there is none.
 	Unheard *Launcher
+}
+
+// Common is what the rows of all tables may read.
+type Common struct {
+	Now       time.Time
+	Requester Requester
+	Node      Node
+	Form      form.Form            // what was asked for; only without Problems
+	Problems  []podmeta.Problem    // of the requester's input
+	SPI       *SPI                 // nil: the requester program does not answer, or was not asked
+	Kubelet   *dualpods.Allocation // nil: nobody can ask the kubelet, and the requester's own word counts
+	// Ahead: the requester program does not run yet, and the kubelet's word counts until it does.
+	Ahead    bool
+	Calls    Calls
+	Troubles map[Action]Trouble // of calls to the requester program, and about the instance
 }
 
 // Requester is the Pod.
@@ -146,66 +153,41 @@ type Calls struct {
 }
 
 // State returns the state of the instance; empty: there is none.
-func (o *Observation) State() launcher.State {
-	if o.Instance == nil {
+func (o *Observation) State() launcher.State { return stateOf(o.Instance) }
+
+// stateOf returns the state of an instance; empty: there is none.
+func stateOf(i *launcherapi.Instance) launcher.State {
+	if i == nil {
 		return ""
 	}
-	return launcher.State(o.Instance.State)
+	return launcher.State(i.State)
+}
+
+// endedOrGone reports whether an instance has ended or was deleted.
+func endedOrGone(i *launcherapi.Instance) bool {
+	return i == nil || slices.Contains([]launcher.State{launcher.Failed, launcher.Stopped, launcher.Stopping}, stateOf(i))
 }
 
 // IsLeaving reports whether the requester's server is not wanted any more.
-func (o *Observation) IsLeaving() bool {
-	return !o.Requester.Exists || o.Requester.Leaves(o.Node.Gone) || o.programToldToEnd()
+func (c *Common) IsLeaving() bool {
+	return !c.Requester.Exists || c.Requester.Leaves(c.Node.Gone) || c.programToldToEnd()
 }
 
 // isEnding reports whether the kubelet ends the requester: its Pod says so, or its program,
 // which was told to end. The kubelet also ends Pods that nobody deletes.
-func (o *Observation) isEnding() bool { return o.Requester.Ending || o.programToldToEnd() }
+func (c *Common) isEnding() bool { return c.Requester.Ending || c.programToldToEnd() }
 
 // programToldToEnd reports whether the requester program has got SIGTERM.
-func (o *Observation) programToldToEnd() bool { return o.SPI != nil && o.SPI.Proxy.Terminating }
-
-// launcherGone reports whether what the launcher held is gone with it.
-func (o *Observation) launcherGone() bool {
-	return o.Node.Gone || o.Launcher == nil || o.Launcher.Dead
-}
-
-// LauncherUnknown reports whether nobody knows the launcher to serve any more: it is gone, or is
-// being deleted and does not answer. The kubelet may have ended it, which a pass that began
-// before does not know.
-func (o *Observation) LauncherUnknown() bool {
-	return o.launcherGone() || o.Launcher.Deleting && !o.Launcher.Connected
-}
-
-// launcherContainerEnded reports whether what the launcher held is gone with it, or with its
-// container.
-func (o *Observation) launcherContainerEnded() bool { return o.launcherGone() || o.Launcher.Ended }
+func (c *Common) programToldToEnd() bool { return c.SPI != nil && c.SPI.Proxy.Terminating }
 
 // ForwardsTraffic reports whether the requester program carries traffic, or still has
 // connections of clients.
-func (o *Observation) ForwardsTraffic() bool {
-	return o.SPI != nil && o.SPI.Proxy.State != requesterapi.StateUnbound
+func (c *Common) ForwardsTraffic() bool {
+	return c.SPI != nil && c.SPI.Proxy.State != requesterapi.StateUnbound
 }
 
-// InstanceIn reports whether the instance is there, in one of these states.
-func (o *Observation) InstanceIn(states ...launcher.State) bool {
-	return o.Instance != nil && slices.Contains(states, o.State())
-}
+// IsReady reports whether the requester program answers probes that it is ready.
+func (c *Common) IsReady() bool { return c.SPI != nil && c.SPI.Proxy.Ready }
 
-// instanceKnown reports whether it is known what the instance of the record is: its launcher
-// tells, or the launcher's container has ended, and the instance with it.
-func (o *Observation) instanceKnown() bool {
-	return o.Record != nil && o.Launcher != nil && (o.Launcher.Connected || o.Launcher.Ended)
-}
-
-// instanceEndedOrGone reports whether the instance has ended or was deleted.
-func (o *Observation) instanceEndedOrGone() bool {
-	return o.Instance == nil || o.InstanceIn(launcher.Failed, launcher.Stopped, launcher.Stopping)
-}
-
-// Patience is how long a launcher that has answered before may be silent until
-// people are told: one that is killed is back within a second.
-const Patience = dualpods.LauncherPatience
-
-// launcherLostFor returns for how long the launcher has been silent.
-func (o *Observation) launcherLostFor() time.Duration { return o.Now.Sub(o.Launcher.Lost) }
+// isPublished reports whether labels, status or gate of the requester tell others to use it.
+func (c *Common) isPublished() bool { return c.Requester.Shown || c.Requester.GateOpen }

@@ -80,9 +80,9 @@ func TestAnOutdatedAttemptIsFollowedAtOnceByOneThatAsksForTheOther(t *testing.T)
 func TestWhatServesTellsFromWhereItsModelCame(t *testing.T) {
 	o := servedOne()
 	o.Instance.ModelFrom, o.Instance.ModelWhy = "source", "there is no model org/m"
-	s := o.ServingStatus(podmeta.Status{})
+	s := o.Bound().ServingStatus(podmeta.Status{})
 	assert.Equal(t, "source", s.ModelFrom)
 	assert.Equal(t, "there is no model org/m", s.ModelWhy)
 	o.Instance = nil
-	assert.Empty(t, o.ServingStatus(podmeta.Status{}).ModelFrom)
+	assert.Empty(t, o.Bound().ServingStatus(podmeta.Status{}).ModelFrom)
 }

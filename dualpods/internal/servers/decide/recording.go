@@ -3,47 +3,73 @@ package decide
 import (
 	"slices"
 	"strings"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// recording: it gets the record of an instance on its GPUs.
-var recording = Table{
+// Recording is what the table recording reads: a requester without a record, and the launcher that
+// would serve it.
+type Recording struct {
+	Launched
+	Instance   *launcherapi.Instance // that it would have; nil: it is not there
+	Holder     string                // another requester that is bound to the instance, or may be
+	Failures   *podmeta.Failures     // of the instance; nil: none
+	ModelCache string                // from where a new instance has its model where Form does not say
+	Keeper     *dualpods.ModelKeeper // whose copy that is to be; nil: no ClusterModelCache says so
+	Copy       Copy                  // of the launcher; only with a Keeper that waits
+}
+
+// recording returns the requester with what its record will rest on; nil: it is bound, or no launcher
+// would serve it.
+func (o *Observation) recording() *Recording {
+	l := o.launched()
+	if l == nil || o.Record != nil {
+		return nil
+	}
+	return &Recording{
+		Launched: *l, Instance: o.Instance, Holder: o.Holder, Failures: o.Failures, ModelCache: o.ModelCache, Keeper: o.Keeper, Copy: o.Copy,
+	}
+}
+
+// recording: it gets the record of an instance on its GPUs. The rows above the last one are reasons
+// why it does not get one yet. The requester is told the first that holds.
+var recording = TableOf[Recording]{
 	Name:     "recording",
 	Sentence: "The requester is not bound",
-	Of:       (*Observation).isUnbound,
-	Rows: []Row{
+	Sees:     func(s *seen) *Recording { return s.recording },
+	Rows: []RowOf[Recording]{
 		{"GPUs not its own", "the requester program names other GPUs than the kubelet gave its container",
-			(*Observation).programContradictsKubelet, Tell, warn(GPUsNotItsOwn, "the requester program reports GPU %s, but the kubelet gave its container %s: it gets neither until it reports what it was given",
-				func(o *Observation) string { return strings.Join(o.SPI.GPUs, ", ") }, func(o *Observation) string { return strings.Join(o.Kubelet.GPUs, ", ") })},
+			(*Recording).programContradictsKubelet, Tell, warn(GPUsNotItsOwn, "the requester program reports GPU %s, but the kubelet gave its container %s: it gets neither until it reports what it was given",
+				func(r *Recording) string { return strings.Join(r.SPI.GPUs, ", ") }, func(r *Recording) string { return strings.Join(r.Kubelet.GPUs, ", ") })},
 		{"GPU not the launcher's", "the launcher does not see one of the GPUs",
-			(*Observation).gpuNotSeen, Tell, warn(GPUNotSeen, "launcher %s does not see GPU %s", launcherName, (*Observation).gpuUnknownToLauncher)},
+			(*Recording).gpuNotSeen, Tell, warn(GPUNotSeen, "launcher %s does not see GPU %s", (*Recording).launcherName, (*Recording).gpuUnknownToLauncher)},
 		{"instance bound to another", "another record has the instance; or a record that cannot be read has it, and the program of another requester carries traffic to it, or does not answer and may",
-			(*Observation).instanceHeld, Tell, inform(InstanceBusy, "its instance %s is still bound to %s", func(o *Observation) string { return o.Requester.Instance }, func(o *Observation) string { return o.Holder })},
+			(*Recording).instanceHeld, Tell, inform(InstanceBusy, "its instance %s is still bound to %s", func(r *Recording) string { return r.Requester.Instance }, func(r *Recording) string { return r.Holder })},
 		{"models just lost", "a ClusterModelCache of its model says `onMissing: Wait`; the launcher has no instance of it, or one that has ended, and has not said for 10 s at most what models it has",
-			(*Observation).modelsJustLost, Retry, again((*Observation).untilMissing, say("%s", (*Observation).missing))},
+			(*Recording).modelsJustLost, Retry, again((*Recording).untilMissing, say("%s", (*Recording).missing))},
 		{"model missing", "a ClusterModelCache of its model says `onMissing: Wait`; the launcher has no instance of it, or one that has ended, and does not have the model whole, as far as it says",
-			(*Observation).lacksModel, Tell, inform(ModelMissing, "%s", (*Observation).missing)},
+			(*Recording).lacksModel, Tell, inform(ModelMissing, "%s", (*Recording).missing)},
 		{"no record", "in all other cases",
-			always, AddRecord, addRecord},
+			always[Recording], AddRecord, (*Recording).addRecord},
 	},
 }
 
-// isUnbound reports whether nobody is bound to the requester.
-func (o *Observation) isUnbound() bool { return o.Record == nil }
-
 // programContradictsKubelet reports whether the requester program names other GPUs than the
 // kubelet.
-func (o *Observation) programContradictsKubelet() bool {
-	return o.Kubelet != nil && o.SPI != nil && !SameSet(o.SPI.GPUs, o.Kubelet.GPUs)
+func (r *Recording) programContradictsKubelet() bool {
+	return r.Kubelet != nil && r.SPI != nil && !SameSet(r.SPI.GPUs, r.Kubelet.GPUs)
 }
 
 // gpuNotSeen reports whether the launcher does not see all GPUs of the requester.
-func (o *Observation) gpuNotSeen() bool { return o.gpuUnknownToLauncher() != "" }
+func (r *Recording) gpuNotSeen() bool { return r.gpuUnknownToLauncher() != "" }
 
 // gpuUnknownToLauncher returns a GPU of the requester that the launcher does not see; empty: it
 // sees all.
-func (o *Observation) gpuUnknownToLauncher() string {
-	for _, gpu := range o.GPUs() {
-		if !slices.Contains(o.Launcher.GPUs, gpu) {
+func (r *Recording) gpuUnknownToLauncher() string {
+	for _, gpu := range r.GPUs() {
+		if !slices.Contains(r.Launcher.GPUs, gpu) {
 			return gpu
 		}
 	}
@@ -51,13 +77,13 @@ func (o *Observation) gpuUnknownToLauncher() string {
 }
 
 // instanceHeld reports whether another record has the instance, or may have it.
-func (o *Observation) instanceHeld() bool { return o.Holder != "" }
+func (r *Recording) instanceHeld() bool { return r.Holder != "" }
 
 // modelsJustLost reports whether the launcher may say soon what models it has.
-func (o *Observation) modelsJustLost() bool { return o.lacksModel() && o.untilMissing() > 0 }
+func (r *Recording) modelsJustLost() bool { return r.lacksModel() && r.untilMissing() > 0 }
 
-func addRecord(o *Observation) Step {
-	return Step{Why: "launcher " + o.Launcher.Name + " has its GPUs", Record: o.backedOff(o.NewRecord())}
+func (r *Recording) addRecord() Step {
+	return Step{Why: "launcher " + r.Launcher.Name + " has its GPUs", Record: r.backedOff(r.newRecord())}
 }
 
 // SameSet reports whether two lists have the same elements.

@@ -37,40 +37,26 @@ func StatusText(o *Observation, old, s podmeta.Status) (string, error) {
 
 // Follows reports whether the requester has the labels of its input. A requester that serves
 // something else than it asks for keeps the labels that it has.
-func (o *Observation) Follows() bool { return len(o.Problems) == 0 && o.specUnchanged() }
+func (b *Bound) Follows() bool { return len(b.Problems) == 0 && b.specUnchanged() }
 
 // GateSuffices reports whether a status of a requester that is served would only repeat what its
 // readiness gate says.
-func (o *Observation) GateSuffices(s podmeta.Status) bool {
-	return o.Requester.Gate && s.Message == "" && len(o.Problems)+len(o.Form.LeftAlone)+len(o.Form.Ignored) == 0
-}
-
-// modelFrom says where the instance of a requester that is served has its model from; empty: its
-// launcher keeps no models.
-func modelFrom(o *Observation) string {
-	i := o.Instance
-	switch {
-	case i == nil || i.ModelFrom == "":
-		return ""
-	case i.ModelWhy == "":
-		return ", with its model from the " + i.ModelFrom
-	default:
-		return ", with its model from the " + i.ModelFrom + ": " + i.ModelWhy
-	}
+func (c *Common) GateSuffices(s podmeta.Status) bool {
+	return c.Requester.Gate && s.Message == "" && len(c.Problems)+len(c.Form.LeftAlone)+len(c.Form.Ignored) == 0
 }
 
 // ServingStatus returns the status of a requester that is served, after the one that was there.
-func (o *Observation) ServingStatus(old podmeta.Status) podmeta.Status {
-	s := podmeta.Status{State: StateServing, Launcher: o.Launcher.Name, Instance: o.Record.Instance}
-	if o.Instance != nil {
-		s.ModelFrom, s.ModelWhy = o.Instance.ModelFrom, dualpods.Truncate(o.Instance.ModelWhy, MaxNote)
+func (b *Bound) ServingStatus(old podmeta.Status) podmeta.Status {
+	s := podmeta.Status{State: StateServing, Launcher: b.Launcher.Name, Instance: b.Record.Instance}
+	if b.Instance != nil {
+		s.ModelFrom, s.ModelWhy = b.Instance.ModelFrom, dualpods.Truncate(b.Instance.ModelWhy, MaxNote)
 	}
-	if o.Follows() {
-		s.Generation = o.Form.Generation
+	if b.Follows() {
+		s.Generation = b.Form.Generation
 		return s
 	}
-	s.Generation = cmp.Or(old.Generation, o.Record.Generation)
-	if len(o.Problems) == 0 {
+	s.Generation = cmp.Or(old.Generation, b.Record.Generation)
+	if len(b.Problems) == 0 {
 		s.Message = outdated
 	}
 	return s

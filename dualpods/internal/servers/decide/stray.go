@@ -23,17 +23,17 @@ var strays = TableOf[Stray]{
 	Sentence: "No record is of the instance",
 	Rows: []RowOf[Stray]{
 		{"stray, made by hand", "somebody created it by hand",
-			(*Stray).isTheirs, Nothing, why("it is somebody's own")},
+			(*Stray).isTheirs, Nothing, say[Stray]("it is somebody's own")},
 		{"stray, may serve", "a record that cannot be read may be of it, and a requester may be served by it",
-			(*Stray).mayServe, Nothing, why("its record cannot be read")},
+			(*Stray).mayServe, Nothing, say[Stray]("its record cannot be read")},
 		{"stray, carried", "it does not sleep; the program of a requester in the launcher's namespace carries traffic to it, or may, as where a node's object was deleted and came back",
-			(*Stray).isCarried, Nothing, why("a requester program has to be unbound first")},
+			(*Stray).isCarried, Nothing, say[Stray]("a requester program has to be unbound first")},
 		{"stray, claimed", "a swap has claimed it, and it is not starting; the swap is for a record that is gone, and is undone",
-			(*Stray).isClaimed, Nothing, why("a swap has claimed it")},
+			(*Stray).isClaimed, Nothing, say[Stray]("a swap has claimed it")},
 		{"stray, never sleeps", "it is awake, and was told to sleep five times in vain",
-			(*Stray).ignoresSleep, DeleteInstance, why("it is awake, does not sleep, and no requester is bound to it")},
+			(*Stray).ignoresSleep, DeleteInstance, say[Stray]("it is awake, does not sleep, and no requester is bound to it")},
 		{"stray, awake", "it is awake",
-			(*Stray).isAwake, Sleep, why("it is awake, and no requester is bound to it")},
+			(*Stray).isAwake, Sleep, say[Stray]("it is awake, and no requester is bound to it")},
 		{"stray, starting or ended", "it is starting, or has ended",
 			(*Stray).isStartingOrEnded, DeleteInstance, func(s *Stray) Step { return Step{Why: "it is " + s.State + ", and no requester is bound to it"} }},
 		{"stray, over its budget", "it sleeps, and exceeds a budget of sleepers that the LauncherConfig has lowered since the launcher was started ([decision 0143](decisions/0143-evict-sleepers-over-lowered-budgets.md)); the least recently used one first",
@@ -41,16 +41,12 @@ var strays = TableOf[Stray]{
 				return Step{Why: "LauncherConfig " + s.Surplus + " has lowered its budgets of sleepers"}
 			}},
 		{"stray, at rest", "in all other cases",
-			func(*Stray) bool { return true }, Nothing, why("it sleeps, or is about to")},
+			always[Stray], Nothing, say[Stray]("it sleeps, or is about to")},
 	},
 }
 
 // Step returns what to do with the instance, and why.
 func (s *Stray) Step() Step { return strays.row(s).step(s) }
-
-func why(words string) func(*Stray) Step {
-	return func(*Stray) Step { return Step{Why: words} }
-}
 
 func (s *Stray) in(states ...launcher.State) bool {
 	return slices.Contains(states, launcher.State(s.State))

@@ -18,31 +18,23 @@ type RowOf[V any] struct {
 	Then func(*V) Step
 }
 
-// TableOf decides about those of which its sentence is true. In a table, the first row whose
-// condition holds gives the step.
+// TableOf decides about those of which its sentence is true. A V has what its rows may read, and
+// nothing else. In a table, the first row whose condition holds gives the step.
 type TableOf[V any] struct {
 	Name     string
 	Sentence string
-	// Of reports whether the table is that of a V. Nil: it is if a row of it holds.
-	Of   func(*V) bool
+	// Sees returns what the table reads of a requester; nil: the requester does not come by it.
+	Sees func(*seen) *V
 	Rows []RowOf[V]
-	// Else is the table of those for which no row holds; nil: there is none.
-	Else *TableOf[V]
+	// Next names the table that those come to for which no row holds; empty: spec/binding.md does
+	// not name it.
+	Next string
 }
 
-// Row is a row of a table that decides about a requester.
-type Row = RowOf[Observation]
-
-// Table decides about requesters.
-type Table = TableOf[Observation]
-
-// row returns the first row that holds, of the table or of those that it passes on to; nil: none
-// does.
+// row returns the first row that holds; nil: none does.
 func (t *TableOf[V]) row(v *V) *RowOf[V] {
-	for ; t != nil && (t.Of == nil || t.Of(v)); t = t.Else {
-		if at := slices.IndexFunc(t.Rows, func(r RowOf[V]) bool { return r.When(v) }); at >= 0 {
-			return &t.Rows[at]
-		}
+	if at := slices.IndexFunc(t.Rows, func(r RowOf[V]) bool { return r.When(v) }); at >= 0 {
+		return &t.Rows[at]
 	}
 	return nil
 }
@@ -57,38 +49,80 @@ func (r *RowOf[V]) step(v *V) Step {
 	return step
 }
 
-// Tables are the tables of spec/binding.md. A requester is in the first one that is its own.
-var Tables = []Table{leaving, unbinding, stranded, preparing, reaching, recording, asking, swapping, serving}
+// on has a row of a part decide about the whole. It does not hold where there is no such part.
+func on[V, P any](part func(*V) *P, r RowOf[P]) RowOf[V] {
+	return RowOf[V]{
+		r.Name, r.Words, func(v *V) bool { p := part(v); return p != nil && r.When(p) },
+		r.Do, func(v *V) Step { return r.Then(part(v)) },
+	}
+}
+
+// Table is a table of requesters: a [TableOf] what it reads of them.
+type Table interface {
+	step(*seen) (Step, bool)
+	rows() []Row
+	without(row string) Table
+	markdown() string
+}
+
+// Row is what is said of a row in spec/binding.md.
+type Row struct {
+	Name, Words string
+	Do          Action
+}
+
+// Tables are the tables of spec/binding.md.
+var Tables = []Table{&leaving, &unbinding, &resting, &stranded, &preparing, &reaching, &recording, &asking, &swapping, &serving}
 
 // Decide returns the step for one requester, and why. It is a pure function.
 func Decide(o Observation) Step { return By(&o, Tables) }
 
 // By decides by the given tables.
 func By(o *Observation, tables []Table) Step {
-	for n := range tables {
-		t := &tables[n]
-		if r := t.row(o); r != nil {
-			step := o.spaced(o.paused(r.step(o)))
+	s := see(o)
+	for _, t := range tables {
+		if step, ok := t.step(s); ok {
+			step = o.spaced(o.paused(step))
 			step.Shorten()
-			return o.againToEndHold(o.Once(step))
-		}
-		if t.Of != nil && t.Of(o) {
-			break
+			return s.againToEndHold(o, o.Once(step))
 		}
 	}
 	return Step{Do: Nothing, Why: "served", After: o.untilFoundReady()}
 }
 
+// step returns the step for a requester; false: the requester does not come by the table, or no
+// row holds.
+func (t *TableOf[V]) step(s *seen) (Step, bool) {
+	v := t.Sees(s)
+	if v == nil {
+		return Step{}, false
+	}
+	r := t.row(v)
+	if r == nil {
+		return Step{}, false
+	}
+	return r.step(v), true
+}
+
+func (t *TableOf[V]) rows() (rows []Row) {
+	for _, r := range t.Rows {
+		rows = append(rows, Row{r.Name, r.Words, r.Do})
+	}
+	return rows
+}
+
+func (t *TableOf[V]) without(row string) Table {
+	less := *t
+	less.Rows = slices.DeleteFunc(slices.Clone(t.Rows), func(r RowOf[V]) bool { return r.Name == row })
+	return &less
+}
+
 // Rows returns all rows, each once.
 func Rows(tables []Table) (rows []Row) {
-	seen := map[string]bool{}
-	for n := range tables {
-		for t := &tables[n]; t != nil; t = t.Else {
-			for _, r := range t.Rows {
-				if !seen[r.Name] {
-					seen[r.Name] = true
-					rows = append(rows, r)
-				}
+	for _, t := range tables {
+		for _, r := range t.rows() {
+			if !slices.ContainsFunc(rows, func(has Row) bool { return has.Name == r.Name }) {
+				rows = append(rows, r)
 			}
 		}
 	}
@@ -96,54 +130,50 @@ func Rows(tables []Table) (rows []Row) {
 }
 
 // Without returns the tables without a row, for tests.
-func Without(tables []Table, row string) []Table {
-	less := slices.Clone(tables)
-	for n := range less {
-		less[n].Rows = slices.DeleteFunc(slices.Clone(less[n].Rows), func(r Row) bool { return r.Name == row })
-		if less[n].Else != nil {
-			less[n].Else = &Without([]Table{*less[n].Else}, row)[0]
-		}
+func Without(tables []Table, row string) (less []Table) {
+	for _, t := range tables {
+		less = append(less, t.without(row))
 	}
 	return less
 }
 
-// words returns a phrase about an observation.
-type words = func(*Observation) string
+// always is the condition of a table's last row.
+func always[V any](*V) bool { return true }
 
 // say returns a step with its reason in words.
-func say(format string, args ...words) func(*Observation) Step {
-	return func(o *Observation) Step {
+func say[V any](format string, args ...func(*V) string) func(*V) Step {
+	return func(v *V) Step {
 		said := make([]any, len(args))
 		for n, arg := range args {
-			said[n] = arg(o)
+			said[n] = arg(v)
 		}
 		return Step{Why: fmt.Sprintf(format, said...)}
 	}
 }
 
 // inform returns a step whose reason the requester is told: something is under way.
-func inform(reason Reason, format string, args ...words) func(*Observation) Step {
-	return func(o *Observation) Step {
-		step := say(format, args...)(o)
+func inform[V any](reason Reason, format string, args ...func(*V) string) func(*V) Step {
+	return func(v *V) Step {
+		step := say(format, args...)(v)
 		step.Reason = reason
 		return step
 	}
 }
 
 // warn returns a step whose reason the requester is told: somebody has to do something.
-func warn(reason Reason, format string, args ...words) func(*Observation) Step {
-	return func(o *Observation) Step {
-		step := inform(reason, format, args...)(o)
+func warn[V any](reason Reason, format string, args ...func(*V) string) func(*V) Step {
+	return func(v *V) Step {
+		step := inform(reason, format, args...)(v)
 		step.Warn = true
 		return step
 	}
 }
 
 // again has a step look again after a while.
-func again(after func(*Observation) time.Duration, then func(*Observation) Step) func(*Observation) Step {
-	return func(o *Observation) Step {
-		step := then(o)
-		step.After = after(o)
+func again[V any](after func(*V) time.Duration, then func(*V) Step) func(*V) Step {
+	return func(v *V) Step {
+		step := then(v)
+		step.After = after(v)
 		return step
 	}
 }

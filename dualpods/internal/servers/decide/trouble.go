@@ -17,7 +17,7 @@ type Trouble struct {
 const TellTrouble = 3
 
 // inVain reports whether a call was made in vain, and is not to be made again yet.
-func (o *Observation) inVain(do Action) bool { return o.Now.Before(o.Troubles[do].Until) }
+func (c *Common) inVain(do Action) bool { return c.Now.Before(c.Troubles[do].Until) }
 
 // paused returns what to do instead of a call that is in trouble, until it is made again. People
 // are told when that lasts.

@@ -52,12 +52,13 @@ func (s source) version() string {
 }
 
 func sourceOf(o *decide.Observation) (source, bool) {
-	if o.Record == nil || o.SPI == nil || o.Launcher == nil || !o.Launcher.Connected {
+	bound := o.Bound()
+	if bound == nil || o.SPI == nil || !o.Launcher.Connected {
 		return source{}, false
 	}
 	from := source{
 		launcher: string(o.Launcher.UID), instance: o.Record.Instance, from: o.Record.LogFrom,
-		address: o.Requester.AdminAddress, binding: o.Binding(), process: o.SPI.Proxy.Instance, printed: o.SPI.Proxy.Log,
+		address: o.Requester.AdminAddress, binding: bound.Binding(), process: o.SPI.Proxy.Instance, printed: o.SPI.Proxy.Log,
 	}
 	if o.Instance != nil && o.Instance.LogName != "" {
 		from.log, from.state = from.launcher+"/"+o.Instance.LogName, launcher.State(o.Instance.State)

@@ -177,11 +177,10 @@ func (r *rig) seen(p *program, state launcher.State, from int64) binding.Sight {
 	require.NoError(r.t, err)
 	uid := types.UID("uid-" + address)
 	o := decide.Observation{
-		Requester: decide.Requester{UID: uid, Exists: true, AdminAddress: address},
-		Record:    &podmeta.Binding{Instance: "a", RequesterUID: uid, Attempt: 1, LogFrom: from},
-		Launcher:  &decide.Launcher{UID: "launcher", Connected: true},
-		SPI:       &decide.SPI{Proxy: seat},
-		Instance:  &launcherapi.Instance{InstanceID: "a", LogName: "a.1.log", State: string(state)},
+		Common:   decide.Common{Requester: decide.Requester{UID: uid, Exists: true, AdminAddress: address}, SPI: &decide.SPI{Proxy: seat}},
+		Record:   &podmeta.Binding{Instance: "a", RequesterUID: uid, Attempt: 1, LogFrom: from},
+		Launcher: &decide.Launcher{UID: "launcher", Connected: true},
+		Instance: &launcherapi.Instance{InstanceID: "a", LogName: "a.1.log", State: string(state)},
 	}
 	return binding.Sight{Observation: o}
 }

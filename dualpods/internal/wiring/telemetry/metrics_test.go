@@ -85,10 +85,10 @@ func seen(row string, do decide.Action) binding.Sight {
 	return binding.Sight{
 		Node: node, Step: decide.Step{Rule: row, Do: do}, Began: now, Ended: now,
 		Observation: decide.Observation{
-			Requester: decide.Requester{
+			Common: decide.Common{Requester: decide.Requester{
 				UID: "uid-x", Namespace: "ns-x", Name: "pod-x", Exists: true,
 				Created: now.Add(-3 * time.Second), Running: true, Started: now.Add(-time.Second),
-			},
+			}},
 			Launcher: &decide.Launcher{Name: "launcher-x", Created: now.Add(-time.Hour)},
 		},
 	}

@@ -1,0 +1,33 @@
+package decide
+
+// seen has what the tables read of one requester, in the order of the tables. A requester goes
+// through the tables whose value is not nil, through each once at most, until a row holds.
+type seen struct {
+	leaving   *Ending
+	unbinding *Ending
+	resting   *Bound
+	staying   *Staying // stranded, preparing and reaching
+	recording *Recording
+	asking    *Asking
+	swapping  *Swapping
+	serving   *Awake
+}
+
+// see chooses the tables of a requester. Nothing else does.
+func see(o *Observation) *seen {
+	b := o.Bound()
+	switch {
+	case o.IsLeaving():
+		return &seen{leaving: o.ending(b), resting: b}
+	case b == nil:
+		return &seen{staying: o.staying(b), recording: o.recording()}
+	case b.recordChanged():
+		return &seen{unbinding: o.ending(b), resting: b}
+	case b.isInItsSwap():
+		return &seen{staying: o.staying(b), swapping: o.swapping(b)}
+	case b.instanceAwake():
+		return &seen{staying: o.staying(b), serving: b.awake()}
+	default:
+		return &seen{staying: o.staying(b), asking: o.asking(b)}
+	}
+}
