@@ -217,7 +217,7 @@ func (c *Controller) addLaunchers(ctx context.Context, w *World, pods []corev1.P
 			Untrusted: untrusted(config, w.Groups[group], group),
 		})
 		node, known := w.Nodes[pod.Spec.NodeName]
-		w.launcherUnheard = w.launcherUnheard || known && !node.Down && podmeta.Ready(pod) && !view.ModelsAsked
+		w.launcherUnheard = w.launcherUnheard || known && !node.Down && podmeta.ContainerRuns(pod, podmeta.ServingContainer) && !view.ModelsAsked
 	}
 	return nil
 }

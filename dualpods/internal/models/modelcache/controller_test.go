@@ -13,6 +13,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -44,22 +45,23 @@ func TestAnswersThatAreNotNeededAreForgotten(t *testing.T) {
 
 func TestFirstPassWaitsForUnheardLaunchers(t *testing.T) {
 	for what, c := range map[string]struct {
-		ready, refuses, down bool
-		waits                bool
+		runs, refuses, down bool
+		waits               bool
 	}{
-		"it is ready and unheard": {ready: true, waits: true},
-		"it is not ready":         {},
-		"its node is not ready":   {ready: true, down: true},
-		"its call failed":         {ready: true, refuses: true},
+		"it runs, is not ready yet, and is unheard": {runs: true, waits: true},
+		"its container does not run":                {},
+		"its node is not ready":                     {runs: true, down: true},
+		"its call failed":                           {runs: true, refuses: true},
 	} {
 		s := newGatedSite(t)
 		s.silent, s.refuses = true, c.refuses
 		var pod corev1.Pod
 		require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "launcher-1"}, &pod))
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
-		if c.ready {
-			pod.Status.Conditions[0].Status = corev1.ConditionTrue
+		server := corev1.ContainerStatus{Name: podmeta.ServingContainer}
+		if c.runs {
+			server.State.Running = &corev1.ContainerStateRunning{}
 		}
+		pod.Status.PodIP, pod.Status.ContainerStatuses = "10.1.0.2", []corev1.ContainerStatus{server}
 		require.NoError(t, s.api.Status().Update(t.Context(), &pod))
 		var node corev1.Node
 		require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Name: "n1"}, &node))

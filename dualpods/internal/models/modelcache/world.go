@@ -23,7 +23,7 @@ type World struct {
 	Answers         map[Call]Answer               // calls to launchers
 	Found           map[string]sourcesecret.Found // credentials, by the name of the cache
 	readErr         error                         // why a part could not be read; the pass is repeated
-	launcherUnheard bool                          // a ready launcher on a ready node was not heard yet
+	launcherUnheard bool                          // a launcher that runs on a ready node was not heard yet
 }
 
 // member is a node in a group.

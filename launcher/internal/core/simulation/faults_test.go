@@ -3,6 +3,8 @@ package simulation
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -77,7 +79,7 @@ var acts = map[string]func(w *world, s step){
 	},
 	"pull the model":   func(w *world, _ step) { w.pullModel() },
 	"remove the model": func(w *world, _ step) { w.removeModel() },
-	"disk full":        func(w *world, s step) { w.fillDisk(true); w.later(s.limit, func() { w.fillDisk(false) }) },
+	"disk full":        func(w *world, s step) { w.fillDisk(true, s.n); w.later(s.limit, func() { w.fillDisk(false, 0) }) },
 	"disk stalls":      func(w *world, s step) { w.stallDisk(s.limit, s.n > 0) },
 	"port taken": func(w *world, s step) {
 		if _, err := w.m.listen(s.port, "a stranger"); err == nil {
@@ -159,11 +161,31 @@ func (w *world) later(after time.Duration, do func()) {
 	time.AfterFunc(min(after, time.Until(w.end)), do)
 }
 
-func (w *world) fillDisk(full bool) {
+// fillDisk fills the disk, but for the room that some more writes need, or empties it.
+func (w *world) fillDisk(full bool, fits int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.diskFull = full
+	w.diskFull, w.fits = full, fits
 	w.m.remember("disk full")
+}
+
+// drawFullDisk has the disk fill up during a swap of some scripts, between two of its writes. It
+// draws by itself, so that the steps of a seed stay as they are.
+func (d *drawing) drawFullDisk(steps []step) []step {
+	if d.n(8) > 0 {
+		return steps
+	}
+	var swaps []int
+	for n, s := range steps {
+		if strings.HasPrefix(s.what, "swap") {
+			swaps = append(swaps, n)
+		}
+	}
+	if len(swaps) == 0 {
+		return steps
+	}
+	n := swaps[d.n(len(swaps))]
+	return slices.Insert(steps, n, step{at: steps[n].at, what: "disk full", limit: d.between(time.Second, 8*time.Second), n: 1 + d.n(6)})
 }
 
 // damageFile spoils a file of the launcher, which is dead.

@@ -344,6 +344,8 @@ func drawScript(seed uint64) script {
 	out.steps = others.drawStranger(out.steps)
 	others = &drawing{Rand: rand.New(rand.NewPCG(seed, 0x636f6e))}
 	out.steps = others.drawConfiguration(out.steps)
+	others = &drawing{Rand: rand.New(rand.NewPCG(seed, 0x66756c))}
+	out.steps = others.drawFullDisk(out.steps)
 	return out
 }
 

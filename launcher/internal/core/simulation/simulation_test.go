@@ -37,6 +37,7 @@ type world struct {
 
 	mu       sync.Mutex
 	diskFull bool
+	fits     int           // writes that the disk still has room for, though it is full then
 	stalled  time.Time     // until then the disk does not answer
 	ahead    time.Duration // of the wall clock, compared with the beginning
 	jump     time.Duration // of the wall clock since the records were written
@@ -79,7 +80,16 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 }
 
-func (w *world) full() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.diskFull }
+// full says whether the disk has no room for a write.
+func (w *world) full() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.diskFull && w.fits > 0 {
+		w.fits--
+		return false
+	}
+	return w.diskFull
+}
 
 // started counts a process that was made.
 func (w *world) started(p *proc) {
