@@ -169,7 +169,7 @@ func (d *Defects) find(t *testing.T, one Defect, known, seeds uint64, whole stri
 	var output []byte
 	var err error
 	if known > 0 {
-		if output, err = playIn(ctx, program, known, 1); err == nil {
+		if output, err = playIn(ctx, program, known, 1, severalTimes, "-test.failfast"); err == nil {
 			t.Logf("seed %d of %s does not show this defect any more; the search begins anew (WRITE=1 keeps what it finds)", known, knownFile)
 		}
 	}
@@ -184,7 +184,7 @@ func (d *Defects) find(t *testing.T, one Defect, known, seeds uint64, whole stri
 	t.Logf("| %s | %s | %s%s |", one.Name, found, broken[2], broken[4])
 	seed, err := strconv.ParseUint(found, 10, 63)
 	require.NoError(t, err)
-	output, err = playIn(ctx, whole, seed, 1, fmt.Sprintf("-test.count=%d", replays))
+	output, err = playIn(ctx, whole, seed, 1, severalTimes)
 	if !assert.NoError(t, err, "seed %d breaks without the defect as well:\n%s", seed, output) {
 		return 0
 	}
@@ -201,9 +201,9 @@ func built(ctx context.Context, t *testing.T, dir string, flags ...string) (prog
 	return program
 }
 
-// replays is how often the whole code plays a schedule: what happens at one instant may happen
+// severalTimes has one schedule be played again and again: what happens at one instant may happen
 // in any order.
-const replays = 5
+const severalTimes = "-test.count=5"
 
 // playIn plays schedules until one breaks, which is its error.
 func playIn(ctx context.Context, program string, from, seeds uint64, flags ...string) (output []byte, err error) {
