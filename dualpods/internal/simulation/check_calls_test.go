@@ -30,6 +30,7 @@ type asking struct {
 type asked struct {
 	by    *process
 	since time.Time
+	uri   string
 }
 
 type tries struct {
@@ -76,7 +77,8 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 	w.note("%s is asked to fetch %s for %s", l.name, r.URI, holder)
 	c.begin(p)
 	of := asking{l, holder}
-	defer func() { c.asked[of] = asked{p, time.Now()} }()
+	c.sources(p, of, r.URI)
+	defer func() { c.asked[of] = asked{p, time.Now(), r.URI} }()
 	shown := fetchCredentials(r.Credentials["HF_TOKEN"])
 	if c.last[of] != shown { // what has failed is tried again at once
 		delete(c.tries, of)
@@ -112,6 +114,18 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 		}
 	}
 	c.nodes(p, at)
+}
+
+// sources looks whether two launchers ask the hub at once for the version of a model.
+func (c *callCheck) sources(p *process, of asking, uri string) {
+	if !strings.HasPrefix(uri, "hf:") || strings.Contains(uri, "@") {
+		return
+	}
+	for other, a := range c.asked {
+		if other.holder == of.holder && other.l != of.l && a.by == p && a.uri == uri {
+			c.w.violated("two ask the source", "%s is asked for %s for %s, and so is %s", of.l.name, uri, of.holder, other.l.name)
+		}
+	}
 }
 
 // again looks at a call for what is whole.
