@@ -170,9 +170,10 @@ func (w *world) fillDisk(full bool, fits int) {
 }
 
 // drawFullDisk has the disk fill up during a swap of some scripts, between two of its writes. It
-// draws by itself, so that the steps of a seed stay as they are.
+// draws by itself, so that the steps of a seed stay as they are. Where a driver hangs it does not: a
+// full disk excuses a swap that fails, and a silent driver shows in few of them as it is.
 func (d *drawing) drawFullDisk(steps []step) []step {
-	if d.n(8) > 0 {
+	if d.n(8) > 0 || slices.ContainsFunc(steps, func(s step) bool { return s.what == "driver hangs" }) {
 		return steps
 	}
 	var swaps []int
