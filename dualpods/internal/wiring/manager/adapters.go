@@ -15,7 +15,7 @@ type watched struct {
 }
 
 func (w watched) Provider(key string) provider.Provider {
-	if c := w.Set.Client(key); c != nil {
+	if c := w.Client(key); c != nil {
 		return w.relay.Watched(w.telemetry.Launcher(c))
 	}
 	return nil
