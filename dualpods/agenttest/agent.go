@@ -47,6 +47,10 @@ type Agent struct {
 
 // New listens; Run serves.
 func New(ctx context.Context, opts Options) (*Agent, error) {
+	return newAgent(ctx, opts, rate.NewLimiter(questionsPerSecond, questionsAtOnce))
+}
+
+func newAgent(ctx context.Context, opts Options, limit *rate.Limiter) (*Agent, error) {
 	socket, err := new(net.ListenConfig).Listen(ctx, "unix", opts.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("cannot play a kubelet: %w", err)
@@ -55,7 +59,7 @@ func New(ctx context.Context, opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
-	a := &Agent{server: server, socket: socket, kubelet: grpc.NewServer(grpc.UnaryInterceptor(limited(rate.NewLimiter(questionsPerSecond, questionsAtOnce))))}
+	a := &Agent{server: server, socket: socket, kubelet: grpc.NewServer(grpc.UnaryInterceptor(limited(limit)))}
 	kubelet.RegisterPodResourcesListerServer(a.kubelet, &lister{pods: opts.Pods})
 	return a, nil
 }

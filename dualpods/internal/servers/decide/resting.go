@@ -2,8 +2,8 @@ package decide
 
 import "hotseat.dev/hotseat/launcher"
 
-// resting: nothing leads clients to the instance any more. What is under way is waited for before
-// something new is begun.
+// resting: nothing leads clients to the instance any more. The rows that wait for a call under way
+// come before those that begin another one.
 var resting = TableOf[Bound]{
 	Name:     "resting",
 	Sentence: "The instance of an unwanted record is put to rest",
