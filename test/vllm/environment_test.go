@@ -27,11 +27,12 @@ type environmentCase struct {
 	has         func(t *testing.T, n *node, i launcherapi.Instance) // checks that an instance has it
 }
 
-// An instance that has a load-time variable otherwise waits for a preloader of its
+// An instance that has load-time variables otherwise waits for a preloader of its
 // own, from which the next is forked at once.
 func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T) {
+	t.Parallel()
 	own, library := witness(t), emptyLibrary(t)
-	// The node's own witness is there for each instance but that which has
+	// The node's own witness is there for each instance but those which have
 	// another.
 	common := witness(t)
 	n := newNode(t, by(launcherapi.StartAuto), func(n *node) { n.env = []string{"PYTHONPATH=" + common} })
@@ -53,65 +54,81 @@ func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T)
 		n.remove("mine")
 	})
 
-	witnessOf := func(i launcherapi.Instance) string {
-		if i.InstanceID == launcherapi.StartExec { // the one that asks for them all
-			return own
+	level := environmentCase{name: "VLLM_LOGGING_LEVEL", value: "DEBUG", has: func(t *testing.T, n *node, i launcherapi.Instance) {
+		assert.Contains(t, n.logOf(t, i.InstanceID), "DEBUG ")
+	}}
+	threads := environmentCase{name: "OMP_NUM_THREADS", value: "2", has: func(t *testing.T, n *node, i launcherapi.Instance) {
+		witness := common
+		if _, other := i.EnvVars["PYTHONPATH"]; other {
+			witness = own
 		}
-		return common
+		for _, p := range vllmProcesses(i) {
+			said := testimonyOf(t, n, witness, p)
+			assert.Equal(t, "2", said.Environment["OMP_NUM_THREADS"])
+			assert.Equal(t, 2, said.Threads, "%s", p.CommandLine())
+		}
+	}}
+	preload := environmentCase{name: "LD_PRELOAD", value: library, has: func(t *testing.T, _ *node, i launcherapi.Instance) {
+		for _, p := range vllmProcesses(i) {
+			maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.PID))
+			require.NoError(t, err)
+			assert.True(t, strings.Contains(string(maps), library), "%s has it not", p.CommandLine())
+		}
+	}}
+	path := environmentCase{name: "PYTHONPATH", value: own, has: func(t *testing.T, n *node, i launcherapi.Instance) {
+		for _, p := range vllmProcesses(i) {
+			assert.Equal(t, own, testimonyOf(t, n, own, p).Environment["PYTHONPATH"])
+		}
+	}}
+	for _, cases := range [][]environmentCase{{threads, level}, {preload, path}} { // each in the order of the alphabet, as a preloader names them
+		names := namesOf(cases)
+		n.show("it waits for a preloader of its own: "+names, func(t *testing.T) { n.waitsForItsOwn(t, cases) })
+		n.show("it has what it asks for: "+names, func(t *testing.T) { n.has(t, waiting, cases...) })
+		n.preloaded(names)
+		n.show("so has the next, which is forked at once: "+names, func(t *testing.T) { n.hasBy(t, launcherapi.StartFork, cases...) })
 	}
-	cases := []environmentCase{
-		{name: "VLLM_LOGGING_LEVEL", value: "DEBUG", has: func(t *testing.T, n *node, i launcherapi.Instance) {
-			assert.Contains(t, n.logOf(t, i.InstanceID), "DEBUG ")
-		}},
-		{name: "OMP_NUM_THREADS", value: "2", has: func(t *testing.T, n *node, i launcherapi.Instance) {
-			for _, p := range vllmProcesses(i) {
-				said := testimonyOf(t, n, witnessOf(i), p)
-				assert.Equal(t, "2", said.Environment["OMP_NUM_THREADS"])
-				assert.Equal(t, 2, said.Threads, "%s", p.CommandLine())
-			}
-		}},
-		{name: "LD_PRELOAD", value: library, has: func(t *testing.T, _ *node, i launcherapi.Instance) {
-			for _, p := range vllmProcesses(i) {
-				maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.PID))
-				require.NoError(t, err)
-				assert.True(t, strings.Contains(string(maps), library), "%s has it not", p.CommandLine())
-			}
-		}},
-		{name: "PYTHONPATH", value: own, has: func(t *testing.T, n *node, i launcherapi.Instance) {
-			for _, p := range vllmProcesses(i) {
-				assert.Equal(t, own, testimonyOf(t, n, own, p).Environment["PYTHONPATH"])
-			}
-		}},
-	}
-	for _, c := range cases {
-		n.show("it waits for a preloader of its own: "+c.name, func(t *testing.T) { n.waitsForItsOwn(t, c) })
-		n.show("it has what it asks for: "+c.name, func(t *testing.T) { n.has(t, c.name, c) })
-		n.preloaded(c.name)
-		n.show("so has the next, which is forked at once: "+c.name, func(t *testing.T) { n.hasBy(t, launcherapi.StartFork, c) })
-	}
-	n.show("one that asks for them all has them by exec", func(t *testing.T) { n.hasBy(t, launcherapi.StartExec, cases...) })
+	n.show("one that asks for them all has them by exec", func(t *testing.T) {
+		n.hasBy(t, launcherapi.StartExec, threads, level, preload, path)
+	})
 }
 
-func (n *node) waitsForItsOwn(t *testing.T, c environmentCase) {
-	i, err := n.Create(t.Context(), c.name, withVariables("", map[string]string{c.name: c.value}))
+// namesOf returns the variables of cases as the tests name a preloader.
+func namesOf(cases []environmentCase) string {
+	var names []string
+	for _, c := range cases {
+		names = append(names, c.name)
+	}
+	return strings.Join(names, " ")
+}
+
+// waiting is the instance that waits for a preloader.
+const waiting = "waiting"
+
+func (n *node) waitsForItsOwn(t *testing.T, cases []environmentCase) {
+	i, err := n.Create(t.Context(), waiting, withVariables("", valuesOf(cases)))
 	require.NoError(t, err)
 	assert.Equal(t, "starting", i.State)
 	assert.Empty(t, i.StartedBy)
-	assert.Contains(t, i.Reason, "waiting for a separate preloader for "+c.name)
 	list, err := n.Preloaders(t.Context())
 	require.NoError(t, err)
 	last := list.Preloaders[len(list.Preloaders)-1]
-	assert.Equal(t, []string{c.name}, last.Variables)
+	assert.Equal(t, namesOf(cases), strings.Join(last.Variables, " "))
 	assert.Equal(t, "loading", last.State)
+	assert.Contains(t, i.Reason, "waiting for a separate preloader for "+strings.Join(last.Variables, ", "))
+}
+
+// valuesOf returns the variables of cases.
+func valuesOf(cases []environmentCase) map[string]string {
+	values := map[string]string{}
+	for _, c := range cases {
+		values[c.name] = c.value
+	}
+	return values
 }
 
 // hasBy makes an instance by a method, which has what it asks for.
 func (n *node) hasBy(t *testing.T, method string, cases ...environmentCase) {
-	variables := map[string]string{}
-	for _, c := range cases {
-		variables[c.name] = c.value
-	}
-	i, err := n.Create(t.Context(), method, withVariables(method, variables))
+	i, err := n.Create(t.Context(), method, withVariables(method, valuesOf(cases)))
 	require.NoError(t, err)
 	assert.Equal(t, method, i.StartedBy, i.Reason)
 	n.has(t, method, cases...)
@@ -120,7 +137,7 @@ func (n *node) hasBy(t *testing.T, method string, cases ...environmentCase) {
 // has waits for an instance, which has what it asks for.
 func (n *node) has(t *testing.T, id string, cases ...environmentCase) {
 	i := n.await(id, "awake")
-	if id == cases[0].name && i.StartedBy != launcherapi.StartFork { // the load took over twice as long as the one before it
+	if id == waiting && i.StartedBy != launcherapi.StartFork { // the load took over twice as long as the one before it
 		assert.Contains(t, i.Reason, "is loading, for")
 	}
 	ask(t, i)

@@ -31,7 +31,7 @@ type row struct {
 	// takes most of a minute.
 	seen bool
 	// forked says that the row is shown by fork alone, which is quick: how the engine was
-	// started makes no difference to it by then, or TestARelease shows it by exec.
+	// started makes no difference to it by then, or TestTheLifeOfAnInstance shows it by exec.
 	forked bool
 }
 
@@ -57,7 +57,7 @@ func table() []row {
 		{name: "it fails when its EngineCore dies while it starts", id: "start-core", show: dies(engineCore, "starting", 1, "engine_core_died"), seen: true},
 		{name: "it fails when it hangs while it starts", show: (*life).hangsAtStart},
 
-		{name: "it fails when its API server dies while it is awake", id: "api", show: dies("", "awake", -9, "killed"), forked: true},
+		{name: "it fails when its API server dies while it is awake", id: "api", show: dies("", "awake", -9, "killed")},
 		{name: "it fails when its EngineCore dies while it is awake", id: "core", show: dies(engineCore, "awake", 0, "engine_core_died")},
 		{name: "it fails when its Worker dies while it is awake", id: "worker", show: dies("VLLM::Worker", "awake", 0, "engine_core_died"), forked: true},
 		{name: "it fails when it stands still and cannot be brought back", id: "still", show: (*life).standsStill, forked: true},
@@ -65,7 +65,7 @@ func table() []row {
 		{name: "it fails when its EngineCore dies while it wakes, for which vLLM then waits for ever", id: "deaf", show: (*life).diesWithoutEnd, forked: true},
 		{name: "it fails when its EngineCore dies while it sleeps", id: "asleep", show: dies(engineCore, "sleeping", 0, "engine_core_died"), forked: true},
 
-		{name: "a model that is not there is told", id: "folder", show: failsToStart(1, "model_not_found", "HFValidationError"), args: arguments("/no/such/model", "x"), forked: true},
+		{name: "a model that is not there is told", id: "folder", show: failsToStart(1, "model_not_found", "HFValidationError"), args: arguments("/no/such/model", "x")},
 		{name: "a flag that is wrong is told", id: "flag", show: failsToStart(2, "wrong_flag", "unrecognized arguments: --no-such-flag"), args: arguments(modelA, "x", "--no-such-flag")},
 		{name: "a length that the model cannot do is told", id: "length", show: failsToStart(1, "max_model_len_too_long", "is greater than the derived max_model_len"), args: arguments(modelA, "x", "--max-model-len", "100000"), forked: true},
 		{name: "a socket that a stranger took is told", id: "port", show: (*life).socketTaken, seen: true},
@@ -79,16 +79,7 @@ func TestTheLifeOfAnInstance(t *testing.T) {
 	seen := map[string]facts{}
 	for _, method := range []string{launcherapi.StartExec, launcherapi.StartFork} {
 		t.Run(method, func(t *testing.T) {
-			l := &life{node: newNode(t, by(method)), method: method, rows: table(), made: map[string]launcherapi.Instance{}}
-			if method == launcherapi.StartFork {
-				l.preloaded("")
-			} else {
-				l.rows = slices.DeleteFunc(l.rows, func(r row) bool { return r.forked })
-			}
-			before := l.inventory()
-			l.run()
-			l.show("nothing of them all is left", func(t *testing.T) { l.leftNothing(before) })
-			seen[method] = l.facts
+			seen[method] = showLife(t, method, table())
 		})
 	}
 	t.Run("nobody can tell from outside how an instance was started", func(t *testing.T) {
@@ -98,6 +89,21 @@ func TestTheLifeOfAnInstance(t *testing.T) {
 		assert.Greater(t, len(fork.metrics), 10)
 		assert.GreaterOrEqual(t, len(fork.comms), 3, "API server, EngineCore, Worker")
 	})
+}
+
+// showLife shows the rows of instances that are started by a method, on a node of its own, and
+// that nothing of them is left. It returns the facts of the first instance.
+func showLife(t *testing.T, method string, rows []row) facts {
+	l := &life{node: newNode(t, by(method)), method: method, rows: rows, made: map[string]launcherapi.Instance{}}
+	if method == launcherapi.StartFork {
+		t.Logf("vLLM %s", l.preloaded("").EngineVersion)
+	} else {
+		l.rows = slices.DeleteFunc(l.rows, func(r row) bool { return r.forked })
+	}
+	before := l.inventory()
+	l.run()
+	l.show("nothing of them all is left", func(t *testing.T) { l.leftNothing(before) })
+	return l.facts
 }
 
 // by has the launcher start engines by a method.
