@@ -1,18 +1,13 @@
 package binding
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -117,9 +112,6 @@ func (c *Controller) NodeOf(launcher string) (node string, ok bool) {
 	return node, ok
 }
 
-// most bounds the steps for one requester in a pass.
-const most = 16
-
 // Reconcile looks at one node, named by the request.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	n := c.work(request.Name)
@@ -134,8 +126,6 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if after := c.untilCurrent(ctx, n, w); after > 0 {
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
-	c.tellDamaged(n, w)
-	c.tellMute(n, w)
 	subjects := w.subjects()
 	again, failed := c.serve(ctx, n, w, subjects)
 	c.opts.Observer.Passed(n.name, uidsOf(subjects))
@@ -152,46 +142,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// serve takes the steps for all requesters of a node. failed counts the passes, one after the
-// other, in which a step could not be taken.
-func (c *Controller) serve(ctx context.Context, n *nodeWork, w *world, subjects []dualpods.Identity) (again time.Duration, failed int) {
-	settled := func(id dualpods.Identity, after time.Duration, err error) {
-		if err != nil && ctx.Err() == nil {
-			after = retryAfter
-			if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // what the cache lacks yet
-				c.log.Error(err, "cannot take a step", "requester", id.UID, "namespace", id.Namespace, "node", n.name)
-				failed = n.failed + 1
-				after = n.pause()
-			}
-		}
-		again = dualpods.Sooner(again, after)
+func (c *Controller) work(name string) *nodeWork {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.nodes[name]
+	if !ok {
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: allocations.NewBook(), damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]decide.Telling{}, serves: map[types.UID]bool{}, repeats: repeats{}}
+		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]callTrouble{}, written: map[string]bool{}, notify: func() { c.opts.Again(name) }}
+		c.nodes[name] = n
 	}
-	for _, id := range subjects {
-		came := w.rank(id).turn == comes
-		after, err := c.settle(ctx, n, w, id)
-		settled(id, after, err)
-		if came && c.news(w) { // a model may be awake: whom it serves goes before others that come
-			again = soon
-			break
-		}
-	}
-	for records := c.writeRecords(ctx, n, w); len(records) > 0; records = c.writeRecords(ctx, n, w) {
-		for _, r := range records {
-			after, err := time.Duration(0), r.err
-			if err == nil {
-				after, err = c.settle(ctx, n, w, r.id)
-			}
-			settled(r.id, after, err)
-		}
-	}
-	return again, failed
-}
-
-func uidsOf(requesters []dualpods.Identity) (uids []types.UID) {
-	for _, id := range requesters {
-		uids = append(uids, id.UID)
-	}
-	return uids
+	return n
 }
 
 // nowherePause is the time between two passes over what is on no node yet, which may be
@@ -211,14 +171,6 @@ func (n *nodeWork) tooEarly(now time.Time) time.Duration {
 	return 0
 }
 
-// soon is when a pass is made that was broken off.
-const soon = time.Millisecond
-
-// news says that a launcher has told something since the pass began.
-func (c *Controller) news(w *world) bool {
-	return slices.ContainsFunc(w.launchers, func(l *launcherPod) bool { return c.opts.Providers.Pick(l.key(), nil).Revision != l.began })
-}
-
 // doublings bound the time between two looks after steps that could not be taken.
 const doublings = 6
 
@@ -228,131 +180,11 @@ func (n *nodeWork) pause() time.Duration {
 	return retryAfter << min(n.failed, doublings)
 }
 
-// tidy puts to rest what runs for nobody, and evicts sleepers that exceed lowered budgets.
-// On a node that was deleted, and whose machine may go on, requesters are not asked
-// whether they carry traffic, and nothing is put to rest under them. again is when to look
-// again at what did not rest though told to; ok says that no write failed.
-func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again time.Duration, ok bool) {
-	ok = true
-	for _, l := range w.launchers {
-		if err := c.keepFinalizer(ctx, n, w, l); err != nil && ctx.Err() == nil {
-			c.log.Error(err, "cannot add our finalizer to a launcher, or remove it", "launcher", l.pod.Name)
-			ok = false
-		}
-		view := c.opts.Providers.View(l.key()) // with all instances: once per launcher and pass
-		if w.node.Gone || !view.Connected || !c.leads() {
-			continue
-		}
-		again = dualpods.Sooner(again, c.putStraysToRest(n, w, l, view))
-	}
-	return again, ok
-}
-
-// settle takes steps for one requester until there is none to take now, and says
-// when to look again, if nothing else tells. A new record is written with those of other
-// requesters, at the end of the pass.
-func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, id dualpods.Identity) (again time.Duration, err error) {
-	for range most {
-		o := c.observe(ctx, n, w, id)
-		sight := Sight{Node: n.name, Observation: o, Leaving: o.IsLeaving(), Serving: o.ServesThroughDelay(), Step: decide.By(&o, c.tables), Began: c.opts.Now()}
-		var over bool
-		if sight.Step.Do == decide.AddRecord {
-			if err = c.stageRecord(n, w, id, sight); err == nil {
-				return 0, nil // the Observer sees it when it is written
-			}
-		} else {
-			again, over, err = c.take(ctx, n, w, o, sight.Step)
-		}
-		sight.Ended, sight.Err = c.opts.Now(), err
-		c.opts.Observer.Saw(sight)
-		if over || err != nil {
-			return again, err
-		}
-	}
-	return retryAfter, nil
-}
-
-// take takes a step. over says that there is no other to take now.
-func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o decide.Observation, step decide.Step) (again time.Duration, over bool, err error) {
-	if step.Do == decide.Nothing || step.Do == decide.Retry {
-		return step.After, true, nil
-	}
-	if !c.leads() {
-		return 0, false, errNotLeading
-	}
-	if step.Do == decide.DeleteRequester && c.relaysLog(n, o) {
-		return 0, true, nil // whose end begins the next pass
-	}
-	if step.Do == decide.RemoveFinalizer && n.unheard {
-		if after := c.untilAsNew(ctx, n, w); after > 0 {
-			return after, true, nil
-		}
-		n.unheard = false
-	}
-	c.logStep(n, &o, step)
-	if step.Do == decide.CreateLauncher {
-		again, err = c.createLauncher(ctx, n, w, o)
-		return again, true, err
-	}
-	if err := c.act(ctx, n, w, o, step); err != nil {
-		return 0, false, fmt.Errorf("cannot %s: %w", step.Do, err)
-	}
-	return step.After, ends(step.Do), nil
-}
-
-func (c *Controller) logStep(n *nodeWork, o *decide.Observation, step decide.Step) {
-	c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "uid", string(o.Requester.UID), "rule", step.Rule, "do", string(step.Do), "why", step.Why)
-}
+// retryAfter is when to look again after a write that failed.
+const retryAfter = 100 * time.Millisecond
 
 // errNotLeading is why no step is taken by a process that was frozen, and has not
 // been told yet that another leads.
 var errNotLeading = errors.New("another replica may lead by now")
 
 func (c *Controller) leads() bool { return c.opts.Leads == nil || c.opts.Leads() }
-
-// ends says that an event has to come before there is more to do for a requester.
-func ends(do decide.Action) bool {
-	switch do {
-	case decide.Tell, decide.DeleteRequester, decide.RemoveFinalizer, decide.Sleep, decide.DeleteInstance:
-		return true
-	default:
-		return false
-	}
-}
-
-// watchLaunchers watches the launchers of a node, and no others.
-func (c *Controller) watchLaunchers(w *world) {
-	here := map[string]bool{}
-	for _, l := range w.launchers {
-		if !l.runs() {
-			continue
-		}
-		here[l.key()] = true
-		c.mu.Lock()
-		c.owner[l.key()] = w.node.Name
-		c.mu.Unlock()
-		c.opts.Providers.Watch(l.key(), nodeview.Target{
-			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(c.opts.LauncherPort)), Access: c.access(l), Models: l.pod.Labels[podmeta.LabelModelNodeGroup] != "",
-		})
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for key, node := range c.owner {
-		if node == w.node.Name && !here[key] {
-			c.opts.Providers.Forget(key)
-			delete(c.owner, key)
-		}
-	}
-}
-
-// access returns how to call a launcher and the program beside it. A launcher without an
-// owner shows the certificate of its LauncherConfig, or gets the token that its Pod mounts.
-// Without either, its requesters are released once its Pod is deleted.
-func (c *Controller) access(l *launcherPod) nodeview.Access {
-	access := c.opts.Access(l.pod)
-	if l.orphan && access.Name == "" && access.Token == "" {
-		why := cmp.Or(access.Refused, "it has neither a certificate nor a token")
-		return nodeview.Access{Refused: "no LauncherConfig owns it, and " + why + ". If that stays so, an administrator must delete the launcher's Pod"}
-	}
-	return access
-}

@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -72,15 +71,4 @@ func (w *world) heldBy(l *launcherPod, id string) string {
 		return w.carrier(l, *i)
 	}
 	return ""
-}
-
-// tellDamaged says on a launcher Pod which of its records cannot be read, once.
-func (c *Controller) tellDamaged(n *nodeWork, w *world) {
-	for _, l := range w.launchers {
-		text := podmeta.Join(l.damaged)
-		if text != "" && n.damaged[l.pod.UID] != text {
-			c.event(l.pod, decide.Step{Reason: decide.RecordDamaged, Warn: true, Why: text}, "Read")
-		}
-		n.damaged[l.pod.UID] = text
-	}
 }

@@ -1,7 +1,6 @@
 package binding
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -40,18 +39,6 @@ type nodeWork struct {
 	passed time.Time // of what is on no node: when the last pass began
 }
 
-func (c *Controller) work(name string) *nodeWork {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n, ok := c.nodes[name]
-	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: allocations.NewBook(), damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]decide.Telling{}, serves: map[types.UID]bool{}, repeats: repeats{}}
-		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]callTrouble{}, written: map[string]bool{}, notify: func() { c.opts.Again(name) }}
-		c.nodes[name] = n
-	}
-	return n
-}
-
 // forget forgets a node on which nothing is and for which no call is under way:
 // nodes come and go. The end of a call begins another pass, which forgets then.
 func (c *Controller) forget(n *nodeWork, w *world) {
@@ -66,44 +53,7 @@ func (c *Controller) forget(n *nodeWork, w *world) {
 	}
 }
 
-// newer is the Pod as it was read, or as this controller wrote it where the
-// cache does not have that yet.
-func (n *nodeWork) newer(pod *corev1.Pod) *corev1.Pod {
-	own, ok := n.own[pod.UID]
-	if !ok {
-		return pod
-	}
-	if older(pod.ResourceVersion, own.ResourceVersion) {
-		return own
-	}
-	delete(n.own, pod.UID)
-	return pod
-}
-
-// older compares resource versions of one kind of object, which are numbers that
-// grow (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
-func older(a, b string) bool { return len(a) < len(b) || len(a) == len(b) && a < b }
-
 func (n *nodeWork) note(pod *corev1.Pod) { n.own[pod.UID] = pod }
-
-// forgetOthers forgets Pods that are gone.
-func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
-	there := map[types.UID]bool{}
-	for i := range pods {
-		there[pods[i].UID] = true
-	}
-	gone := func(uid types.UID) bool { return !there[uid] }
-	maps.DeleteFunc(n.own, func(uid types.UID, _ *corev1.Pod) bool { return gone(uid) })
-	maps.DeleteFunc(n.forms, func(uid types.UID, _ readForm) bool { return gone(uid) })
-	maps.DeleteFunc(n.told, func(uid types.UID, _ decide.Telling) bool { return gone(uid) })
-	n.repeats.forget(gone)
-	n.gpus.Forget(gone)
-	maps.DeleteFunc(n.damaged, func(uid types.UID, _ string) bool { return gone(uid) })
-	maps.DeleteFunc(n.mute, func(uid types.UID, _ bool) bool { return gone(uid) })
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	maps.DeleteFunc(n.quiet, func(uid types.UID, _ silence) bool { return gone(uid) })
-}
 
 // keepSwaps forgets the outcomes of swaps that no record is waiting for.
 func (n *nodeWork) keepSwaps(w *world) {

@@ -3,17 +3,18 @@ package binding
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
 // observe puts together what one decision rests on.
@@ -64,42 +65,6 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	}
 	c.observeEndpoints(ctx, n, &o, pod)
 	return o
-}
-
-// observeAhead adds what counts of a requester before its program runs.
-func (c *Controller) observeAhead(o *decide.Observation, pod *corev1.Pod) {
-	switch {
-	case pod == nil || o.Requester.Running:
-	case o.Record != nil:
-		o.Ahead = o.Record.Ahead && !podmeta.ProgramOf(pod).Ended()
-	default:
-		o.AsksAhead = c.asksAhead(pod)
-		o.Ahead = o.AsksAhead && o.Kubelet != nil && len(o.Kubelet.GPUs) > 0 && len(o.Kubelet.GPUs) == o.Requester.GPUs
-	}
-}
-
-// observeAttempt adds what the attempt of a record has come to, and who else on
-// the node has to do with the record's GPUs.
-func (c *Controller) observeAttempt(o *decide.Observation, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) {
-	o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
-	o.Attempt.Earlier = !n.calls.wrote(swapKey(l, record))
-	others := c.beside(w, l)
-	o.Neighbours, o.Unheard = c.neighbours(n, w, others, record), c.unheard(others)
-	o.Earlier, o.BoundToo = w.swapping(n, record), w.boundToo(l, record)
-	off := n.calls.attempt(callOffKey(l, record), 0)
-	o.Calls.CallOff, o.Calls.CallingOff = off.Asked, off.Asked && !off.Over
-	o.Calls.Sleep = n.calls.underWay(sleepKey(l, record.Instance), l.view.Revision)
-	o.Calls.Delete = n.calls.underWay(deleteKey(l, record.Instance), l.view.Revision)
-}
-
-// holder is the requester that is bound to an instance; empty: none is.
-func (l *launcherPod) holder(id string) string {
-	for _, b := range l.bindings {
-		if b.Instance == id {
-			return b.Namespace + "/" + b.Name
-		}
-	}
-	return ""
 }
 
 // observePod adds what the requester's Pod says.
@@ -167,6 +132,28 @@ func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, rea
 	return wanted, problems
 }
 
+// fromWhere adds from where a new instance is to have its model, where the requester
+// does not say: as its namespace says, or the controller's flag; where those leave it
+// open, as the ClusterModelCache of the model does.
+func (c *Controller) fromWhere(ctx context.Context, o *decide.Observation, namespace string) {
+	if o.Form.ModelCache != "" {
+		return
+	}
+	var wrong []podmeta.Problem
+	if c.opts.ModelCache != nil {
+		o.ModelCache, wrong = c.opts.ModelCache(ctx, namespace)
+	}
+	open := o.ModelCache == "" || o.ModelCache == launcherapi.ModelCacheAuto
+	if open && len(wrong) == 0 && c.opts.Keeper != nil {
+		if o.Keeper, wrong = c.opts.Keeper(ctx, modelref.FromArgs(o.Form.Args), o.Node.Name); o.Keeper != nil {
+			o.ModelCache = launcherapi.ModelCacheRequire
+		}
+	}
+	if o.Record == nil { // one that is bound is served on
+		o.Problems = wrong
+	}
+}
+
 // toleratesClosed says that a Pod is to run on a node that was made unschedulable,
 // as those of a DaemonSet are: one that is deleted there comes again at once.
 func toleratesClosed(pod *corev1.Pod) bool {
@@ -191,24 +178,53 @@ func servesSince(pod *corev1.Pod, status podmeta.Status) (serves, waits time.Tim
 	}
 }
 
-func swapKey(l *launcherPod, b *podmeta.Binding) string {
-	return "swap/" + l.key() + "/" + b.SwapKey()
-}
-func sleepKey(l *launcherPod, id string) string  { return "sleep/" + l.key() + "/" + id }
-func deleteKey(l *launcherPod, id string) string { return "delete/" + l.key() + "/" + id }
-func askKey(uid types.UID) string                { return "ask/" + string(uid) }
-func unbindKey(uid types.UID) string             { return "unbind/" + string(uid) }
-func logKey(uid types.UID, b *podmeta.Binding) string {
-	return "log/" + string(uid) + "/" + b.SwapKey()
-}
-func callOffKey(l *launcherPod, b *podmeta.Binding) string { return callOffOf(swapKey(l, b)) }
-
-func callOffOf(swapKey string) string { return swapKey + "/call-off" }
-
-// annotationsOf is a copy that can be written to.
-func annotationsOf(pod *corev1.Pod) map[string]string {
-	if pod.Annotations == nil {
-		return map[string]string{}
+// readySince is since when a Pod is ready; zero: it is not.
+func readySince(pod *corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
 	}
-	return maps.Clone(pod.Annotations)
+	return time.Time{}
+}
+
+// foundUnready returns since when the kubelet says that not all containers of a Pod are ready;
+// zero: it does not.
+func foundUnready(pod *corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.ContainersReady && c.Status == corev1.ConditionFalse {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// graceEnds returns when the kubelet kills the containers of a Pod that is being deleted.
+// The API server has added the grace to the deletion timestamp.
+func graceEnds(pod *corev1.Pod) time.Time {
+	if pod.DeletionTimestamp == nil {
+		return time.Time{}
+	}
+	return pod.DeletionTimestamp.Time
+}
+
+// graceOf returns how long the kubelet gives a Pod to end. It may give it less.
+func graceOf(pod *corev1.Pod) time.Duration {
+	seconds := int64(corev1.DefaultTerminationGracePeriodSeconds)
+	if given := pod.Spec.TerminationGracePeriodSeconds; given != nil {
+		seconds = *given
+	}
+	return time.Duration(min(max(seconds, 0), int64(requesterapi.MaxDrain/time.Second))) * time.Second
+}
+
+// observeAhead adds what counts of a requester before its program runs.
+func (c *Controller) observeAhead(o *decide.Observation, pod *corev1.Pod) {
+	switch {
+	case pod == nil || o.Requester.Running:
+	case o.Record != nil:
+		o.Ahead = o.Record.Ahead && !podmeta.ProgramOf(pod).Ended()
+	default:
+		o.AsksAhead = c.asksAhead(pod)
+		o.Ahead = o.AsksAhead && o.Kubelet != nil && len(o.Kubelet.GPUs) > 0 && len(o.Kubelet.GPUs) == o.Requester.GPUs
+	}
 }

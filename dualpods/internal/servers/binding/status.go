@@ -5,12 +5,56 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
+
+// tell has a requester's status say what a step says.
+func (c *Controller) tell(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o decide.Observation, step decide.Step) error {
+	err := c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
+		c.setStatus(p, o, decide.ToldStatus(o, readStatus(p), step))
+	})
+	if err != nil { // the write is made again, and the event is told then
+		return err
+	}
+	n.toldNow(pod.UID, step.Reason, o.Now)
+	if decide.IsNews(readStatus(pod), step) {
+		c.event(pod, step, "Bind")
+	}
+	return nil
+}
+
+// event tells about a requester. Its action is what the controller was about to do.
+func (c *Controller) event(pod *corev1.Pod, step decide.Step, action string) {
+	kind := corev1.EventTypeNormal
+	if step.Warn {
+		kind = corev1.EventTypeWarning
+	}
+	c.opts.Recorder.Eventf(pod, nil, kind, string(step.Reason), action, "%s", dualpods.Truncate(step.Why, decide.MaxNote))
+}
+
+// toldNow notes that a requester was told something.
+func (n *nodeWork) toldNow(uid types.UID, reason decide.Reason, now time.Time) {
+	t := n.told[uid]
+	if now.Sub(t.At) > decide.Settled {
+		t = decide.Telling{}
+	}
+	if t.Reason != reason {
+		t.Times = 0
+		t.Turns++
+	}
+	t.Reason, t.At = reason, now
+	t.Times++
+	n.told[uid] = t
+}
 
 func readStatus(pod *corev1.Pod) podmeta.Status {
 	var s podmeta.Status
@@ -31,31 +75,10 @@ func (c *Controller) setStatus(p *corev1.Pod, o decide.Observation, s podmeta.St
 	p.Annotations[podmeta.AnnotationStatus] = text
 }
 
-// published says that status and labels of a requester are those of one that is
-// served; relayed are the keys of the labels that the controller put there.
-func published(pod *corev1.Pod, relayed []string, o decide.Observation) bool {
-	bound := o.Bound()
-	if bound == nil {
-		return false
-	}
-	old := readStatus(pod)
-	wanted := bound.ServingStatus(old)
-	if _, says := pod.Annotations[podmeta.AnnotationStatus]; says || !o.GateSuffices(wanted) {
-		text, err := decide.StatusText(&o, old, wanted)
-		if err != nil || pod.Annotations[podmeta.AnnotationStatus] != text {
-			return false
-		}
-	}
-	if !bound.Follows() {
-		return true
-	}
-	for key, value := range o.Form.Labels {
-		if has, ok := pod.Labels[key]; !ok || has != value {
-			return false
-		}
-	}
-	return slices.Equal(slices.Sorted(slices.Values(relayed)), slices.Sorted(maps.Keys(o.Form.Labels)))
-}
+// What tells others to use a requester: its program, which answers probes, its
+// readiness gate, and its labels and status. They come in this order, so that
+// whoever selects by labels finds those alone whose gate is open. Labels and
+// status go before the gate shuts.
 
 // publish puts the labels on a requester that routers look for, takes off those
 // that are not asked for any more, and says that it is served, unless its gate does.
@@ -93,4 +116,45 @@ func (c *Controller) publish(ctx context.Context, n *nodeWork, w *world, pod *co
 		c.event(pod, decide.Step{Reason: decide.Outdated, Why: status.Message}, "Publish")
 	}
 	return err
+}
+
+// retract takes labels and status off, and shuts the gate by the next step.
+func (c *Controller) retract(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o decide.Observation, step decide.Step) error {
+	if !o.Requester.Shown {
+		reason := decide.NotServing
+		if o.Ahead {
+			reason = decide.NotAwake
+		}
+		return c.setGate(ctx, n, w, pod, corev1.ConditionFalse, string(reason), step.Why)
+	}
+	relayed := w.asked[pod.UID].RelayedLabels
+	return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
+		for _, key := range relayed {
+			delete(p.Labels, key)
+		}
+		c.setStatus(p, o, podmeta.Status{State: decide.StateWaiting, Reason: string(decide.NotServing), Message: step.Why})
+		delete(p.Annotations, podmeta.AnnotationRelayedLabels)
+	})
+}
+
+func (c *Controller) setGate(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, status corev1.ConditionStatus, reason, message string) error {
+	changed := pod.DeepCopy()
+	condition := corev1.PodCondition{
+		Type: podmeta.ReadinessGate, Status: status, Reason: reason, Message: message,
+		LastTransitionTime: metav1.NewTime(c.opts.Now()),
+	}
+	if gate := podmeta.Gate(changed); gate != nil {
+		*gate = condition
+	} else {
+		changed.Status.Conditions = append(changed.Status.Conditions, condition)
+	}
+	patch, err := ofThisPod(pod, client.StrategicMergeFrom(pod), changed)
+	if err != nil {
+		return err
+	}
+	if err := c.opts.API.Status().Patch(ctx, changed, patch); err != nil {
+		return err
+	}
+	w.wrote(n, changed)
+	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -95,74 +93,4 @@ func refuses(err error) bool {
 	default:
 		return true
 	}
-}
-
-// requesterCalls are the calls to a process of a requester program.
-var requesterCalls = []decide.Action{decide.Bind, decide.Unbind, decide.BecomeReady, decide.BecomeUnready, decide.Hold, decide.EndHold}
-
-func troubleKey(do decide.Action, uid types.UID) string { return string(do) + "/" + string(uid) }
-
-// observeTroubles adds the calls that are in trouble, and forgets those that had
-// their effect.
-func observeTroubles(o *decide.Observation, n *nodeWork, l *launcherPod, id string) {
-	o.Troubles = map[decide.Action]decide.Trouble{}
-	if l != nil && o.Record != nil {
-		o.Troubles[decide.Sleep], o.Troubles[decide.DeleteInstance] = n.calls.instanceTroubles(l, id, o.State())
-	}
-	if o.SPI == nil {
-		return
-	}
-	awake := o.Awake()
-	done := awake != nil && !awake.LauncherUnknown() && awake.IsReady() && awake.ForwardsToIt()
-	for _, do := range requesterCalls {
-		key := troubleKey(do, o.Requester.UID)
-		if done || hadItsEffect(o, do) {
-			n.calls.hadEffect(key)
-		}
-		o.Troubles[do] = n.calls.troubleWith(key, o.SPI.Proxy.Instance, o.Now)
-	}
-}
-
-// hadItsEffect reports whether a call to the requester program is seen to have had its effect.
-func hadItsEffect(o *decide.Observation, do decide.Action) bool {
-	switch do {
-	case decide.BecomeUnready:
-		return !o.IsReady()
-	case decide.Unbind:
-		return !o.ForwardsTraffic()
-	case decide.EndHold:
-		return o.Holding() == ""
-	case decide.Hold:
-		return o.Record != nil && o.Holding() == o.Record.SwapKey()
-	default:
-		return false
-	}
-}
-
-// instanceTroubles are those of the calls that put an instance to rest.
-func (c *calls) instanceTroubles(l *launcherPod, id string, state launcher.State) (sleep, remove decide.Trouble) {
-	switch state {
-	case launcher.Awake, launcher.FallingAsleep, launcher.Waking: // an engine that does not sleep is awake again soon
-	default:
-		c.hadEffect(sleepKey(l, id))
-	}
-	if state == "" || state == launcher.Stopping {
-		c.hadEffect(deleteKey(l, id))
-	}
-	return c.trouble(sleepKey(l, id)), c.trouble(deleteKey(l, id))
-}
-
-// toldNow notes that a requester was told something.
-func (n *nodeWork) toldNow(uid types.UID, reason decide.Reason, now time.Time) {
-	t := n.told[uid]
-	if now.Sub(t.At) > decide.Settled {
-		t = decide.Telling{}
-	}
-	if t.Reason != reason {
-		t.Times = 0
-		t.Turns++
-	}
-	t.Reason, t.At = reason, now
-	t.Times++
-	n.told[uid] = t
 }

@@ -3,11 +3,9 @@ package binding
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
+	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -17,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
-	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -44,14 +41,6 @@ type world struct {
 type requester struct {
 	podmeta.Requester
 	problems []podmeta.Problem
-}
-
-// pod returns the Pod of a requester; nil: it is gone.
-func (w *world) pod(id dualpods.Identity) *corev1.Pod {
-	if pod := w.pods[id.UID]; pod != nil && pod.Namespace == id.Namespace {
-		return pod
-	}
-	return nil
 }
 
 // launcherPod is a launcher and its records.
@@ -149,118 +138,75 @@ func (c *Controller) readNode(ctx context.Context, w *world) (*corev1.Node, erro
 	return node, nil
 }
 
-// askLimit bounds a call to a requester program, which answers in a millisecond
-// where it lives, and passLimit how long a pass waits for that, and for an order of its
-// own (bind, become ready, become unready): the other requesters of the node wait
-// meanwhile. The next pass sees whether an order that was cut off had its effect.
-const (
-	askLimit  = 2 * time.Second
-	passLimit = 300 * time.Millisecond
-)
-
-// askRequesters asks every requester program that runs, all at once. One that
-// has let a pass wait is asked beside the passes until it answers, so that it
-// does not hold the other requesters of its node up.
-func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
-	ctx, stop := context.WithTimeout(ctx, passLimit)
-	defer stop()
-	var asked sync.WaitGroup
-	var mu sync.Mutex
-	for uid, pod := range w.pods {
-		if !running(pod) || w.node.Gone {
-			continue
-		}
-		address := w.adminAddress(uid)
-		if since, hangs := n.hangs(uid); hangs {
-			mu.Lock()
-			w.silent[uid] = since
-			mu.Unlock()
-			n.calls.begin(askKey(uid), false, func(ctx context.Context) (uint64, error) {
-				ctx, stop := context.WithTimeout(ForRequester(ctx, uid), askLimit)
-				defer stop()
-				_, err := c.opts.Requesters.Proxy(ctx, address)
-				if !errors.Is(err, context.DeadlineExceeded) {
-					n.hangsNoMore(uid)
-				}
-				return 0, err
-			})
-			continue
-		}
-		asked.Go(func() {
-			said, err := c.askRequester(ForRequester(ctx, uid), n, uid, address)
-			if err != nil {
-				c.log.V(1).Info("a requester does not answer", "pod", client.ObjectKeyFromObject(pod), "error", err.Error())
-			} else {
-				n.heard(uid)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if w.spi[uid] = said; said == nil {
-				w.silent[uid] = n.silentSince(uid, w.now, errors.Is(err, context.DeadlineExceeded))
-				w.refusing[uid] = refused(err)
-			}
-		})
+// newer is the Pod as it was read, or as this controller wrote it where the
+// cache does not have that yet.
+func (n *nodeWork) newer(pod *corev1.Pod) *corev1.Pod {
+	own, ok := n.own[pod.UID]
+	if !ok {
+		return pod
 	}
-	asked.Wait()
+	if older(pod.ResourceVersion, own.ResourceVersion) {
+		return own
+	}
+	delete(n.own, pod.UID)
+	return pod
 }
 
-// askRequester asks one. What GPUs it has is asked once of each of its processes.
-func (c *Controller) askRequester(ctx context.Context, n *nodeWork, uid types.UID, address string) (*decide.SPI, error) {
-	proxy, err := c.opts.Requesters.Proxy(ctx, address)
-	if err != nil {
-		return nil, err
+// older compares resource versions of one kind of object, which are numbers that
+// grow (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
+func older(a, b string) bool { return len(a) < len(b) || len(a) == len(b) && a < b }
+
+// forgetOthers forgets Pods that are gone.
+func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
+	there := map[types.UID]bool{}
+	for i := range pods {
+		there[pods[i].UID] = true
 	}
-	gpus, known := n.gpus.Program(uid, proxy.Instance)
-	if !known {
-		gpus, err = c.opts.Requesters.Accelerators(ctx, address)
-		if refused(err) {
-			return &decide.SPI{Wrong: err.Error(), Proxy: proxy}, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		n.gpus.NoteProgram(uid, proxy.Instance, gpus)
-	}
-	return &decide.SPI{GPUs: gpus, Proxy: proxy}, nil
+	gone := func(uid types.UID) bool { return !there[uid] }
+	maps.DeleteFunc(n.own, func(uid types.UID, _ *corev1.Pod) bool { return gone(uid) })
+	maps.DeleteFunc(n.forms, func(uid types.UID, _ readForm) bool { return gone(uid) })
+	maps.DeleteFunc(n.told, func(uid types.UID, _ decide.Telling) bool { return gone(uid) })
+	n.repeats.forget(gone)
+	n.gpus.Forget(gone)
+	maps.DeleteFunc(n.damaged, func(uid types.UID, _ string) bool { return gone(uid) })
+	maps.DeleteFunc(n.mute, func(uid types.UID, _ bool) bool { return gone(uid) })
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.quiet, func(uid types.UID, _ silence) bool { return gone(uid) })
 }
 
-func (w *world) adminAddress(uid types.UID) string {
-	address := net.JoinHostPort(w.pods[uid].Status.PodIP, strconv.Itoa(int(w.asked[uid].AdminPort)))
-	if w.asked[uid].TLS {
-		return "https://" + address
-	}
-	return address
-}
-
-// claim returns which GPUs a requester has, and the launcher of its record.
-func (w *world) claim(pod *corev1.Pod) (claim allocations.Claim, on *launcherPod) {
-	claim.Given = w.kubelet[pod.UID].GPUs
-	if said := w.spi[pod.UID]; said != nil {
-		claim.Says, claim.Answers = said.GPUs, true
-	}
-	on, record := w.boundTo(dualpods.IdentityOf(pod))
-	if record != nil {
-		claim.Bound = record.GPUs
-	}
-	return claim, on
-}
-
-// rivals returns other living requesters that have a GPU of this one's, or that are bound on it.
-// The record of an orphan counts only if its word does.
-func (w *world) rivals(uid types.UID) (names []string) {
-	pod := w.pods[uid]
-	mine, _ := w.claim(pod)
-	for other, rival := range w.pods {
-		if other == uid || dualpods.RequesterOf(rival).IsOver() {
-			continue
-		}
-		theirs, on := w.claim(rival)
-		if mine.IsRival(&theirs, on != nil && on.countsFor(pod.Namespace)) {
-			names = append(names, rival.Namespace+"/"+rival.Name)
+// forgetServes forgets what was noted of requesters that are gone.
+func (c *Controller) forgetServes(n *nodeWork, w *world) {
+	for uid := range n.serves {
+		if w.pods[uid] == nil {
+			delete(n.serves, uid)
+			c.opts.Endpoints.Forget(uid)
 		}
 	}
-	slices.Sort(names)
-	return names
+}
+
+// isAgent says that a Pod is the agent of its node. Only who may make Pods in the controller's
+// namespace could make one that looks like it, and has no certificate of agents.
+func (c *Controller) isAgent(pod *corev1.Pod) bool {
+	return pod.Namespace == c.opts.AgentNamespace && podmeta.IsAgent(pod)
+}
+
+// pod returns the Pod of a requester; nil: it is gone.
+func (w *world) pod(id dualpods.Identity) *corev1.Pod {
+	if pod := w.pods[id.UID]; pod != nil && pod.Namespace == id.Namespace {
+		return pod
+	}
+	return nil
+}
+
+// launcher returns the launcher with that UID; nil: there is none.
+func (w *world) launcher(uid types.UID) *launcherPod {
+	for _, l := range w.launchers {
+		if l.pod.UID == uid {
+			return l
+		}
+	}
+	return nil
 }
 
 // boundTo finds the launcher that has the requester's record, and the record.
@@ -275,107 +221,16 @@ func (w *world) boundTo(id dualpods.Identity) (*launcherPod, *podmeta.Binding) {
 	return nil, nil
 }
 
-// boundToo is another requester that is bound on one of a record's GPUs, there or not.
-func (w *world) boundToo(l *launcherPod, record *podmeta.Binding) string {
-	for _, other := range w.launchers {
-		for i := range other.bindings {
-			b := &other.bindings[i]
-			if b.RequesterUID != record.RequesterUID && (other == l || other.countsFor(l.pod.Namespace)) && slices.ContainsFunc(b.GPUs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
-				return b.Namespace + "/" + b.Name
-			}
-		}
-	}
-	return ""
+// wrote keeps the world up with a write to a requester.
+func (w *world) wrote(n *nodeWork, pod *corev1.Pod) {
+	n.note(pod)
+	w.pods[pod.UID] = pod
+	read, problems := podmeta.ReadRequester(pod)
+	w.asked[pod.UID] = requester{read, problems}
 }
-
-// swapping is a requester for which a swap is under way on a GPU of somebody
-// else's record: what the launcher has been asked for last is to stay.
-func (w *world) swapping(n *nodeWork, record *podmeta.Binding) string {
-	for _, l := range w.launchers {
-		for i := range l.bindings {
-			b := &l.bindings[i]
-			if b.RequesterUID == record.RequesterUID && b.Namespace == record.Namespace || !slices.ContainsFunc(b.GPUs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
-				continue
-			}
-			if a := n.calls.attempt(swapKey(l, b), l.view.Revision); a.Asked && !a.Over {
-				return b.Namespace + "/" + b.Name
-			}
-		}
-	}
-	return ""
-}
-
-// subjects are the requesters there are, and those of which a record alone tells.
-func (w *world) subjects() []dualpods.Identity {
-	var ids []dualpods.Identity
-	for _, pod := range w.pods {
-		ids = append(ids, dualpods.IdentityOf(pod))
-	}
-	for _, l := range w.launchers {
-		for n := range l.bindings {
-			if id := dualpods.IdentityIn(&l.bindings[n]); w.pod(id) == nil && !slices.Contains(ids, id) {
-				ids = append(ids, id)
-			}
-		}
-	}
-	// Those that leave make room for those that come; those that are bound may have
-	// a model that is awake by now, and want little; then by age.
-	slices.SortFunc(ids, func(a, b dualpods.Identity) int { return w.rank(a).compare(w.rank(b)) })
-	return ids
-}
-
-type rank struct {
-	turn  turn
-	since time.Time
-	id    dualpods.Identity
-}
-
-// turn is which kind of requester is looked at first in a pass.
-type turn int
-
-const (
-	leaves turn = iota
-	isBound
-	comes
-)
-
-func (w *world) rank(id dualpods.Identity) rank {
-	pod := w.pod(id)
-	if pod == nil {
-		return rank{id: id}
-	}
-	r := rank{turn: comes, since: pod.CreationTimestamp.Time, id: id}
-	if _, record := w.boundTo(id); record != nil {
-		r.turn = isBound
-	}
-	if !pod.DeletionTimestamp.IsZero() {
-		r.turn = leaves
-	}
-	return r
-}
-
-func (r rank) compare(other rank) int {
-	switch {
-	case r.turn != other.turn:
-		return int(r.turn - other.turn)
-	case !r.since.Equal(other.since):
-		return r.since.Compare(other.since)
-	}
-	return cmp.Or(cmp.Compare(r.id.UID, other.id.UID), cmp.Compare(r.id.Namespace, other.id.Namespace))
-}
-
-// readySince is since when a Pod is ready; zero: it is not.
-func readySince(pod *corev1.Pod) time.Time {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return time.Time{}
-}
-
-// running says that the program of a requester runs.
-func running(pod *corev1.Pod) bool { return podmeta.ProgramOf(pod).Runs() }
 
 // runs says that the program of a launcher runs.
 func (l *launcherPod) runs() bool { return podmeta.ContainerRuns(l.pod, podmeta.ServingContainer) }
+
+// running says that the program of a requester runs.
+func running(pod *corev1.Pod) bool { return podmeta.ProgramOf(pod).Runs() }

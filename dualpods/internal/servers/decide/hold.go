@@ -1,7 +1,5 @@
 package decide
 
-import "hotseat.dev/hotseat/dualpods"
-
 // holdsForNobody returns the row of requesters that stay, and whose program holds connections for a
 // binding that does not come.
 func holdsForNobody[V any](shouldEndHold func(*V) bool) RowOf[V] {
@@ -41,13 +39,4 @@ func (e *Ending) holdsForNobody() bool { return e.Holding() != "" && !e.IsLeavin
 // record.
 func (s *Staying) holdsForNobody() bool {
 	return s.Holding() != "" && (s.isUnbound() || s.Holding() != s.Bound.Record.SwapKey())
-}
-
-// againToEndHold adds to a step when the program is told again to end its hold.
-func (s *seen) againToEndHold(o *Observation, step Step) Step {
-	holds := s.unbinding != nil && s.unbinding.holdsForNobody() || s.staying != nil && s.staying.holdsForNobody()
-	if holds && o.inVain(EndHold) {
-		step.After = dualpods.Sooner(step.After, o.Troubles[EndHold].Until.Sub(o.Now))
-	}
-	return step
 }

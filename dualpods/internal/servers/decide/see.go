@@ -1,5 +1,22 @@
 package decide
 
+// Tables are the tables of spec/binding.md.
+var Tables = []Table{&leaving, &unbinding, &resting, &stranded, &preparing, &reaching, &recording, &asking, &swapping, &serving}
+
+// Decide returns the step for one requester, and why. It is a pure function.
+func Decide(o Observation) Step { return By(&o, Tables) }
+
+// By decides by the given tables.
+func By(o *Observation, tables []Table) Step {
+	s := see(o)
+	for _, t := range tables {
+		if step, ok := t.step(s); ok {
+			return s.finish(o, step)
+		}
+	}
+	return Step{Do: Nothing, Why: "served", After: o.untilFoundReady()}
+}
+
 // seen has what the tables read of one requester, in the order of the tables. A requester goes
 // through the tables whose value is not nil, through each once at most, until a row holds.
 type seen struct {

@@ -3,7 +3,6 @@ package decide
 import (
 	"time"
 
-	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -44,12 +43,6 @@ const (
 	Hold          Action = "hold connections" // for the record
 	EndHold       Action = "end hold"
 )
-
-// Shorten bounds what others have said: all the annotations of a Pod have room for 256 KiB, and
-// the API server refuses a write that is too large each time.
-func (s *Step) Shorten() {
-	s.Why, s.Record.Failure, s.Failures.Why = dualpods.Truncate(s.Why, MaxNote), dualpods.Truncate(s.Record.Failure, MaxNote), dualpods.Truncate(s.Failures.Why, MaxNote)
-}
 
 // Step is what Decide answers.
 type Step struct {

@@ -71,25 +71,6 @@ type Row struct {
 	Do          Action
 }
 
-// Tables are the tables of spec/binding.md.
-var Tables = []Table{&leaving, &unbinding, &resting, &stranded, &preparing, &reaching, &recording, &asking, &swapping, &serving}
-
-// Decide returns the step for one requester, and why. It is a pure function.
-func Decide(o Observation) Step { return By(&o, Tables) }
-
-// By decides by the given tables.
-func By(o *Observation, tables []Table) Step {
-	s := see(o)
-	for _, t := range tables {
-		if step, ok := t.step(s); ok {
-			step = o.spaced(o.paused(step))
-			step.Shorten()
-			return s.againToEndHold(o, o.Once(step))
-		}
-	}
-	return Step{Do: Nothing, Why: "served", After: o.untilFoundReady()}
-}
-
 // step returns the step for a requester; false: the requester does not come by the table, or no
 // row holds.
 func (t *TableOf[V]) step(s *seen) (Step, bool) {
