@@ -24,6 +24,7 @@ func TestModelWhoseSocketIsRemovedFailsAndStartsAgain(t *testing.T) {
 			address := engineAddress(t, a)
 			require.Equal(t, "unix", harness.Network(address))
 			if restart {
+				n.awaitRecords() // else the next launcher gives the engine all the time of a start
 				n.Kill9()
 			}
 			require.NoError(t, os.Remove(address))

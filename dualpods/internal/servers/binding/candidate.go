@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -107,6 +109,18 @@ func (l *launcherPod) copyOf(name modelref.Name) decide.Copy {
 		return decide.Copy{Silent: l.view.ModelsLost, Why: "launcher " + l.pod.Name + " does not say what models it has: " + l.view.WhyNoModels}
 	default:
 		return decide.Copy{Whole: l.view.Has(name)}
+	}
+}
+
+// observeAhead adds what counts of a requester before its program runs.
+func (c *Controller) observeAhead(o *decide.Observation, pod *corev1.Pod) {
+	switch {
+	case pod == nil || o.Requester.Running:
+	case o.Record != nil:
+		o.Ahead = o.Record.Ahead && !podmeta.ProgramOf(pod).Ended()
+	default:
+		o.AsksAhead = c.asksAhead(pod)
+		o.Ahead = o.AsksAhead && o.Kubelet != nil && len(o.Kubelet.GPUs) > 0 && len(o.Kubelet.GPUs) == o.Requester.GPUs
 	}
 }
 

@@ -11,4 +11,23 @@
 //	attempt    one swap asked of the launcher for a record; its number and the
 //	           requester's UID are, with the record's time, the swap's
 //	           idempotency key
+//
+// In a pass, a requester goes through these files in this order, through each once:
+//
+//	watches     what changes in the cluster begins a pass over a node
+//	controller  Reconcile
+//	world       the Pods of the node, as the cache has them or as they were written last
+//	ask         what the kubelet and the requester programs say
+//	watched     launchers are watched from here on
+//	current     before its first step on a node, a process knows what an earlier one wrote
+//	serve       requesters in their order, each until no step is left
+//	observe     what the requester's Pod says
+//	candidate   the launcher and the instance that it has, or may get
+//	effects     what came of earlier calls and writes
+//	            here package decide answers a step
+//	act         the step is taken: call has the calls, status what is told, batch the new
+//	            records, write the writes
+//	tidy        launchers: their finalizers, their strays, what is told on them
+//
+// Of the other files, node keeps what is known from pass to pass, and calls what outlives one.
 package binding

@@ -216,15 +216,3 @@ func graceOf(pod *corev1.Pod) time.Duration {
 	}
 	return time.Duration(min(max(seconds, 0), int64(requesterapi.MaxDrain/time.Second))) * time.Second
 }
-
-// observeAhead adds what counts of a requester before its program runs.
-func (c *Controller) observeAhead(o *decide.Observation, pod *corev1.Pod) {
-	switch {
-	case pod == nil || o.Requester.Running:
-	case o.Record != nil:
-		o.Ahead = o.Record.Ahead && !podmeta.ProgramOf(pod).Ended()
-	default:
-		o.AsksAhead = c.asksAhead(pod)
-		o.Ahead = o.AsksAhead && o.Kubelet != nil && len(o.Kubelet.GPUs) > 0 && len(o.Kubelet.GPUs) == o.Requester.GPUs
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"net"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -45,15 +44,6 @@ func (c *Controller) access(l *launcherPod) nodeview.Access {
 		return nodeview.Access{Refused: "no LauncherConfig owns it, and " + why + ". If that stays so, an administrator must delete the launcher's Pod"}
 	}
 	return access
-}
-
-// look reads the View of a launcher with the instances that one decision needs: that of the
-// given id, and those whose records cannot be read.
-func (c *Controller) look(l *launcherPod, id string) nodeview.View {
-	if len(l.damaged) == 0 {
-		return c.opts.Providers.One(l.key(), id)
-	}
-	return c.opts.Providers.Pick(l.key(), func(other string, _ launcherapi.Instance) bool { return other == id || l.lost(other) })
 }
 
 // hasShownCertificate reports whether a launcher has answered this process by TLS, with the

@@ -17,6 +17,7 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -69,6 +70,15 @@ func (l *launcherPod) key() string { return string(l.pod.UID) }
 
 // config is the name of the LauncherConfig that the launcher is of.
 func (l *launcherPod) config() string { return dualpods.ConfigName(l.pod) }
+
+// look reads the View of a launcher with the instances that one decision needs: that of the
+// given id, and those whose records cannot be read.
+func (c *Controller) look(l *launcherPod, id string) nodeview.View {
+	if len(l.damaged) == 0 {
+		return c.opts.Providers.One(l.key(), id)
+	}
+	return c.opts.Providers.Pick(l.key(), func(other string, _ launcherapi.Instance) bool { return other == id || l.lost(other) })
+}
 
 // gather reads everything about a node, of name "" what is on none yet. The Pods
 // are the cache's own: whoever changes one changes a copy.
@@ -219,14 +229,6 @@ func (w *world) boundTo(id dualpods.Identity) (*launcherPod, *podmeta.Binding) {
 		}
 	}
 	return nil, nil
-}
-
-// wrote keeps the world up with a write to a requester.
-func (w *world) wrote(n *nodeWork, pod *corev1.Pod) {
-	n.note(pod)
-	w.pods[pod.UID] = pod
-	read, problems := podmeta.ReadRequester(pod)
-	w.asked[pod.UID] = requester{read, problems}
 }
 
 // runs says that the program of a launcher runs.

@@ -31,6 +31,14 @@ func (c *Controller) patchRequester(ctx context.Context, n *nodeWork, w *world, 
 	return nil
 }
 
+// wrote keeps the world up with a write to a requester.
+func (w *world) wrote(n *nodeWork, pod *corev1.Pod) {
+	n.note(pod)
+	w.pods[pod.UID] = pod
+	read, problems := podmeta.ReadRequester(pod)
+	w.asked[pod.UID] = requester{read, problems}
+}
+
 // patchLauncher changes a launcher Pod's metadata in the same way. New records of the launcher
 // are written before.
 func (c *Controller) patchLauncher(ctx context.Context, n *nodeWork, l *launcherPod, change func(*corev1.Pod) error) error {
