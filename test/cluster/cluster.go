@@ -63,6 +63,9 @@ type Cluster struct {
 	Router   string `json:"router,omitempty"` // the program kube-router, where NetworkPolicies are enforced
 
 	ProxyMinSync string `json:"proxy_min_sync,omitempty"` // as in Options
+	// ProxyStays says that kube-proxy goes on when its node is deleted, as before Kubernetes 1.37
+	// (pkg/proxy/node.go, OnNodeDelete).
+	ProxyStays bool `json:"proxy_stays,omitempty"`
 
 	cmd *exec.Cmd // the keeper, of a cluster that this process started
 }
@@ -180,6 +183,7 @@ func (c *Cluster) up(ctx context.Context, o Options) (err error) {
 	if c.Kube, err = kubernetes.build(ctx, o.Progress); err != nil {
 		return err
 	}
+	c.ProxyStays = proxyStays(kubernetes.release)
 	if o.NetworkPolicies {
 		if c.Router, err = kubeRouter.build(ctx, o.Progress); err != nil {
 			return err

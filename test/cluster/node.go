@@ -57,6 +57,9 @@ func Node(name string, number int) error {
 		}
 	}
 	go collect()
+	if n.ProxyStays {
+		go n.endProxyWithNode()
+	}
 	return <-n.ended
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,25 @@ func (n *node) registerAgain() bool {
 	}
 	return true
 }
+
+// endProxyWithNode ends kube-proxy each time that its node is deleted, where kube-proxy does not
+// end by itself; see [Cluster.ProxyStays]. It runs as long as PID 1 does.
+func (n *node) endProxyWithNode() {
+	for was := false; ; {
+		is := n.deleted()
+		if is && !was {
+			var pid int
+			if err := readJSON(n.pidFile(PartOf(n.number, Proxy)), &pid); err == nil { // else it does not run
+				_ = unix.Kill(pid, unix.SIGKILL) // it may have ended since
+			}
+		}
+		was = is
+		<-time.After(deletedPause)
+	}
+}
+
+// deletedPause is the time between two questions whether the node was deleted.
+const deletedPause = time.Second
 
 // apiFrom asks as the user of a file that [keys.kubeconfig] wrote.
 func apiFrom(kubeconfig string) (*api, error) {

@@ -42,6 +42,14 @@ func kubernetesOf(release string) (external, error) {
 	return e, nil
 }
 
+// proxyStays says of a release what [Cluster.ProxyStays] says of a cluster; empty: the release is
+// that of kube/go.mod, which is 1.37 or later.
+func proxyStays(release string) bool {
+	var minor int
+	_, err := fmt.Sscanf(release, "1.%d.", &minor)
+	return err == nil && minor < 37
+}
+
 // releaseModule writes a module into a folder: the program of source, with a go.mod that
 // requires another release of Kubernetes.
 func releaseModule(ctx context.Context, source, folder, release string) error {

@@ -66,3 +66,9 @@ func TestMisspelledReleaseIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "Kubernetes", e.name)
 }
+
+func TestProxyOfAnEarlierReleaseIsEndedWithItsNode(t *testing.T) {
+	for release, stays := range map[string]bool{"": false, "1.33.5": true, "1.36.0": true, "1.37.1": false, "1.40.0": false} {
+		require.Equal(t, stays, proxyStays(release), release)
+	}
+}
