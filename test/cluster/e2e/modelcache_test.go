@@ -229,7 +229,7 @@ func TestAModelIsKeptOnEveryNodeOfItsGroupServedFromThereAndRemovedWithItsObject
 		refused := func() bool { return apierrors.IsForbidden(s.api.Delete(t.Context(), c, client.DryRunAll)) }
 		s.eventually("its deletion would be refused", refused)
 		for _, opts := range [][]client.DeleteOption{{client.DryRunAll}, nil} {
-			s.inUse(c, "on node "+pod.Spec.NodeName+" by instance "+i.InstanceID, opts...)
+			s.refusesDeletion(c, "on node "+pod.Spec.NodeName+" by instance "+i.InstanceID, opts...)
 		}
 		require.ErrorContains(t, s.api.DeleteAllOf(t.Context(), &v1alpha1.ClusterModelCache{}), "ClusterModelCache kept is in use")
 		guard(t, false) // as where no controller answers
@@ -268,8 +268,9 @@ func (s *site) asksBeforeDeletions() bool {
 	return minor >= 34
 }
 
-// inUse shows that a ClusterModelCache is not deleted, since it is in use as the words say.
-func (s *site) inUse(c *v1alpha1.ClusterModelCache, words string, opts ...client.DeleteOption) {
+// refusesDeletion shows that the API server does not delete a ClusterModelCache, since it is in use
+// as the words say.
+func (s *site) refusesDeletion(c *v1alpha1.ClusterModelCache, words string, opts ...client.DeleteOption) {
 	s.t.Helper()
 	err := s.api.Delete(s.t.Context(), c, opts...)
 	require.True(s.t, apierrors.IsForbidden(err), "%v", err)

@@ -72,7 +72,7 @@ func TestAPodOfAnotherNamespaceMountsAModelByItsClaimAndCannotWriteIt(t *testing
 	assert.Equal(t, "hotseat-model-tiny", status.Claim)
 	assert.True(t, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionMountable))
 	if s.asksBeforeDeletions() {
-		s.inUse(c, "on node "+pod.Spec.NodeName+" by "+user)
+		s.refusesDeletion(c, "on node "+pod.Spec.NodeName+" by "+user)
 	} else {
 		require.NoError(t, s.api.Delete(t.Context(), c, client.DryRunAll))
 	}
