@@ -12,7 +12,8 @@
 //	           requester's UID are, with the record's time, the swap's
 //	           idempotency key
 //
-// In a pass, a requester goes through these files in this order, through each once:
+// In a pass, a requester goes through these files in this order, and from observe to act until no
+// step is left:
 //
 //	watches     what changes in the cluster begins a pass over a node
 //	controller  Reconcile
@@ -20,7 +21,7 @@
 //	ask         what the kubelet and the requester programs say
 //	watched     launchers are watched from here on
 //	current     before its first step on a node, a process knows what an earlier one wrote
-//	serve       requesters in their order, each until no step is left
+//	serve       the requesters in their order
 //	observe     what the requester's Pod says
 //	candidate   the launcher and the instance that it has, or may get
 //	effects     what came of earlier calls and writes
@@ -29,5 +30,5 @@
 //	            records, write the writes
 //	tidy        launchers: their finalizers, their strays, what is told on them
 //
-// Of the other files, node keeps what is known from pass to pass, and calls what outlives one.
+// The file node has what is known from pass to pass, and calls what outlives a pass.
 package binding

@@ -75,10 +75,9 @@ func (c *Controller) setStatus(p *corev1.Pod, o decide.Observation, s podmeta.St
 	p.Annotations[podmeta.AnnotationStatus] = text
 }
 
-// What tells others to use a requester: its program, which answers probes, its
-// readiness gate, and its labels and status. They come in this order, so that
-// whoever selects by labels finds those alone whose gate is open. Labels and
-// status go before the gate shuts.
+// A requester is shown to others by its program, which answers probes, by its readiness gate, and
+// by its labels and status. They are set in this order, so that a client that selects by labels
+// finds only requesters whose gate is open. Labels and status go before the gate shuts.
 
 // publish puts the labels on a requester that routers look for, takes off those
 // that are not asked for any more, and says that it is served, unless its gate does.
