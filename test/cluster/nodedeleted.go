@@ -37,11 +37,16 @@ func (n *node) registerAgain() bool {
 		return cameBack
 	}
 	n.wasDeleted = true
+	n.end(Kubelet)
+	return true
+}
+
+// end ends a part of the node by SIGKILL, if it runs.
+func (n *node) end(part string) {
 	var pid int
-	if err := readJSON(n.pidFile(PartOf(n.number, Kubelet)), &pid); err == nil { // else it does not run
+	if err := readJSON(n.pidFile(PartOf(n.number, part)), &pid); err == nil {
 		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended since
 	}
-	return true
 }
 
 // endProxyWithNode ends kube-proxy each time that its node is deleted, where kube-proxy does not
@@ -50,10 +55,7 @@ func (n *node) endProxyWithNode() {
 	for was := false; ; {
 		is := n.deleted()
 		if is && !was {
-			var pid int
-			if err := readJSON(n.pidFile(PartOf(n.number, Proxy)), &pid); err == nil { // else it does not run
-				_ = unix.Kill(pid, unix.SIGKILL) // it may have ended since
-			}
+			n.end(Proxy)
 		}
 		was = is
 		<-time.After(deletedPause)

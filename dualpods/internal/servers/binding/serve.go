@@ -26,8 +26,8 @@ func (w *world) subjects() []dualpods.Identity {
 			}
 		}
 	}
-	// Those that leave make room for those that come; those that are bound may have
-	// a model that is awake by now, and want little; then by age.
+	// Requesters that leave make room for those that come. Requesters that are bound may have a
+	// model that is awake by now, and want little. Otherwise the older one goes first.
 	slices.SortFunc(ids, func(a, b dualpods.Identity) int { return w.rank(a).compare(w.rank(b)) })
 	return ids
 }

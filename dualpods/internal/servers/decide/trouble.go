@@ -1,8 +1,6 @@
 package decide
 
-import (
-	"time"
-)
+import "time"
 
 // Trouble is that of a call to a requester program or a launcher that is made again and again:
 // each time it failed, or was answered and changed nothing.
