@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -122,7 +123,7 @@ func (b *bench) newPlayed(part string, nodes, most int) (p *played, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p = &played{site: s, b: b, nodes: nodes, next: make([]int, nodes), http: &http.Client{Transport: &http.Transport{DialContext: s.Dial, DisableKeepAlives: true}}}
+	p = &played{site: s, b: b, nodes: nodes, next: slices.Repeat([]int{firstRequester}, nodes), http: &http.Client{Transport: &http.Transport{DialContext: s.Dial, DisableKeepAlives: true}}}
 	p.ctx, p.fail = context.WithCancelCause(b.ctx)
 	defer func() {
 		if err != nil {

@@ -75,7 +75,6 @@ func (p *played) makeNodes() error {
 	var launchers []*corev1.Pod
 	var nodes []*corev1.Node
 	for n := range p.nodes {
-		p.next[n] = firstRequester
 		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(n), Labels: map[string]string{corev1.LabelHostname: nodeName(n)}}})
 		launchers = append(launchers, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
