@@ -119,7 +119,7 @@ func (c *Controller) relaysLog(n *nodeWork, o decide.Observation) bool {
 		return !asked.Over
 	}
 	n.calls.begin(key, true, func(ctx context.Context) (uint64, error) {
-		ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), askLimit)
+		ctx, stop := context.WithTimeout(dualpods.ForRequester(ctx, o.Requester.UID), askLimit)
 		defer stop()
 		if err := c.opts.RelayLog(ctx, o); err != nil {
 			c.log.Info("the end of an instance's log is not relayed", "requester", o.Requester.Namespace+"/"+o.Requester.Name, "instance", o.Record.Instance, "error", err.Error())

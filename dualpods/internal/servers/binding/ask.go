@@ -110,7 +110,7 @@ func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
 			w.silent[uid] = since
 			mu.Unlock()
 			n.calls.begin(askKey(uid), false, func(ctx context.Context) (uint64, error) {
-				ctx, stop := context.WithTimeout(ForRequester(ctx, uid), askLimit)
+				ctx, stop := context.WithTimeout(dualpods.ForRequester(ctx, uid), askLimit)
 				defer stop()
 				_, err := c.opts.Requesters.Proxy(ctx, address)
 				if !errors.Is(err, context.DeadlineExceeded) {
@@ -121,7 +121,7 @@ func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
 			continue
 		}
 		asked.Go(func() {
-			said, err := c.askRequester(ForRequester(ctx, uid), n, uid, address)
+			said, err := c.askRequester(dualpods.ForRequester(ctx, uid), n, uid, address)
 			if err != nil {
 				c.log.V(1).Info("a requester does not answer", "pod", client.ObjectKeyFromObject(pod), "error", err.Error())
 			} else {

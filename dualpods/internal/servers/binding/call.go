@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
@@ -26,7 +27,7 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do dec
 	case decide.Swap:
 		request, key := swapRequest(record, wanted), record.SwapKey()
 		n.calls.begin(swapKey(l, record), true, func(ctx context.Context) (uint64, error) {
-			result, err := api.SwapOnce(ForRequester(ctx, record.RequesterUID), key, request, nil)
+			result, err := api.SwapOnce(dualpods.ForRequester(ctx, record.RequesterUID), key, request, nil)
 			if err != nil || result.In == nil {
 				return 0, answered(err)
 			}
@@ -108,7 +109,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		})
 		return nil
 	}
-	ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), passLimit)
+	ctx, stop := context.WithTimeout(dualpods.ForRequester(ctx, o.Requester.UID), passLimit)
 	defer stop()
 	switch step.Do {
 	case decide.Hold, decide.EndHold:

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -45,7 +46,7 @@ func TestARequesterIsDeletedAfterItsLogWasRelayedOrCouldNotBe(t *testing.T) {
 				relayed++
 				_, bounded := ctx.Deadline()
 				assert.True(t, bounded)
-				uid, _ := RequesterOf(ctx)
+				uid, _ := dualpods.RequesterIn(ctx)
 				assert.Equal(t, o.Requester.UID, uid)
 				assert.NoError(t, api.Get(ctx, client.ObjectKeyFromObject(pod), &corev1.Pod{}), "it is there still")
 				return trouble

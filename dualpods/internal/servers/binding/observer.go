@@ -1,7 +1,6 @@
 package binding
 
 import (
-	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -55,19 +54,3 @@ type nobody struct{}
 
 func (nobody) Saw(Sight)                  {}
 func (nobody) Passed(string, []types.UID) {}
-
-type requesterKey struct{}
-
-// ForRequester gives the context of a call that is made for a requester; see
-// [RequesterOf].
-func ForRequester(ctx context.Context, uid types.UID) context.Context {
-	return context.WithValue(ctx, requesterKey{}, uid)
-}
-
-// RequesterOf is the requester that a call to a launcher, or to a requester
-// program, is made for: its context names it. ok is false for a call that is
-// made for none.
-func RequesterOf(ctx context.Context) (uid types.UID, ok bool) {
-	uid, ok = ctx.Value(requesterKey{}).(types.UID)
-	return uid, ok
-}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/provider"
-	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -31,7 +31,7 @@ func (w *watched) SwapOnce(ctx context.Context, key string, req launcherapi.Swap
 }
 
 func (r *Relay) failed(ctx context.Context, last words) {
-	uid, _ := binding.RequesterOf(ctx)
+	uid, _ := dualpods.RequesterIn(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if j := r.jobs[uid]; j != nil {

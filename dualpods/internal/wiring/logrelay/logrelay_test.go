@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/provider"
-	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -139,7 +139,7 @@ func TestTheLastWordsOfAnEngineThatCouldNotBeFollowedAreToldOnce(t *testing.T) {
 	early := r.seen(p, launcher.Starting, 0)
 	early.Observation.Instance = nil
 	r.Saw(early) // the instance came and went unseen
-	_, err := r.Watched(failing{}).SwapOnce(binding.ForRequester(t.Context(), early.Observation.Requester.UID), "key", launcherapi.SwapRequest{}, nil)
+	_, err := r.Watched(failing{}).SwapOnce(dualpods.ForRequester(t.Context(), early.Observation.Requester.UID), "key", launcherapi.SwapRequest{}, nil)
 	require.Error(t, err)
 	r.printed(p, "no weights\nbye\n")
 
@@ -148,7 +148,7 @@ func TestTheLastWordsOfAnEngineThatCouldNotBeFollowedAreToldOnce(t *testing.T) {
 	e.says("again\nno weights\nbye\n")
 	e.ends()
 	r.printed(p, "no weights\nbye\nagain\nno weights\nbye\n")
-	_, err = r.Watched(failing{}).SwapOnce(binding.ForRequester(t.Context(), early.Observation.Requester.UID), "key", launcherapi.SwapRequest{}, nil)
+	_, err = r.Watched(failing{}).SwapOnce(dualpods.ForRequester(t.Context(), early.Observation.Requester.UID), "key", launcherapi.SwapRequest{}, nil)
 	require.Error(t, err)
 	r.idle()
 	assert.Equal(t, "no weights\nbye\nagain\nno weights\nbye\n", p.printed())

@@ -88,18 +88,24 @@ func newEndpoints(mgr ctrl.Manager, nodes *requests, leads func() bool, opts Opt
 
 // newModels makes the controller of model caches.
 func newModels(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, config *rest.Config, again *requests, opts Options) (*modelcache.Controller, error) {
-	secrets, err := openSecrets(ctx, mgr, config, opts, func() { again.add("") })
+	namespace, err := opts.ownNamespace()
 	if err != nil {
 		return nil, err
 	}
-	accounts := newAccounts(mgr, func(account client.ObjectKey) {
-		if account.Namespace == secrets.namespace {
+	secrets := &sourcesecret.OwnSecrets{}
+	if opts.Namespace == "" { // else it keeps no ClusterModelCaches
+		if secrets, err = sourcesecret.WatchOwn(ctx, mgr, config, namespace, func() { again.add("") }); err != nil {
+			return nil, err
+		}
+	}
+	accounts := sourcesecret.WatchAccounts(mgr, func(account client.ObjectKey) {
+		if account.Namespace == namespace {
 			again.add("")
 		}
 	})
 	return modelcache.New(ctx, modelcache.Options{
-		API: mgr.GetClient(), Launchers: modelcache.LaunchersOf(views), Namespace: secrets.namespace, Recorder: mgr.GetEventRecorder("hotseat"),
-		Credentials: sourcesecret.Reader{Secret: secrets.get, Account: accounts.get},
+		API: mgr.GetClient(), Launchers: modelcache.LaunchersOf(views), Namespace: namespace, Recorder: mgr.GetEventRecorder("hotseat"),
+		Credentials: sourcesecret.Reader{Secret: secrets.Get, Account: accounts.Get},
 		Again:       func() { again.add("") }, Now: time.Now, Log: opts.Log.WithName("modelcache"),
 	}), nil
 }
@@ -107,13 +113,13 @@ func newModels(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, confi
 // newClaims makes the controller of ModelCaches.
 func newClaims(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, config *rest.Config, again *requests, opts Options) (*modelclaim.Controller, error) {
 	api := mgr.GetClient()
-	secrets, err := newNamedSecrets(mgr, config, opts, func(secret client.ObjectKey) { again.addAll(modelclaim.CachesOfSecret(ctx, api, secret)) })
+	secrets, err := sourcesecret.WatchNamed(mgr, config, opts.Namespace, func(secret client.ObjectKey) { again.addAll(modelclaim.CachesOfSecret(ctx, api, secret)) })
 	if err != nil {
 		return nil, err
 	}
-	accounts := newAccounts(mgr, func(account client.ObjectKey) { again.addAll(modelclaim.CachesOfAccount(ctx, api, account)) })
+	accounts := sourcesecret.WatchAccounts(mgr, func(account client.ObjectKey) { again.addAll(modelclaim.CachesOfAccount(ctx, api, account)) })
 	return modelclaim.New(modelclaim.Options{
-		API: api, Launchers: views, Credentials: sourcesecret.Reader{Secret: secrets.get, Account: accounts.get}, Class: modelclaim.ReadClass(mgr.GetAPIReader()), Image: opts.LauncherImage,
+		API: api, Launchers: views, Credentials: sourcesecret.Reader{Secret: secrets.Get, Account: accounts.Get}, Class: modelclaim.ReadClass(mgr.GetAPIReader()), Image: opts.LauncherImage,
 		Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now,
 	}), nil
 }

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher/client"
@@ -170,7 +171,7 @@ type call struct {
 
 // asked notes that a requester program was asked for its GPUs.
 func (t *Telemetry) asked(ctx context.Context, c call) {
-	uid, ok := binding.RequesterOf(ctx)
+	uid, ok := dualpods.RequesterIn(ctx)
 	if !ok || t.opts.Tracing == nil {
 		return
 	}
@@ -188,7 +189,7 @@ func (a *actuation) asked(c call) { a.child("accelerators", c.began, c.ended, c.
 // swapping begins the span of a call for the requester that ctx names. The call
 // is made with the context that it gives.
 func (t *Telemetry) swapping(ctx context.Context) (context.Context, func(launcherapi.SwapResult, error)) {
-	uid, _ := binding.RequesterOf(ctx)
+	uid, _ := dualpods.RequesterIn(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.requesters[uid]

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/provider"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
@@ -164,7 +165,7 @@ func on(uid types.UID, row string, do decide.Action) binding.Sight {
 // forUID is the context of a call that package binding makes for a requester.
 func forUID(t *testing.T, uid types.UID) context.Context {
 	t.Helper()
-	return binding.ForRequester(t.Context(), uid)
+	return dualpods.ForRequester(t.Context(), uid)
 }
 
 func TestOneActuationIsOneTrace(t *testing.T) {

@@ -1,4 +1,4 @@
-package manager
+package sourcesecret
 
 import (
 	"context"
@@ -29,10 +29,10 @@ func TestASecretIsReadAgainOnceItHasChanged(t *testing.T) {
 			return c.Get(ctx, key, o, opts...)
 		},
 	}).Build()
-	s := &ownSecrets{namespace: "ours", heard: api, api: api, read: map[string]*corev1.Secret{}}
+	s := &OwnSecrets{heard: api, api: api, read: map[string]*corev1.Secret{}}
 	value := func() string {
 		t.Helper()
-		is, err := s.get(t.Context(), client.ObjectKeyFromObject(secret))
+		is, err := s.Get(t.Context(), client.ObjectKeyFromObject(secret))
 		require.NoError(t, err)
 		return string(is.Data["HF_TOKEN"])
 	}
@@ -45,7 +45,7 @@ func TestASecretIsReadAgainOnceItHasChanged(t *testing.T) {
 	require.NoError(t, api.Update(t.Context(), secret))
 	assert.Equal(t, "b", value())
 	require.NoError(t, api.Delete(t.Context(), secret))
-	_, err := s.get(t.Context(), client.ObjectKeyFromObject(secret))
+	_, err := s.Get(t.Context(), client.ObjectKeyFromObject(secret))
 	assert.True(t, apierrors.IsNotFound(err))
 	assert.Empty(t, s.read, "what is gone is not kept")
 }

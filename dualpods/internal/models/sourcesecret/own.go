@@ -1,8 +1,9 @@
-package manager
+package sourcesecret
 
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,23 +15,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ownSecrets are the Secrets of the controller's own namespace, for model caches that
-// name one. Which there are, and that one has changed, is heard from a watch of their
-// metadata; what is in one is asked for when somebody names it.
-type ownSecrets struct {
-	namespace string
-	heard     client.Reader // metadata, from the watch
-	api       client.Reader
-	read      map[string]*corev1.Secret // by name, as they were read last
+// OwnSecrets are the Secrets of the controller's own namespace, which model caches name. A watch of
+// their metadata tells which ones there are, and which have changed. The values of a Secret are
+// read when a model cache names it.
+type OwnSecrets struct {
+	heard client.Reader // metadata, from the watch
+	api   client.Reader
+	read  map[string]*corev1.Secret // by name, as they were read last
 }
 
-// openSecrets has changed called whenever a Secret of the controller's namespace comes,
-// changes or goes. A controller that keeps no model caches watches none.
-func openSecrets(ctx context.Context, mgr ctrl.Manager, config *rest.Config, opts Options, changed func()) (*ownSecrets, error) {
-	namespace, err := opts.ownNamespace()
-	if err != nil || opts.Namespace != "" {
-		return &ownSecrets{namespace: namespace}, err
-	}
+// WatchOwn calls changed whenever a Secret of a namespace comes, changes or goes.
+func WatchOwn(ctx context.Context, mgr ctrl.Manager, config *rest.Config, namespace string, changed func()) (*OwnSecrets, error) {
 	watch, err := cache.New(config, cache.Options{
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), DefaultTransform: versionAlone,
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
@@ -47,7 +42,7 @@ func openSecrets(ctx context.Context, mgr ctrl.Manager, config *rest.Config, opt
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the Secrets of namespace %s: %w", namespace, err)
 	}
-	return &ownSecrets{namespace: namespace, heard: watch, api: mgr.GetAPIReader(), read: map[string]*corev1.Secret{}}, mgr.Add(watch)
+	return &OwnSecrets{heard: watch, api: mgr.GetAPIReader(), read: map[string]*corev1.Secret{}}, mgr.Add(watch)
 }
 
 // versionAlone leaves out what may have a Secret's values in it, as the annotation of
@@ -65,10 +60,13 @@ func aSecret() *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}}
 }
 
-// get reads a Secret, and asks the API server only for one that has changed since it
-// was read last. Two calls at once are not made.
-func (s *ownSecrets) get(ctx context.Context, key client.ObjectKey) (*corev1.Secret, error) {
-	ctx, stop := context.WithTimeout(ctx, askLimit)
+// readLimit bounds a question to the API server.
+const readLimit = 5 * time.Second
+
+// Get reads a Secret, and asks the API server only for one that has changed since it
+// was read last. Callers make one call at a time.
+func (s *OwnSecrets) Get(ctx context.Context, key client.ObjectKey) (*corev1.Secret, error) {
+	ctx, stop := context.WithTimeout(ctx, readLimit)
 	defer stop()
 	name, now := key.Name, aSecret()
 	if err := s.heard.Get(ctx, key, now); err != nil {

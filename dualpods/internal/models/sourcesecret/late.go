@@ -1,4 +1,4 @@
-package manager
+package sourcesecret
 
 import (
 	"context"
@@ -16,8 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// lateWatch is one that begins when it is first asked for, of objects that few clusters
-// have a use for.
+// lateWatch is a watch that begins with the first read, of objects that few clusters have a use for.
 type lateWatch struct {
 	in      cache.Cache
 	of      client.Object
@@ -52,34 +51,36 @@ func (w *lateWatch) listen(ctx context.Context) error {
 	return nil
 }
 
-// namedSecrets are Secrets that ModelCaches name. From the first that is asked for on it is
-// heard which there are, and that one has changed. What is in one is asked for by its name.
-type namedSecrets struct {
+// NamedSecrets are Secrets that ModelCaches name. From the first read on, a watch of their metadata
+// tells which ones there are, and which have changed. The values of a Secret are read by its name.
+type NamedSecrets struct {
 	watch lateWatch // of metadata
 	api   client.Reader
 }
 
-func newNamedSecrets(mgr ctrl.Manager, config *rest.Config, opts Options, changed func(client.ObjectKey)) (*namedSecrets, error) {
+// WatchNamed calls changed whenever a Secret comes, changes or goes: of all namespaces, or of only
+// one if that is not empty.
+func WatchNamed(mgr ctrl.Manager, config *rest.Config, only string, changed func(client.ObjectKey)) (*NamedSecrets, error) {
 	o := cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), DefaultTransform: versionAlone}
-	if opts.Namespace != "" {
-		o.DefaultNamespaces = map[string]cache.Config{opts.Namespace: {}}
+	if only != "" {
+		o.DefaultNamespaces = map[string]cache.Config{only: {}}
 	}
 	watch, err := cache.New(config, o)
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the Secrets of model caches: %w", err)
 	}
-	return &namedSecrets{watch: lateWatch{in: watch, of: aSecret(), changed: changed}, api: mgr.GetAPIReader()}, mgr.Add(watch)
+	return &NamedSecrets{watch: lateWatch{in: watch, of: aSecret(), changed: changed}, api: mgr.GetAPIReader()}, mgr.Add(watch)
 }
 
-// get reads a Secret, by a list of the one of that name: the controller may list Secrets,
+// Get reads a Secret, by a list of the one of that name: the controller may list Secrets,
 // among which are those of its launchers, and may get none.
-func (s *namedSecrets) get(ctx context.Context, key client.ObjectKey) (*corev1.Secret, error) {
-	ctx, stop := context.WithTimeout(ctx, askLimit)
+func (s *NamedSecrets) Get(ctx context.Context, key client.ObjectKey) (*corev1.Secret, error) {
+	ctx, stop := context.WithTimeout(ctx, readLimit)
 	defer stop()
 	if err := s.watch.listen(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.watch.in.Get(ctx, key, aSecret()); err != nil { // who is heard of later is read then
+	if err := s.watch.in.Get(ctx, key, aSecret()); err != nil { // the watch tells of a Secret that comes later
 		return nil, err
 	}
 	var secrets corev1.SecretList
@@ -92,16 +93,18 @@ func (s *namedSecrets) get(ctx context.Context, key client.ObjectKey) (*corev1.S
 	return &secrets.Items[0], nil
 }
 
-// accounts are ServiceAccounts that model caches name, from a watch that begins with the
-// first that is asked for.
-type accounts struct{ watch lateWatch }
+// Accounts are the ServiceAccounts that model caches name, from a watch that begins with the first
+// read.
+type Accounts struct{ watch lateWatch }
 
-func newAccounts(mgr ctrl.Manager, changed func(client.ObjectKey)) *accounts {
-	return &accounts{lateWatch{in: mgr.GetCache(), of: &corev1.ServiceAccount{}, changed: changed}}
+// WatchAccounts calls changed whenever a ServiceAccount comes, changes or goes.
+func WatchAccounts(mgr ctrl.Manager, changed func(client.ObjectKey)) *Accounts {
+	return &Accounts{lateWatch{in: mgr.GetCache(), of: &corev1.ServiceAccount{}, changed: changed}}
 }
 
-func (a *accounts) get(ctx context.Context, key client.ObjectKey) (*corev1.ServiceAccount, error) {
-	ctx, stop := context.WithTimeout(ctx, askLimit)
+// Get reads a ServiceAccount.
+func (a *Accounts) Get(ctx context.Context, key client.ObjectKey) (*corev1.ServiceAccount, error) {
+	ctx, stop := context.WithTimeout(ctx, readLimit)
 	defer stop()
 	if err := a.watch.listen(ctx); err != nil {
 		return nil, err
