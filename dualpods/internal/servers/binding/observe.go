@@ -3,10 +3,12 @@ package binding
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
@@ -108,18 +110,28 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 	}
 }
 
-// readForm is what a server patch asks for, of a requester Pod of that resource
-// version. To apply a patch takes a millisecond, and each step asks for the form.
+// readForm is what the server patch of a requester Pod asks for. To apply a patch takes a
+// millisecond, and each step asks for the form.
 type readForm struct {
-	version  string
+	pod      *corev1.Pod // as read
 	form     form.Form
 	problems []podmeta.Problem
+}
+
+// isOf reports whether pod asks for that form. The kubelet writes the status of a Pod several times
+// while it starts.
+func (f readForm) isOf(pod *corev1.Pod) bool {
+	if f.pod == nil || f.pod == pod {
+		return f.pod != nil
+	}
+	return maps.Equal(f.pod.Labels, pod.Labels) && maps.Equal(f.pod.Annotations, pod.Annotations) && equality.Semantic.DeepEqual(&f.pod.Spec, &pod.Spec)
 }
 
 // form reads what the requester asks for.
 func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, read podmeta.Requester) (form.Form, []podmeta.Problem) {
 	patched := read.Input == podmeta.InputPatch
-	if known := n.forms[pod.UID]; patched && known.version == pod.ResourceVersion {
+	if known := n.forms[pod.UID]; patched && known.isOf(pod) {
+		n.keepForm(pod, known)
 		return known.form, known.problems
 	}
 	wanted, problems, err := form.Source{API: c.opts.API}.Read(ctx, pod)
@@ -127,9 +139,15 @@ func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, rea
 		problems = []podmeta.Problem{{Kind: podmeta.Invalid, Field: form.ConfigField, Message: err.Error()}}
 	}
 	if patched {
-		n.forms[pod.UID] = readForm{pod.ResourceVersion, wanted, problems}
+		n.keepForm(pod, readForm{form: wanted, problems: problems})
 	}
 	return wanted, problems
+}
+
+// keepForm keeps the form with the newest version of its Pod alone, which the cache has as well.
+func (n *nodeWork) keepForm(pod *corev1.Pod, f readForm) {
+	f.pod = pod
+	n.forms[pod.UID] = f
 }
 
 // fromWhere adds from where a new instance is to have its model, where the requester

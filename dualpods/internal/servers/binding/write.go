@@ -23,9 +23,8 @@ func (c *Controller) patchRequester(ctx context.Context, n *nodeWork, w *world, 
 	if err := c.patchMetadata(ctx, pod, changed); err != nil {
 		return err
 	}
-	if known := n.forms[pod.UID]; known.version == pod.ResourceVersion { // what the controller writes changes no form
-		known.version = changed.ResourceVersion
-		n.forms[pod.UID] = known
+	if known := n.forms[pod.UID]; known.isOf(pod) { // what the controller writes changes no form
+		n.keepForm(changed, known)
 	}
 	w.wrote(n, changed)
 	return nil

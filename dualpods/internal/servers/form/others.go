@@ -1,13 +1,14 @@
 package form
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // What a patch may say of the Pod and of its serving container besides what is
@@ -44,9 +45,9 @@ func (w *work) others(pod, base *corev1.Pod, theirs, own *corev1.Container) {
 	w.moreContainers(pod.Spec.Containers, base.Spec.Containers, "spec.containers")
 }
 
-func (w *work) changed(now, before map[string]any, known map[string]bool, prefix string) {
+func (w *work) changed(now, before map[string]json.RawMessage, known map[string]bool, prefix string) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if reflect.DeepEqual(now[name], before[name]) {
+		if bytes.Equal(now[name], before[name]) {
 			continue
 		}
 		switch ignored, ok := known[name]; {
@@ -60,20 +61,20 @@ func (w *work) changed(now, before map[string]any, known map[string]bool, prefix
 
 func (w *work) moreContainers(now, before []corev1.Container, field string) {
 	for _, c := range now {
-		same := func(o corev1.Container) bool { return reflect.DeepEqual(fields(o), fields(c)) }
+		same := func(o corev1.Container) bool { return equality.Semantic.DeepEqual(o, c) }
 		if field+"["+c.Name+"]" != containerField && !slices.ContainsFunc(before, same) {
 			w.cannotGive(fmt.Sprintf("%s[%s]", field, c.Name), "an engine has no containers beside it: let the podTemplate of the LauncherConfig have this one, or leave it out")
 		}
 	}
 }
 
-// fields returns what is set in a part of a Pod, by its names in JSON.
-func fields(part any) map[string]any {
+// fields returns what is set in a part of a Pod, as JSON by its names there.
+func fields(part any) map[string]json.RawMessage {
 	text, err := json.Marshal(part)
 	if err != nil {
 		return nil
 	}
-	set := map[string]any{}
+	set := map[string]json.RawMessage{}
 	_ = json.Unmarshal(text, &set)
 	return set
 }
