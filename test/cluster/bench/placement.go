@@ -34,8 +34,12 @@ func (b *bench) placement() (rows []figures.Row, err error) {
 	if err := p.startController(); err != nil {
 		return nil, err
 	}
-	err = p.profiledUntil("the first requester is placed", func(c *crowd) bool { return c.placed > 0 },
-		"all requesters are placed", func(c *crowd) bool { return c.placed == count })
+	if err := p.until("the first requester is placed", func(c *crowd) bool { return c.placed > 0 }); err != nil {
+		return nil, err
+	}
+	err = p.profiled(func() error {
+		return p.until("all requesters are placed", func(c *crowd) bool { return c.placed == count })
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,11 @@ func (b *bench) atOnce() (rows []figures.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := p.rounds(b.n(5), nodes)
+	var all *arrivals
+	err = p.profiled(func() (err error) {
+		all, err = p.rounds(b.n(5), nodes)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -210,8 +214,12 @@ func (b *bench) bindings() (rows []figures.Row, err error) {
 	if err := p.startController(); err != nil {
 		return nil, err
 	}
-	err = p.profiledUntil("the first requester is served", func(c *crowd) bool { return c.served > 0 },
-		"all requesters are served", func(c *crowd) bool { return c.served == count })
+	if err := p.until("the first requester is served", func(c *crowd) bool { return c.served > 0 }); err != nil {
+		return nil, err
+	}
+	err = p.profiled(func() error {
+		return p.until("all requesters are served", func(c *crowd) bool { return c.served == count })
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -238,15 +246,11 @@ func (b *bench) bindings() (rows []figures.Row, err error) {
 	}, nil
 }
 
-// profiledUntil waits until all is done, and keeps a profile of the controller from when
-// it has begun.
-func (p *played) profiledUntil(beginsWhat string, begins func(*crowd) bool, doneWhat string, done func(*crowd) bool) error {
+// profiled keeps a profile of the controller's first seconds in do.
+func (p *played) profiled(do func() error) error {
 	profiled := make(chan error, 1)
-	go func() {
-		err := p.until(beginsWhat, begins)
-		profiled <- errors.Join(err, p.profile("profile?seconds=2"))
-	}()
-	err := p.until(doneWhat, done)
+	go func() { profiled <- p.profile("profile?seconds=2") }()
+	err := do()
 	return errors.Join(err, <-profiled)
 }
 
