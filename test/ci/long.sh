@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# long.sh names the long tests, which CI runs a third of. THIRD=HASH picks the third: the
-# same hash, the same tests. Without THIRD all of them are picked.
+# long.sh names the long tests, and three targets that take long on a machine without caches.
+# CI runs a third of each kind. THIRD=HASH picks the third: the same hash, the same tests.
+# Without THIRD all of them are picked.
 #
 #   long.sh picked KIND    names the picked ones, one a line
 #   long.sh pattern KIND   makes a regular expression of them, for go test -run
 #   long.sh omitted KIND   makes one of the others, for go test -skip; nothing when there are none
 #
-#   KIND is cluster, vllm, defects, releases or fuzz.
+#   KIND is cluster, vllm, defects, releases, fuzz or targets.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -25,6 +26,7 @@ names() {
     vllm) tests vllm launcher test/conformance test/hubserver test/vllm | grep -vx TestARelease ;;
     defects) sed -nE 's/.*schedules\.NewDefect\("([^"]*)".*/\1/p' launcher/internal/core/simulation/defects_test.go dualpods/internal/simulation/defects_test.go ;;
     fuzz) grep -rhE --include='*_test.go' '^func Fuzz' dualpods launcher spec test | sed -E 's/^func (Fuzz[A-Za-z0-9_]+).*/\1/' ;;
+    targets) printf '%s\n' test-llm-d test-long test-models ;;
     releases) tr ' ' '\n' <<<"${RELEASES:?names the releases}" ;;
     *) echo "long.sh: unknown kind: $1" >&2 && return 2 ;;
   esac

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var kinds = []string{"cluster", "vllm", "defects", "releases", "fuzz"}
+var kinds = []string{"cluster", "vllm", "defects", "releases", "fuzz", "targets"}
 
 // long asks long.sh about a kind of tests.
 func long(t *testing.T, third, request, kind string) string {
