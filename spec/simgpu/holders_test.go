@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/simgpu"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func holders(t *testing.T, dir *simgpu.Dir, uuid string) []simgpu.Holder {
@@ -37,7 +38,7 @@ func TestAHolderCountsWhileItLivesAndAZombieIsGone(t *testing.T) {
 	require.Empty(t, holders(t, dir, "GPU-b"))
 
 	end() // it is reaped at the end of the test only
-	require.Eventually(t, func() bool { return len(holders(t, dir, "GPU-a")) == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(holders(t, dir, "GPU-a")) == 0 }, patience.Wait(), time.Millisecond)
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	require.NoError(t, err)
 	require.Contains(t, string(stat), ") Z ")
@@ -225,7 +226,7 @@ func TestAProcessWhoseNameLooksLikeAStatLineIsFound(t *testing.T) {
 	require.Eventually(t, func() bool {
 		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid))
 		return err == nil && bytes.Contains(comm, []byte(") Z"))
-	}, patience, time.Millisecond)
+	}, patience.Wait(), time.Millisecond)
 	require.NoError(t, dir.Set("GPU-a", cmd.Process.Pid, gib))
 	require.Len(t, holders(t, dir, "GPU-a"), 1)
 }

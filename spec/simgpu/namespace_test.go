@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/simgpu"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // The test binary is a holder in a PID namespace of its own when holdEnv names
@@ -119,7 +120,7 @@ func TestProcessesOfSeveralPIDNamespacesSeeEachOthersMemory(t *testing.T) {
 	assert.Contains(t, three.errors.String(), "out of memory")
 
 	require.NoError(t, one.cmd.Process.Kill())
-	require.Eventually(t, func() bool { return len(holders(t, dir, "GPU-a")) == 2 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(holders(t, dir, "GPU-a")) == 2 }, patience.Wait(), time.Millisecond)
 	require.NoError(t, dir.Reserve("GPU-a", self, 60*gib))
 	entries, err := os.ReadDir(dir.Path() + "/GPU-a")
 	require.NoError(t, err)

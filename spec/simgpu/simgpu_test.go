@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -18,8 +17,6 @@ import (
 
 const (
 	gib = uint64(1) << 30
-	// patience bounds every wait for a condition.
-	patience = 30 * time.Second
 	// childEnv makes the test binary a process that lives until its input
 	// ends.
 	childEnv = "HOTSEAT_SIMGPU_TEST_CHILD"

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -203,7 +202,7 @@ func testimonyOf(t *testing.T, n *node, witness string, p harness.Process) (said
 	file := filepath.Join(witness, fmt.Sprint(p.PID))
 	_ = os.Remove(file) // of another that had this number
 	require.NoError(t, syscall.Kill(p.PID, syscall.SIGUSR2))
-	n.within(time.Minute, p.CommandLine()+" testifies", func() bool {
+	n.eventually(p.CommandLine()+" testifies", func() bool {
 		_, err := os.Stat(file)
 		return err == nil
 	})

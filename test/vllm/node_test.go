@@ -164,12 +164,7 @@ func (n *node) show(name string, f func(t *testing.T)) bool {
 
 func (n *node) eventually(what string, done func() bool) {
 	n.t.Helper()
-	n.within(patience.LongWait(), what, done)
-}
-
-func (n *node) within(limit time.Duration, what string, done func() bool) {
-	n.t.Helper()
-	deadline := time.Now().Add(limit)
+	deadline := time.Now().Add(patience.LongWait())
 	for !done() {
 		if time.Now().After(deadline) {
 			require.FailNow(n.t, "it never came true: "+what)

@@ -19,10 +19,8 @@ import (
 
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/guide"
+	"hotseat.dev/hotseat/test/patience"
 )
-
-// patience bounds the wait for the end of a block. It is no measure of speed.
-const patience = 10 * time.Minute
 
 const root = "../../.."
 
@@ -69,7 +67,7 @@ func readPage(t *testing.T, c *cluster.Cluster, blocks []guide.Block) {
 	require.NoError(t, err)
 	var failed error
 	for _, block := range blocks {
-		late := time.AfterFunc(patience, stop) // which kills the shell, so that the block fails
+		late := time.AfterFunc(patience.LongWait(), stop) // which kills the shell, so that the block fails
 		failed = shell.Paste(block)
 		late.Stop()
 		if failed != nil {
