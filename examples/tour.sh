@@ -168,9 +168,9 @@ walk() {
     show "$BIN/launcher $table --server $api"
     "$BIN/launcher" "$table" --server "$api"
   done
+  [ -z "$stand_in" ] || printf '\nThe engine was %s.\nReal vLLM takes 25 s to start a tiny model without a GPU (spec/benchmarks.md), and minutes to start a large one.\n' "$stand_in"
   printf '\n%s was started in %s, %s was woken in %s; by hand it takes %s to end one and start the other.\n' \
     "$b" "$(seconds "$started")" "$a" "$(seconds "$woken")" "$(seconds "$by_hand")"
-  [ -z "$stand_in" ] || printf 'The engine was %s.\nReal vLLM takes 25 s to start a tiny model without a GPU (spec/benchmarks.md), and minutes to start a large one.\n' "$stand_in"
 }
 
 trap clean_up EXIT
