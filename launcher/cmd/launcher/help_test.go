@@ -19,6 +19,7 @@ func TestTheHelpOfEachCommand(t *testing.T) {
 			r := call(t, append(strings.Fields(name), "--help")...)
 			require.Equal(t, exitOK, r.code)
 			require.Empty(t, r.err)
+			require.Contains(t, r.out, "\nExamples:\n")
 			golden(t, "help/"+"launcher"+strings.TrimRight("-"+name, "-"), r.out)
 		})
 	}
