@@ -69,8 +69,8 @@ func (p *Pool) Create(ctx context.Context, need dualpods.LauncherNeed) error {
 }
 
 // config returns the LauncherConfig for a need: the one that the need names, else one
-// whose launchers fit. Of several, one comes first that can be used and that selects the
-// node of the need, if that is there; of those the first by name.
+// whose launchers fit. If several fit, config prefers those that can be used and that select
+// the node of the need, if the node exists. Among these it takes the first by name.
 func (p *Pool) config(ctx context.Context, need dualpods.LauncherNeed, node *corev1.Node) (*v1alpha1.LauncherConfig, corev1.PodTemplateSpec, error) {
 	var config v1alpha1.LauncherConfig
 	if need.Config != "" {

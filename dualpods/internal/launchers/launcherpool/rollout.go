@@ -65,8 +65,8 @@ type rollout struct {
 // the number of nodes that are to have a launcher and have no Pod of one.
 //
 // A launcher with a requester stays. A launcher that is not ready and holds nothing is
-// replaced at once: nothing is lost. Of the others, those that hold the least come first,
-// and those that were never heard last. A ready one is replaced only if fewer nodes than
+// replaced at once: nothing is lost. The others follow in order: launchers that hold the
+// least come first, and launchers that were never heard come last. A ready one is replaced only if fewer nodes than
 // the budget are without a ready launcher. A launcher that is not ready takes nothing
 // away, so that only the nodes count that wait for a launcher of the present template.
 // Otherwise a template by which no launcher becomes ready could never be corrected. Closed

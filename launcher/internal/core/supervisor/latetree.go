@@ -153,8 +153,8 @@ func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
 	})
 }
 
-// readSecretsLate is readSecrets for an instance that is already listed. What prevented
-// the adoption of the process may have prevented the reading of its secrets too.
+// readSecretsLate is readSecrets for an instance that is already listed. The fault
+// that prevented the adoption of the process may have prevented the reading of its secrets too.
 func (s *Supervisor) readSecretsLate(i *instance) {
 	s.mu.Lock()
 	read := &instance{facts: i.facts, engine: i.engine, root: i.root}

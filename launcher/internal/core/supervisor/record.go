@@ -39,8 +39,8 @@ type SavedInstance struct {
 	// Fingerprint of the engine; nil: none was taken, or an earlier release wrote the record.
 	Fingerprint *fingerprint   `json:"fingerprint,omitempty"`
 	Stamp       statedir.Stamp `json:"stamp,omitzero"` // of created, since and last used
-	// Found: the instance had no record when a launcher found its processes. What is
-	// known comes from these, and it is not known who created the instance.
+	// Found: the instance had no record when a launcher found its processes. The
+	// launcher knows of the instance what these show, and does not know who created it.
 	Found bool `json:"found,omitempty"`
 
 	// Doubted: the record is stale, since a later one could not be written.

@@ -163,8 +163,8 @@ func (s *Store) moveToTrash(path string) error {
 
 const trashPrefix = "trash-"
 
-// emptyTrash frees the room of what was removed. What cannot be removed now stays in the
-// trash, and is tried again: on NFS, for example, it may be open somewhere.
+// emptyTrash frees the room of what was removed. A folder that cannot be removed now stays
+// in the trash, and the next call tries again: on NFS, for example, a file may be open somewhere.
 func (s *Store) emptyTrash() {
 	entries, _ := s.ownEntries(stagingDir, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), trashPrefix) })
 	for _, e := range entries {

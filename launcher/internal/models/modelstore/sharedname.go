@@ -13,7 +13,7 @@ import (
 
 // Two launchers of one machine may have one name (--model-user): while the Pod of one
 // LauncherConfig replaces another, or by mistake. The leases of a launcher that lives are
-// its own. Those of one that has ended are its successor's, who releases them:
+// its own. The leases of a launcher that has ended pass to its successor, which releases them:
 //
 //	the lease names the launcher      to a launcher of that name it is
 //	itself                             its own: released unless the instance is there

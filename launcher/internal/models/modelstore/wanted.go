@@ -54,8 +54,8 @@ func (e *LackingError) Error() string {
 // Wanted returns the version that an engine has to serve. model is an address, the name
 // of a model of the hub, or the id of a version; the first two may end in @revision.
 //
-// Several versions may have that name, such as all that a branch once meant. Of those
-// that are whole, Wanted returns the one that was wanted last by it. If the store
+// Several versions may have that name, such as all that a branch once meant. Wanted
+// returns, among the whole ones, the version that was wanted last by that name. If the store
 // lacks the folder of a bucket, Wanted looks for it in versions of the folders above. It
 // returns a selection that lacks files which an engine may need only for its id.
 //
@@ -138,8 +138,8 @@ func (r *Reader) wanted(all []Version, name modelref.Name, folder string) (Versi
 }
 
 // Whole returns the whole version with a selection that an address names, and the ref by which
-// it does, which may be empty. Of several, the one that was wanted last by that name counts. It
-// leaves out versions that are private.
+// it does, which may be empty. If several match, Whole returns the one that was wanted last by
+// that name. It leaves out versions that are private.
 func (r *Reader) Whole(address string, selection modelref.Selection) (v Version, ref string, there bool) {
 	all, _ := r.Versions() // after an error, no version is found
 	for _, one := range all {
