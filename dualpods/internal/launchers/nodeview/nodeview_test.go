@@ -153,7 +153,7 @@ func TestEndlessEventBreaksTheStream(t *testing.T) {
 	s.until("an event arrives", "one", func(v View) bool { return v.Instances["a"].State == "sleeping" })
 }
 
-func TestLauncherIsLostSinceTheEndOfAStreamThatHeld(t *testing.T) {
+func TestLauncherIsLostSinceItsStableStreamEnded(t *testing.T) {
 	l := newHost(t)
 	s := newSet(t, Options{})
 	s.Watch("one", l.target())

@@ -286,7 +286,7 @@ func TestFetchIsRetriedOnceTheStoreHasRoom(t *testing.T) {
 	assert.False(t, due(), "it failed for another reason")
 }
 
-func TestFailureOfAnEarlierVersionIsNotThatOfTheFetchThatRuns(t *testing.T) {
+func TestRunningFetchHidesTheFailureOfAnEarlierVersion(t *testing.T) {
 	s := newGatedSite(t)
 	call := Call{Launcher: "l1", Holder: holder}
 	w := world()

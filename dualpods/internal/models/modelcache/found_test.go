@@ -128,7 +128,7 @@ func TestLauncherDepartsWhenItIsFoundMissing(t *testing.T) {
 	assert.Empty(t, w.Departed)
 }
 
-func TestFetchThatBrokeOffKeepsAnotherLauncherWaitingForAMoment(t *testing.T) {
+func TestBrokenOffFetchKeepsAnotherLauncherWaitingForAMoment(t *testing.T) {
 	w := world()
 	w.Launchers = w.Launchers[:1]
 	w.has(0, launcherapi.Model{State: launcherapi.ModelPartial}) // what launcher-1 sees of the fetch

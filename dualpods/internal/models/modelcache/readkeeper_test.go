@@ -14,7 +14,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-func TestACacheSaysWhetherItsModelIsWaitedForWhereAllNamespacesAreLookedAt(t *testing.T) {
+func TestCacheOfAllNamespacesSaysWhetherItsModelIsAwaited(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	c := &v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: v1alpha1.ClusterModelCacheSpec{

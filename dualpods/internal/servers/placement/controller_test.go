@@ -263,7 +263,7 @@ func TestPromiseLastsWhileThePodMayUseTheSleeper(t *testing.T) {
 	}
 }
 
-func TestLauncherWithAStoreIsUnheardUntilItsModelsAreKnown(t *testing.T) {
+func TestLauncherWithStoreIsUnheardUntilItsModelsAreKnown(t *testing.T) {
 	kept := launcherPod("l1", "n1", time.Hour)
 	kept.Labels[podmeta.LabelModelNodeGroup] = "all"
 	began := nodeview.View{Connected: true, Lost: now, ModelsLost: now, WhyNoModels: "it has not answered yet", Instances: map[string]launcherapi.Instance{}}
@@ -317,7 +317,7 @@ func countsForNothing(t *testing.T, finalizers []string) {
 	assert.Equal(t, "its model is on the disk of node n1", told.Why)
 }
 
-func TestLauncherOfANodeThatIsNotSelectedAnyMoreGetsNoRequesters(t *testing.T) {
+func TestLauncherOfADeselectedNodeGetsNoRequesters(t *testing.T) {
 	for name, c := range map[string]struct {
 		labels  map[string]string
 		prefers bool
@@ -385,7 +385,7 @@ func TestLostWriteAnswerKeepsTheSleeperPromised(t *testing.T) {
 	}
 }
 
-func TestRecordsOfOtherNamespacesTakeNoGPUsAndEndNoPromises(t *testing.T) {
+func TestForeignRecordsTakeNoGPUsAndEndNoPromises(t *testing.T) {
 	const record = `{"requesterUID":"p","namespace":"NAMESPACE","name":"p","gpus":["GPU-0"],"servingPort":8000,"specHash":"h","attempt":1,"since":"2026-11-22T12:00:00Z"}`
 	for name, c := range map[string]struct {
 		launcher, record string // their namespaces
@@ -419,7 +419,7 @@ func TestRecordsOfOtherNamespacesTakeNoGPUsAndEndNoPromises(t *testing.T) {
 
 // A launcher that has not started comes before one that has not answered for long, in binding
 // and here.
-func TestLauncherThatHasNotStartedIsStartingThoughItIsNotHeard(t *testing.T) {
+func TestUnstartedLauncherIsStartingThoughItIsNotHeard(t *testing.T) {
 	starting, silent := launcherPod("starting", "n1", time.Hour), launcherPod("silent", "n1", time.Minute)
 	starting.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	silent.Status.PodIP = "10.1.0.2"

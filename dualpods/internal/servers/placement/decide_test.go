@@ -569,7 +569,7 @@ func TestReasonNamesOneNodeAndCountsTheOthers(t *testing.T) {
 	}
 }
 
-func TestOfSeveralLaunchersOfANodeTheOneCountsThatBindingChooses(t *testing.T) {
+func TestLauncherThatBindingChoosesCountsForItsNode(t *testing.T) {
 	needsData := []dualpods.Mount{{Path: "/data", Source: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}}}
 	hasData := spec.DeepCopy()
 	hasData.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}

@@ -84,7 +84,7 @@ func TestWaitForMinResidencyEndsWithTheInstance(t *testing.T) {
 }
 
 // The request names no GPU: those of the instance count.
-func TestSwapThatWaitedBringsInTheReplacementOnItsOwnGPUs(t *testing.T) {
+func TestWaitingSwapRunsTheReplacementOnItsGPUs(t *testing.T) {
 	for name, c := range map[string]struct{ before, after string }{
 		"failed, then failed": {"failed", "failed"},
 		"failed, then asleep": {"failed", "asleep"},
@@ -117,7 +117,7 @@ func TestSwapThatWaitedBringsInTheReplacementOnItsOwnGPUs(t *testing.T) {
 	}
 }
 
-func TestSwapForAnInstanceThatMovedFromTheNamedGPUsIsRefused(t *testing.T) {
+func TestSwapOfMovedInstanceNamingItsOldGPUsIsRefused(t *testing.T) {
 	for name, req := range map[string]launcherapi.SwapRequest{
 		"gpu_uuids":    {GPUUUIDs: []string{"g0"}, In: &launcherapi.SwapIn{InstanceID: "b"}},
 		"in.gpu_uuids": {In: &launcherapi.SwapIn{InstanceID: "b", GPUUUIDs: []string{"g0"}}},
@@ -140,7 +140,7 @@ func TestSwapForAnInstanceThatMovedFromTheNamedGPUsIsRefused(t *testing.T) {
 }
 
 // The race detector sees it.
-func TestIDOfASwapIsReadWhileTheSwapIsAdmitted(t *testing.T) {
+func TestSwapIDIsReadWhileTheSwapIsAdmitted(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		for range 20 {
 			r := w.begin(launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}})

@@ -24,7 +24,7 @@ func (w *world) drainsBesideFailed() {
 	synctest.Wait()
 }
 
-func TestSwapDoesNotStartAnInstanceAgainThatWasDeletedWhileItWaited(t *testing.T) {
+func TestWaitingSwapDoesNotRestartADeletedInstance(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.drainsBesideFailed()
 		r := w.begin(launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "b"}})
@@ -39,7 +39,7 @@ func TestSwapDoesNotStartAnInstanceAgainThatWasDeletedWhileItWaited(t *testing.T
 	})
 }
 
-func TestSwapStartsTheInstanceAgainThatReplacedTheOneItWaitedFor(t *testing.T) {
+func TestWaitingSwapRestartsTheReplacementOfItsInstance(t *testing.T) {
 	m := newMoody()
 	in(t, func(t *testing.T, w *world) {
 		w.drainsBesideFailed()

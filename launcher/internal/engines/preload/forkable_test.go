@@ -79,7 +79,7 @@ func TestAThreadOfJemallocIsAllowed(t *testing.T) {
 	})
 }
 
-func TestAPreloaderThatRefusedTwiceLoadsAnInstallationThatHasChanged(t *testing.T) {
+func TestPreloaderThatRefusedTwiceLoadsAChangedInstallation(t *testing.T) {
 	said := &lines{}
 	f := newFixture(t, func(f *fixture) {
 		f.options.Logger = slog.New(slog.NewTextHandler(said, nil))

@@ -97,7 +97,7 @@ func TestEnginesOnGPUsOfOneKindShareAPreloader(t *testing.T) {
 	assert.Contains(t, none, "a separate preloader for no GPU")
 }
 
-func TestStartOnAnotherKindOfGPUSaysWhatItWaitsFor(t *testing.T) {
+func TestStartOnAnotherGPUKindSaysWhatItWaitsFor(t *testing.T) {
 	f := newFixture(t, withGPUs(fourGPUs...))
 	f.ready(on(fourGPUs[0])...)
 	assert.Contains(t, f.pool.Awaits(append(f.environ(), on(fourGPUs[1])...)), "waiting for a separate preloader for GPUs of the kind NVIDIA L4, which began to load at ")
