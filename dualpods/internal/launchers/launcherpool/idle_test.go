@@ -248,7 +248,7 @@ func TestUnscheduledLauncherIsRemovedWithItsNode(t *testing.T) {
 	assert.Equal(t, "Normal NodeGone node node-1 of launcher "+podName("vllm", "node-1")+" is gone", <-told.Events)
 }
 
-func TestLauncherThatDoesNotBelongOnItsNodeIsRemovedWhoeverWaits(t *testing.T) {
+func TestMisplacedLauncherIsRemovedWhoeverWaits(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	pod := launcherPod("a", "hash", func(pod *corev1.Pod) { pod.CreationTimestamp, pod.Spec.NodeName = metav1.NewTime(now), "" })
 	timeout := &metav1.Duration{Duration: 10 * time.Second}

@@ -62,7 +62,7 @@ func TestNeedWithoutANameGetsALauncherConfigThatFits(t *testing.T) {
 	}
 }
 
-func TestLauncherThatLacksAMountIsWaitedForOnlyIfItIsReplaced(t *testing.T) {
+func TestLauncherWithoutAMountIsWaitedForOnlyIfReplaced(t *testing.T) {
 	need := dualpods.LauncherNeed{Namespace: "ns", Config: "vllm", Node: "node-0"}
 	need.Mounts = []dualpods.Mount{{Path: "/data", Source: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}}}
 	for _, c := range []struct {
@@ -93,7 +93,7 @@ func TestLauncherThatLacksAMountIsWaitedForOnlyIfItIsReplaced(t *testing.T) {
 	}
 }
 
-func TestPodThatHasTheNameOfALauncherIsToBeDeletedUnlessItEndsByItself(t *testing.T) {
+func TestOtherPodWithALaunchersNameIsDeletedUnlessItEnds(t *testing.T) {
 	earlier := ownedBy(&v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Name: "vllm", UID: "earlier"}})
 	const ends = "the earlier launcher vllm-node-0 still has requesters, or is being deleted: a new one is created once it is gone"
 	for name, c := range map[string]struct {

@@ -97,7 +97,7 @@ func TestMissingPriorityClassIsAProblemUntilItIsThere(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-func TestTemplateWithAPriorityOfItsOwnGetsNoPriorityClass(t *testing.T) {
+func TestTemplateWithItsOwnPriorityGetsNoPriorityClass(t *testing.T) {
 	made, _ := Template(configOf(t, plain+"    priority: 5\n"), image, "tls", nil, "ours")
 	assert.Empty(t, made.Spec.PriorityClassName, "the API server would refuse both")
 }

@@ -108,7 +108,7 @@ func TestBudgetIsANumberOrAShareOfTheNodes(t *testing.T) {
 	}
 }
 
-func TestLauncherOfANodeThatIsNotSelectedAnyMoreHidesNoOtherNode(t *testing.T) {
+func TestLauncherOfADeselectedNodeHidesNoOtherNode(t *testing.T) {
 	pool, config := rolling(t, v1alpha1.PerNode, 0, 0, 0)
 	key := client.ObjectKeyFromObject(config)
 	for _, name := range []string{"node-1", "node-2"} {
@@ -287,7 +287,7 @@ func (d *deletions) List(ctx context.Context, into client.ObjectList, opts ...cl
 	return d.Client.List(ctx, into, opts...)
 }
 
-func TestIdleLauncherOfAnEarlierTemplateIsRemovedOnceAndNotMadeAgain(t *testing.T) {
+func TestIdleLauncherOfAnEarlierTemplateIsRemovedOnlyOnce(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod){"it is ready": makeReady, "it has ended": func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }} {
 		pool, config := rolling(t, v1alpha1.OnDemand, 0)
 		var edited v1alpha1.LauncherConfig

@@ -24,7 +24,7 @@ func placed(node string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
-func TestUnboundLauncherOfANodeThatIsNotSelectedAnyMoreIsRemoved(t *testing.T) {
+func TestUnboundLauncherOfADeselectedNodeIsRemoved(t *testing.T) {
 	bound := func(pod *corev1.Pod) {
 		pod.Annotations = map[string]string{podmeta.AnnotationBindingPrefix + "x": "{}"}
 	}

@@ -82,7 +82,7 @@ func TestRolloutGoesOnBesideNodesThatTakeNoLaunchers(t *testing.T) {
 	}
 }
 
-func TestLauncherOfATaintedNodeIsKeptUntilOneCanFollow(t *testing.T) {
+func TestLauncherOfATaintedNodeStaysUntilOneCanFollow(t *testing.T) {
 	pool, config := rolling(t, v1alpha1.PerNode, 3)
 	pool.changeNode(t, "node-0", hasTaint("team", corev1.TaintEffectNoSchedule))
 	told := pool.upToDate(t, config)
@@ -102,7 +102,7 @@ func TestLauncherOfATaintedNodeIsKeptUntilOneCanFollow(t *testing.T) {
 	assert.Empty(t, pool.living(t))
 }
 
-func TestDeletedLauncherOfATaintedNodeDoesNotWaitForTheTaint(t *testing.T) {
+func TestDeletedLauncherDoesNotWaitForItsNodesTaint(t *testing.T) {
 	pool, _ := rolling(t, v1alpha1.PerNode, 1)
 	pool.changeNode(t, "node-0", hasTaint("team", corev1.TaintEffectNoSchedule))
 	pool.changePod(t, "launcher-0", func(pod *corev1.Pod) { pod.Finalizers = []string{podmeta.FinalizerProvider} })
@@ -115,7 +115,7 @@ func TestDeletedLauncherOfATaintedNodeDoesNotWaitForTheTaint(t *testing.T) {
 	assert.False(t, wait.Stuck)
 }
 
-func TestLauncherOfANodeUnderPressureIsKeptUntilThePressureEnds(t *testing.T) {
+func TestLauncherOutlastsThePressureOnItsNode(t *testing.T) {
 	for _, mode := range []v1alpha1.PopulationMode{v1alpha1.PerNode, v1alpha1.OnDemand} {
 		for _, pressure := range []string{corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure} {
 			pool, config := rolling(t, mode, 3)

@@ -60,7 +60,7 @@ func TestFailedWakeFreesTheWeightsThatItLoaded(t *testing.T) {
 	})
 }
 
-func TestEngineThatCannotBePutBackToSleepIsEndedWithinSeconds(t *testing.T) {
+func TestEngineThatCannotSleepAgainIsEndedWithinSeconds(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.asleepWith("a", 2)
 		failsAwakeInPart(r, 40)
@@ -85,7 +85,7 @@ func TestFailedWakeThatKeepsItsMemoryEndsTheEngine(t *testing.T) {
 	})
 }
 
-func TestFailedWakeIsMeasuredByTheGPUIfTheDriverListsNoProcess(t *testing.T) {
+func TestFailedWakeIsMeasuredByGPUIfNoProcessIsListed(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.asleepWith("a", 1)
 		r.gpus.blind = true
@@ -94,7 +94,7 @@ func TestFailedWakeIsMeasuredByTheGPUIfTheDriverListsNoProcess(t *testing.T) {
 	})
 }
 
-func TestFailedWakeIsMeasuredByTheResidueIfTheDriverDidNotAnswerBefore(t *testing.T) {
+func TestFailedWakeIsMeasuredByResidueAfterASilentDriver(t *testing.T) {
 	for name, c := range map[string]struct {
 		gibs  uint64
 		state string
@@ -259,7 +259,7 @@ func TestSwapNeedsOnlyTheMemoryThatASleeperLacks(t *testing.T) {
 	})
 }
 
-func TestFailedWakeIsMeasuredByTheGPUIfTheDriverListsNoProcessAnyMore(t *testing.T) {
+func TestFailedWakeIsMeasuredByGPUIfItsProcessesVanish(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.asleepWith("a", 1)
 		failsAwakeInPart(r, 40)

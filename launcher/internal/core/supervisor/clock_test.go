@@ -45,7 +45,7 @@ func TestClockThatIsSetEndsNoStartAndStretchesNone(t *testing.T) {
 	}
 }
 
-func TestAgeOfARecoveredInstanceDoesNotFollowTheWallClock(t *testing.T) {
+func TestAgeOfRecoveredInstanceDoesNotFollowTheWallClock(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.5")
 		time.Sleep(time.Minute)

@@ -65,7 +65,7 @@ func TestLateAdoptionReadsSecrets(t *testing.T) {
 	_ = engine.Wait() // read says 1 at the end
 }
 
-func TestRootThatHungWhenItWasFoundIsRecordedOnceItIsAdopted(t *testing.T) {
+func TestRootThatHungWhenFoundIsRecordedOnceAdopted(t *testing.T) {
 	for name, failures := range map[string]int{"at once": 0, "late": 2} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {

@@ -242,7 +242,7 @@ func TestTimeAwakeIsNoTimeOfStarting(t *testing.T) {
 }
 
 // The launcher is restarted while it waits for an engine out of reach.
-func TestRecoveredEngineThatRefusesIsEndedByTheNextLauncherToo(t *testing.T) {
+func TestRecoveredEngineThatRefusesIsEndedByTheNextLauncher(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		time.Sleep(time.Hour)

@@ -39,7 +39,7 @@ func (r *rig) wakesSilently(disk *stallingRecords) (end func()) {
 	}
 }
 
-func TestEngineThatWaitsForTheDiskIsJudgedWhenTheDiskAnswers(t *testing.T) {
+func TestEngineOnAStalledDiskIsJudgedWhenItAnswers(t *testing.T) {
 	onDisk(t, func(t *testing.T, r *rig, disk *stallingRecords) {
 		end := r.wakesSilently(disk)
 		time.Sleep(5 * time.Minute)
@@ -173,7 +173,7 @@ func TestStallThatIsOverCountsToo(t *testing.T) {
 	}, withFingerprints)
 }
 
-func TestStallThatEndsDuringTheCheckOfAQuietEngineCounts(t *testing.T) {
+func TestStallThatEndsDuringAQuietEnginesCheckCounts(t *testing.T) {
 	onDisk(t, func(t *testing.T, r *rig, disk *stallingRecords) {
 		r.awake("a", "0.9")
 		r.engine.answers(noAnswer)

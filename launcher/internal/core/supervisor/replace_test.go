@@ -163,7 +163,7 @@ func TestReclaimLeavesAnEndedInstanceThatWasOnceFound(t *testing.T) {
 	})
 }
 
-func TestUndoneWakeOfAnInstanceThatWasStartedAgainPutsItToSleep(t *testing.T) {
+func TestUndoneWakeOfARestartedInstancePutsItToSleep(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.failed("a")
 		c := r.claims(r.toMake("s", "a"))

@@ -140,7 +140,7 @@ type silentLogs struct {
 func (l silentLogs) Tail(string, int, int) ([]string, error) { <-l.over; return nil, nil }
 func (l silentLogs) Size(string) int64                       { <-l.over; return 0 }
 
-func TestEndAndSleepDoNotWaitForALogOnAStalledDisk(t *testing.T) {
+func TestStalledLogDelaysNeitherEndNorSleep(t *testing.T) {
 	over := make(chan struct{})
 	in(t, func(t *testing.T, r *rig) {
 		defer close(r.opts.Logs.(silentLogs).over)
@@ -157,7 +157,7 @@ func TestEndAndSleepDoNotWaitForALogOnAStalledDisk(t *testing.T) {
 }
 
 // An engine may wait for the disk, to write its log.
-func TestWokenEngineIsNotEndedForItsSilenceWhileTheDiskStalls(t *testing.T) {
+func TestStalledDiskExcusesTheSilenceOfAWokenEngine(t *testing.T) {
 	disk := &stallingRecords{}
 	in(t, func(t *testing.T, r *rig) {
 		r.asleepAndKnown()
@@ -203,7 +203,7 @@ func onSilentLogs(t *testing.T, test func(t *testing.T, r *rig), change ...func(
 	}, append(change, func(o *Options) { o.Logs = silentLogs{o.Logs.(fakeLogs), make(chan struct{})} })...)
 }
 
-func TestNoLockIsHeldWhileTheLogOfAnUnusableEngineIsRead(t *testing.T) {
+func TestUnusableEnginesLogIsReadWithoutALock(t *testing.T) {
 	onSilentLogs(t, func(t *testing.T, r *rig) {
 		r.asleepAndKnown()
 		r.engine.answers(garbage)
@@ -215,7 +215,7 @@ func TestNoLockIsHeldWhileTheLogOfAnUnusableEngineIsRead(t *testing.T) {
 	}, withFingerprints)
 }
 
-func TestNoLockIsHeldWhileTheLogOfAHangingEngineIsRead(t *testing.T) {
+func TestHangingEnginesLogIsReadWithoutALock(t *testing.T) {
 	onSilentLogs(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.engine.answers(noAnswer)
@@ -226,7 +226,7 @@ func TestNoLockIsHeldWhileTheLogOfAHangingEngineIsRead(t *testing.T) {
 	}, withHangs)
 }
 
-func TestStartDoesNotWaitForItsLogToSayThatThereIsNoFingerprint(t *testing.T) {
+func TestStartWithoutAFingerprintDoesNotWaitForItsLog(t *testing.T) {
 	onSilentLogs(t, func(t *testing.T, r *rig) {
 		r.engine.answers(noAnswer)
 		began := time.Now()

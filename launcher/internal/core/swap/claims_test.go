@@ -117,7 +117,7 @@ func TestWaitingSwapRunsTheReplacementOnItsGPUs(t *testing.T) {
 	}
 }
 
-func TestSwapOfMovedInstanceNamingItsOldGPUsIsRefused(t *testing.T) {
+func TestSwapNamingAMovedInstancesOldGPUsIsRefused(t *testing.T) {
 	for name, req := range map[string]launcherapi.SwapRequest{
 		"gpu_uuids":    {GPUUUIDs: []string{"g0"}, In: &launcherapi.SwapIn{InstanceID: "b"}},
 		"in.gpu_uuids": {In: &launcherapi.SwapIn{InstanceID: "b", GPUUUIDs: []string{"g0"}}},

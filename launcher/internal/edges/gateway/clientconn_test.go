@@ -125,7 +125,7 @@ func (l *lateEnd) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func TestHeldBodyThatEndsWithItsHoldSparesTheNextRequest(t *testing.T) {
+func TestHeldBodyThatEndsInItsHoldSparesTheNext(t *testing.T) {
 	clients := make(chan *client, 1)
 	c := newClientOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/completions" {
@@ -172,7 +172,7 @@ func TestSlowAnswerAfterABodySparesTheNextRequest(t *testing.T) {
 	c.requireAnswer(http.StatusOK, "next")
 }
 
-func TestRefusedClientWhoseBodyIsOnItsWayGetsANewConnection(t *testing.T) {
+func TestRefusedClientStillSendingGetsANewConnection(t *testing.T) {
 	for name, end := range map[string]func(*Proxy){
 		"the gate fails":             func(p *Proxy) { p.Fail("the engine ran out of device memory") },
 		"the engine does not listen": func(p *Proxy) { p.Open() },

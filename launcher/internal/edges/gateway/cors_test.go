@@ -68,7 +68,7 @@ func TestPreflightWaitsForTheEngineAsItsRequestDoes(t *testing.T) {
 	require.Zero(t, p.Held())
 }
 
-func TestRefusalsCanBeReadByTheScriptsThatTheEngineAllows(t *testing.T) {
+func TestRefusalsCanBeReadByScriptsTheEngineAllows(t *testing.T) {
 	for name, c := range map[string]struct {
 		origins []string
 		allowed map[string]string // the header of a refusal, by the origin that asks
@@ -128,7 +128,7 @@ func TestSlashAtTheEndOfAPathIsTakenAway(t *testing.T) {
 }
 
 // A browser follows no redirect of a preflight, and no library one of an upgrade.
-func TestPreflightAndUpgradeWithASlashAtTheEndAreServed(t *testing.T) {
+func TestPreflightAndUpgradeWithATrailingSlashAreServed(t *testing.T) {
 	engine := newEngine(t, allowing(page))
 	p := openProxy(t, engine.URL)
 	got := receive(t, goAsk(t, newClient(t), http.MethodOptions, p.url("/v1/chat/completions/"), page))

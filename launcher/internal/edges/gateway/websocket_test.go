@@ -122,7 +122,7 @@ func TestClosedPortEndsWebSocketsByACloseFrame(t *testing.T) {
 	require.ErrorContains(t, receive(t, closed), "cut 1 inference requests")
 }
 
-func TestSilentWebSocketDelaysADrainByTheGraceAtMost(t *testing.T) {
+func TestSilentWebSocketDelaysADrainByTheGrace(t *testing.T) {
 	p := openProxy(t, newRealtimeEngine(t, echoMessages))
 	ws := dialWebSocket(t, p)
 	requireEcho(t, ws, "one")
@@ -202,7 +202,7 @@ func TestFramesAreFollowedHoweverTheyAreSplit(t *testing.T) {
 	}
 }
 
-func TestCloseFrameHasAtMostTheBytesOfAControlFrame(t *testing.T) {
+func TestCloseFrameIsNoLongerThanAControlFrame(t *testing.T) {
 	frame := closeFrame(strings.Repeat("é", 100))
 	require.Equal(t, []byte{0x88, byte(len(frame) - 2), 0x03, 0xf5}, frame[:4])
 	require.LessOrEqual(t, len(frame), 127)

@@ -54,7 +54,7 @@ func TestWithoutHardLinksModelsAreEvictedToo(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestWhatAFileSystemCanIsTriedAndNothingIsLeft(t *testing.T) {
+func TestAbilitiesOfAFileSystemAreTriedWithoutLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Options{Dir: dir})
 	assert.True(t, s.hasLinks)

@@ -103,7 +103,7 @@ func TestEmptyFolderBecomesAStore(t *testing.T) {
 	}
 }
 
-func TestFirstOwnersOfOneFolderAgreeThatItIsAStore(t *testing.T) {
+func TestFirstOwnersOfAFolderAgreeItIsAStore(t *testing.T) {
 	for range 300 {
 		dir := t.TempDir()
 		var owners sync.WaitGroup

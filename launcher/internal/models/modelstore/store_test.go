@@ -375,7 +375,7 @@ func TestLeaseOfAnotherBootCountsWhileItIsRenewed(t *testing.T) {
 	assert.NoFileExists(t, file)
 }
 
-func TestLaunchersOfOneNameOnTwoMachinesHaveTheirOwnLeases(t *testing.T) {
+func TestSameNamedLaunchersOnTwoMachinesHaveTheirOwnLeases(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v, other := put(t, s, "hf://org/name", "c0ffee", twoFiles), put(t, s, "hf://org/other", "c0ffee", twoFiles)
 	u := user(t, s, "x")

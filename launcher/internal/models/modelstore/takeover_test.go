@@ -66,7 +66,7 @@ func TestLeaseOfAnEarlierReleaseBecomesItsLaunchers(t *testing.T) {
 }
 
 // The Pod of the release before has an instance of the same name.
-func TestOwnLeaseIsTakenAgainBesideOneOfAnEarlierRelease(t *testing.T) {
+func TestOwnLeaseIsRetakenBesideOneOfAnEarlierRelease(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	boot, err := procfs.BootID()

@@ -313,7 +313,7 @@ func TestVersionWithoutWantsIsAsPrivateAsItsModel(t *testing.T) {
 }
 
 // The fetch is admitted, and its want is not recorded yet.
-func TestWhoJoinsAFetchThatNobodyWantsYetProvesItsRight(t *testing.T) {
+func TestJoiningAnUnwantedFetchTakesAProofOfRight(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	m, _ := manifest("hf://org/name", "aaaa", twoFiles)
 	f, err := s.Admit(m, Want{Private: true})
@@ -337,7 +337,7 @@ func TestWhoJoinsAnyFetchBeforeItsWantProvesItsRight(t *testing.T) {
 
 // A holder wants the version for all since an earlier fetch, which ended early. This fetch takes
 // files of a private version, so its caller has to prove its right, and so has each that joins.
-func TestWhoJoinsAFetchThatMustProveItsRightProvesItToo(t *testing.T) {
+func TestJoiningAFetchBeforeItsProofTakesAProofToo(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	m, _ := manifest("hf://org/name", "bbbb", twoFiles)
 	require.NoError(t, s.Want(Want{Key: m.Key(), URI: m.URI, Holder: "first", Since: time.Now()}))
@@ -376,7 +376,7 @@ func TestProvedFetchRemovesTheNoteThatItsVersionIsPrivate(t *testing.T) {
 }
 
 // A release before the note reads it as a want.
-func TestNoteOfAPrivateVersionIsAPrivateWantOfNobodyToEarlierReleases(t *testing.T) {
+func TestEarlierReleasesReadAPrivateNoteAsNobodysWant(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "aaaa", twoFiles)
 	require.NoError(t, s.Want(privateWant(v, "pool")))
@@ -403,7 +403,7 @@ func TestFetchTakesNoFilesOfAVersionWithoutWants(t *testing.T) {
 }
 
 // The want of a caller who has not proved its right yet opens a private version to nobody.
-func TestWantOfAFetchIsPrivateUntilItsCallerHasProvedItsRight(t *testing.T) {
+func TestWantOfAFetchIsPrivateUntilItsCallersProof(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	secret := put(t, s, "hf://org/secret", "aaaa", twoFiles)
 	require.NoError(t, s.Want(privateWant(secret, "pool")))
