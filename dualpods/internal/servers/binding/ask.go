@@ -92,8 +92,8 @@ const (
 	passLimit = 300 * time.Millisecond
 )
 
-// askRequesters asks every requester program that runs, all at once. One that
-// has let a pass wait is asked beside the passes until it answers, so that it
+// askRequesters asks every requester program that runs, all at once, but those whose last answer
+// counts still. One that has let a pass wait is asked beside the passes until it answers, so that it
 // does not hold the other requesters of its node up.
 func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
 	ctx, stop := context.WithTimeout(ctx, passLimit)
@@ -102,6 +102,12 @@ func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
 	var mu sync.Mutex
 	for uid, pod := range w.pods {
 		if !running(pod) || w.node.Gone {
+			continue
+		}
+		if said := n.recall(pod, w.now); said != nil {
+			mu.Lock()
+			w.spi[uid], w.recalled[uid] = said, true
+			mu.Unlock()
 			continue
 		}
 		address := w.adminAddress(uid)
@@ -122,20 +128,70 @@ func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
 		}
 		asked.Go(func() {
 			said, err := c.askRequester(dualpods.ForRequester(ctx, uid), n, uid, address)
-			if err != nil {
-				c.log.V(1).Info("a requester does not answer", "pod", client.ObjectKeyFromObject(pod), "error", err.Error())
-			} else {
-				n.heard(uid)
-			}
 			mu.Lock()
 			defer mu.Unlock()
-			if w.spi[uid] = said; said == nil {
-				w.silent[uid] = n.silentSince(uid, w.now, errors.Is(err, context.DeadlineExceeded))
-				w.refusing[uid] = refused(err)
-			}
+			c.takeAnswer(n, w, pod, said, err)
 		})
 	}
 	asked.Wait()
+}
+
+// takeAnswer has the world know what a requester program said.
+func (c *Controller) takeAnswer(n *nodeWork, w *world, pod *corev1.Pod, said *decide.SPI, err error) {
+	if err != nil {
+		c.log.V(1).Info("a requester does not answer", "pod", client.ObjectKeyFromObject(pod), "error", err.Error())
+	} else {
+		n.heard(pod.UID)
+	}
+	if w.spi[pod.UID] = said; said == nil {
+		w.silent[pod.UID] = n.silentSince(pod.UID, w.now, errors.Is(err, context.DeadlineExceeded))
+		w.refusing[pod.UID] = refused(err)
+	}
+}
+
+// answer is what a requester program said while nothing was to be done for it.
+type answer struct {
+	version string // of its Pod
+	at      time.Time
+	said    *decide.SPI
+}
+
+// answerAge is how long an answer counts, at most. A program changes what it serves only by the
+// controller's orders, or by a restart, which changes its Pod. Only a controller that led before may
+// have an order under way that this one does not know of.
+const answerAge = time.Minute
+
+// recall returns what a requester program that serves said last; nil: it has to be asked.
+func (n *nodeWork) recall(pod *corev1.Pod, now time.Time) *decide.SPI {
+	last, ok := n.answers[pod.UID]
+	if age := now.Sub(last.at); !ok || last.version != pod.ResourceVersion || age < 0 || age > answerAge {
+		return nil
+	}
+	return last.said
+}
+
+// keepAnswer keeps the answer of a requester that serves and that wants nothing. It forgets those of
+// others.
+func (n *nodeWork) keepAnswer(w *world, o *decide.Observation, step decide.Step) {
+	uid := o.Requester.UID
+	serves, known := o.Serves()
+	switch pod := w.pods[uid]; {
+	case pod == nil || !serves || !known || step.Do != decide.Nothing:
+		delete(n.answers, uid)
+	case w.recalled[uid]: // its age goes on
+	default:
+		n.answers[uid] = answer{pod.ResourceVersion, w.now, w.spi[uid]}
+	}
+}
+
+// askAnew asks a requester program for which something is to be done by what it said earlier.
+func (c *Controller) askAnew(ctx context.Context, n *nodeWork, w *world, uid types.UID) {
+	ctx, stop := context.WithTimeout(dualpods.ForRequester(ctx, uid), passLimit)
+	defer stop()
+	delete(w.recalled, uid)
+	delete(n.answers, uid)
+	said, err := c.askRequester(ctx, n, uid, w.adminAddress(uid))
+	c.takeAnswer(n, w, w.pods[uid], said, err)
 }
 
 // askRequester asks one. What GPUs it has is asked once of each of its processes.

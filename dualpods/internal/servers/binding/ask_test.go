@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
+	"hotseat.dev/hotseat/spec/requesterapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -316,4 +317,73 @@ func TestKubeletsWordAboutASidecarCountsWhereThatRunsTheProgram(t *testing.T) {
 	a.kubelets.pods[0].Containers[0].Name = podmeta.SidecarContainer
 	a.pass(t, time.Hour)
 	assert.Equal(t, dualpods.Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[pod.UID])
+}
+
+// countedQuestions are requester programs that all say the same of their proxy.
+type countedQuestions struct {
+	Requesters
+	proxy requesterapi.Proxy
+	asked int
+}
+
+func (q *countedQuestions) Proxy(context.Context, string) (requesterapi.Proxy, error) {
+	q.asked++
+	return q.proxy, nil
+}
+
+func (q *countedQuestions) Accelerators(context.Context, string) ([]string, error) { return nil, nil }
+
+func TestServingRequesterIsAskedOnlyIfSomethingMayHaveChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		when  func(*decide.Observation)  // the answer came
+		did   decide.Action              // the pass, for the requester
+		later func(*asking, *corev1.Pod) // before the next pass
+		asked int
+	}{
+		"nothing has":                       {did: decide.Nothing},
+		"its Pod has changed":               {did: decide.Nothing, later: func(_ *asking, pod *corev1.Pod) { pod.ResourceVersion = "8" }, asked: 1},
+		"a minute is over":                  {did: decide.Nothing, later: func(a *asking, _ *corev1.Pod) { a.w.now = a.w.now.Add(answerAge + time.Second) }, asked: 1},
+		"something was to be done":          {did: decide.Publish, asked: 1},
+		"it did not serve":                  {when: func(o *decide.Observation) { o.SPI.Proxy.Ready = false }, did: decide.Nothing, asked: 1},
+		"it is not known whether it serves": {when: func(o *decide.Observation) { o.SPI = nil }, did: decide.Nothing, asked: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, o := newAsking(t), servedOne()
+			questions := &countedQuestions{proxy: o.SPI.Proxy}
+			a.c.opts.Requesters = questions
+			pod := a.w.pods[a.add("a", "one")]
+			pod.UID, pod.ResourceVersion = o.Requester.UID, "7"
+			a.w.pods, a.w.recalled = map[types.UID]*corev1.Pod{pod.UID: pod}, map[types.UID]bool{}
+			said := o.SPI
+			a.w.spi[pod.UID] = said
+			if c.when != nil {
+				c.when(&o)
+			}
+			a.n.keepAnswer(a.w, &o, decide.Step{Do: c.did})
+			if c.later != nil {
+				c.later(a, pod)
+			}
+			a.w.spi = map[types.UID]*decide.SPI{}
+			a.c.askRequesters(t.Context(), a.n, a.w)
+			assert.Equal(t, c.asked, questions.asked)
+			require.NotNil(t, a.w.spi[pod.UID])
+			assert.Equal(t, c.asked == 0, a.w.recalled[pod.UID])
+			assert.Equal(t, c.asked == 0, a.w.spi[pod.UID] == said)
+		})
+	}
+}
+
+func TestAgeOfAnAnswerGoesOnWhileItIsRecalled(t *testing.T) {
+	a, o := newAsking(t), servedOne()
+	pod := a.w.pods[a.add("a", "one")]
+	pod.UID = o.Requester.UID
+	a.w.pods = map[types.UID]*corev1.Pod{pod.UID: pod}
+	a.w.spi[pod.UID], a.w.recalled = o.SPI, map[types.UID]bool{}
+	a.n.keepAnswer(a.w, &o, decide.Step{Do: decide.Nothing})
+	for range 3 {
+		a.w.now = a.w.now.Add(answerAge / 2)
+		a.w.recalled[pod.UID] = a.n.recall(pod, a.w.now) != nil
+		a.n.keepAnswer(a.w, &o, decide.Step{Do: decide.Nothing})
+	}
+	assert.False(t, a.w.recalled[pod.UID])
 }

@@ -21,8 +21,10 @@ type nodeWork struct {
 	forms map[types.UID]readForm
 	gpus  *allocations.Book
 	quiet map[types.UID]silence // of requester programs that do not answer
-	mu    sync.Mutex            // guards quiet: requesters are asked side by side
-	told  map[types.UID]decide.Telling
+	// answers are of requester programs that serve, for which nothing was to be done.
+	answers map[types.UID]answer
+	mu      sync.Mutex // guards quiet: requesters are asked side by side
+	told    map[types.UID]decide.Telling
 	// serves is what was noted of requesters for EndpointSlices.
 	serves map[types.UID]bool
 	// repeats are the writes that show requesters.

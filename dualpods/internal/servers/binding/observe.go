@@ -3,12 +3,13 @@ package binding
 import (
 	"cmp"
 	"context"
-	"maps"
+	"crypto/sha256"
+	"encoding/json"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
@@ -113,41 +114,46 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 // readForm is what the server patch of a requester Pod asks for. To apply a patch takes a
 // millisecond, and each step asks for the form.
 type readForm struct {
-	pod      *corev1.Pod // as read
+	version  string            // of the Pod
+	from     [sha256.Size]byte // see formSource
 	form     form.Form
 	problems []podmeta.Problem
 }
 
-// isOf reports whether pod asks for that form. The kubelet writes the status of a Pod several times
-// while it starts.
-func (f readForm) isOf(pod *corev1.Pod) bool {
-	if f.pod == nil || f.pod == pod {
-		return f.pod != nil
+// formSource is a hash of all of a Pod that its form is read from. The kubelet writes the status of
+// a Pod several times while the Pod starts, which changes no form.
+func formSource(pod *corev1.Pod) (hash [sha256.Size]byte) {
+	h := sha256.New()
+	read := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec}
+	if err := json.NewEncoder(h).Encode(&read); err != nil {
+		panic(err) // every Pod can be written as JSON
 	}
-	return maps.Equal(f.pod.Labels, pod.Labels) && maps.Equal(f.pod.Annotations, pod.Annotations) && equality.Semantic.DeepEqual(&f.pod.Spec, &pod.Spec)
+	h.Sum(hash[:0])
+	return hash
 }
 
 // form reads what the requester asks for.
 func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, read podmeta.Requester) (form.Form, []podmeta.Problem) {
 	patched := read.Input == podmeta.InputPatch
-	if known := n.forms[pod.UID]; patched && known.isOf(pod) {
-		n.keepForm(pod, known)
-		return known.form, known.problems
+	var from [sha256.Size]byte
+	if known, ok := n.forms[pod.UID]; patched {
+		if ok && known.version == pod.ResourceVersion {
+			return known.form, known.problems
+		}
+		if from = formSource(pod); ok && known.from == from {
+			known.version = pod.ResourceVersion
+			n.forms[pod.UID] = known
+			return known.form, known.problems
+		}
 	}
 	wanted, problems, err := form.Source{API: c.opts.API}.Read(ctx, pod)
 	if err != nil {
 		problems = []podmeta.Problem{{Kind: podmeta.Invalid, Field: form.ConfigField, Message: err.Error()}}
 	}
 	if patched {
-		n.keepForm(pod, readForm{form: wanted, problems: problems})
+		n.forms[pod.UID] = readForm{pod.ResourceVersion, from, wanted, problems}
 	}
 	return wanted, problems
-}
-
-// keepForm keeps the form with the newest version of its Pod alone, which the cache has as well.
-func (n *nodeWork) keepForm(pod *corev1.Pod, f readForm) {
-	f.pod = pod
-	n.forms[pod.UID] = f
 }
 
 // fromWhere adds from where a new instance is to have its model, where the requester

@@ -2,6 +2,7 @@ package binding
 
 import (
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -11,30 +12,44 @@ import (
 // repeats counts the writes publish and open gate, by requester. A webhook or another
 // controller that reverts them would otherwise get a new write in each pass. One pass of a node
 // uses it at a time.
-type repeats map[types.UID]map[decide.Action]decide.Repeated
+type repeats map[types.UID][]repeat
+
+// repeat counts one kind of writes. There are at most two kinds: a list takes a tenth of the memory
+// of a map.
+type repeat struct {
+	do    decide.Action
+	count decide.Repeated
+}
 
 // add counts a write that succeeded, and returns the error of the write.
 func (r repeats) add(o decide.Observation, do decide.Action, err error) error {
 	if err != nil {
 		return err
 	}
-	counts := r.of(o.Requester.UID)
-	if counts == nil {
-		counts = map[decide.Action]decide.Repeated{}
+	all := r[o.Requester.UID]
+	at := slices.IndexFunc(all, func(one repeat) bool { return one.do == do })
+	if at < 0 {
+		at, all = len(all), append(slices.Clip(all), repeat{do: do})
 	}
-	before := counts[do]
-	if o.Now.Sub(before.Last) > decide.Settled {
-		before.Times = 0
+	count := &all[at].count
+	if o.Now.Sub(count.Last) > decide.Settled {
+		count.Times = 0
 	}
-	counts[do] = decide.Repeated{Times: before.Times + 1, Last: o.Now}
-	r[o.Requester.UID] = counts
+	count.Times, count.Last = count.Times+1, o.Now
+	r[o.Requester.UID] = all
 	return nil
 }
 
 // of returns the counts for a requester. Later writes do not change them.
-func (r repeats) of(uid types.UID) map[decide.Action]decide.Repeated { return maps.Clone(r[uid]) }
+func (r repeats) of(uid types.UID) map[decide.Action]decide.Repeated {
+	counts := make(map[decide.Action]decide.Repeated, len(r[uid]))
+	for _, one := range r[uid] {
+		counts[one.do] = one.count
+	}
+	return counts
+}
 
 // forget removes the counts of requesters that are gone.
 func (r repeats) forget(gone func(types.UID) bool) {
-	maps.DeleteFunc(r, func(uid types.UID, _ map[decide.Action]decide.Repeated) bool { return gone(uid) })
+	maps.DeleteFunc(r, func(uid types.UID, _ []repeat) bool { return gone(uid) })
 }

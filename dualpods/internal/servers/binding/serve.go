@@ -125,6 +125,11 @@ func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, id dualp
 	for range most {
 		o := c.observe(ctx, n, w, id)
 		sight := Sight{Node: n.name, Observation: o, Leaving: o.IsLeaving(), Serving: o.ServesThroughDelay(), Step: decide.By(&o, c.tables), Began: c.opts.Now()}
+		if sight.Step.Do != decide.Nothing && w.recalled[id.UID] {
+			c.askAnew(ctx, n, w, id.UID)
+			continue
+		}
+		n.keepAnswer(w, &o, sight.Step)
 		var over bool
 		if sight.Step.Do == decide.AddRecord {
 			if err = c.stageRecord(n, w, id, sight); err == nil {

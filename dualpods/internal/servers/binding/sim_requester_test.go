@@ -92,12 +92,18 @@ func (r *simRequesters) Accelerators(ctx context.Context, address string) (uuids
 
 func (r *simRequesters) Proxy(ctx context.Context, address string) (proxy requesterapi.Proxy, err error) {
 	err = r.call(ctx, address, func(p *simProgram) error {
-		if proxy = p.answer(); p.odd == oddProxy && proxy.State == requesterapi.StateBound {
-			proxy.Binding = "another"
-		}
+		proxy = p.told(p.answer())
 		return nil
 	})
 	return proxy, err
+}
+
+// told is what the program says of its proxy.
+func (p *simProgram) told(proxy requesterapi.Proxy) requesterapi.Proxy {
+	if p.odd == oddProxy && proxy.State == requesterapi.StateBound {
+		proxy.Binding = "another"
+	}
+	return proxy
 }
 
 func (r *simRequesters) Bind(ctx context.Context, address string, config requesterapi.ProxyConfig) (proxy requesterapi.Proxy, err error) {
@@ -117,7 +123,7 @@ func (r *simRequesters) Bind(ctx context.Context, address string, config request
 			p.proxy.ProxyConfig, p.proxy.State, p.proxy.Ready = config, requesterapi.StateBound, false
 			p.s.note("%s is bound to %s", p.pod, config.Target())
 		}
-		proxy = p.proxy
+		proxy = p.told(p.proxy)
 		return nil
 	})
 	return proxy, err

@@ -36,6 +36,7 @@ type world struct {
 	asked     map[types.UID]requester // of pods, as read
 	silent    map[types.UID]time.Time // since when the programs do not answer that do not
 	refusing  map[types.UID]bool      // of these: they answer, and take no orders of this controller
+	recalled  map[types.UID]bool      // of spi: said in an earlier pass
 }
 
 // requester is a requester Pod as read.
@@ -83,7 +84,7 @@ func (c *Controller) look(l *launcherPod, id string) nodeview.View {
 // gather reads everything about a node, of name "" what is on none yet. The Pods
 // are the cache's own: whoever changes one changes a copy.
 func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
-	w := &world{now: c.opts.Now(), node: decide.Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*decide.SPI{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}, refusing: map[types.UID]bool{}}
+	w := &world{now: c.opts.Now(), node: decide.Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*decide.SPI{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}, refusing: map[types.UID]bool{}, recalled: map[types.UID]bool{}}
 	node, err := c.readNode(ctx, w)
 	if err != nil {
 		return nil, err
@@ -175,6 +176,7 @@ func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
 	gone := func(uid types.UID) bool { return !there[uid] }
 	maps.DeleteFunc(n.own, func(uid types.UID, _ *corev1.Pod) bool { return gone(uid) })
 	maps.DeleteFunc(n.forms, func(uid types.UID, _ readForm) bool { return gone(uid) })
+	maps.DeleteFunc(n.answers, func(uid types.UID, _ answer) bool { return gone(uid) })
 	maps.DeleteFunc(n.told, func(uid types.UID, _ decide.Telling) bool { return gone(uid) })
 	n.repeats.forget(gone)
 	n.gpus.Forget(gone)

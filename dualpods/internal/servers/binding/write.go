@@ -23,8 +23,9 @@ func (c *Controller) patchRequester(ctx context.Context, n *nodeWork, w *world, 
 	if err := c.patchMetadata(ctx, pod, changed); err != nil {
 		return err
 	}
-	if known := n.forms[pod.UID]; known.isOf(pod) { // what the controller writes changes no form
-		n.keepForm(changed, known)
+	if known, ok := n.forms[pod.UID]; ok && known.version == pod.ResourceVersion { // what the controller writes changes no form
+		known.version, known.from = changed.ResourceVersion, formSource(changed)
+		n.forms[pod.UID] = known
 	}
 	w.wrote(n, changed)
 	return nil
