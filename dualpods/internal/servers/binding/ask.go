@@ -156,9 +156,9 @@ type answer struct {
 	said    *decide.SPI
 }
 
-// answerAge is how long an answer counts, at most. A program changes what it serves only by the
-// controller's orders, or by a restart, which changes its Pod. Only a controller that led before may
-// have an order under way that this one does not know of.
+// answerAge is how long an answer counts, at most. Until its Pod is deleted, a program changes what
+// it serves only by the controller's orders, or by a restart, which changes its Pod. Only a
+// controller that led before may have an order under way that this one does not know of.
 const answerAge = time.Minute
 
 // recall returns what a requester program that serves said last; nil: it has to be asked.
@@ -170,13 +170,13 @@ func (n *nodeWork) recall(pod *corev1.Pod, now time.Time) *decide.SPI {
 	return last.said
 }
 
-// keepAnswer keeps the answer of a requester that serves and that wants nothing. It forgets those of
-// others.
+// keepAnswer keeps the answer of a requester that serves, does not leave, and wants nothing. It
+// forgets those of others.
 func (n *nodeWork) keepAnswer(w *world, o *decide.Observation, step decide.Step) {
 	uid := o.Requester.UID
 	serves, known := o.Serves()
 	switch pod := w.pods[uid]; {
-	case pod == nil || !serves || !known || step.Do != decide.Nothing:
+	case pod == nil || !serves || !known || o.IsLeaving() || step.Do != decide.Nothing:
 		delete(n.answers, uid)
 	case w.recalled[uid]: // its age goes on
 	default:

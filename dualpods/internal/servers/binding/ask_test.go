@@ -387,3 +387,16 @@ func TestAgeOfAnAnswerGoesOnWhileItIsRecalled(t *testing.T) {
 	}
 	assert.False(t, a.w.recalled[pod.UID])
 }
+
+func TestRequesterIsAskedAnewBeforeAnythingIsDoneForIt(t *testing.T) {
+	a := newAsking(t)
+	questions := &countedQuestions{}
+	a.c.opts.Requesters, a.c.opts.Leads, a.c.opts.Now = questions, func() bool { return false }, time.Now
+	a.w.launchers = nil
+	uid := a.add("a", "one", "GPU-0")
+	a.w.recalled, a.w.asked = map[types.UID]bool{uid: true}, map[types.UID]requester{}
+	_, err := a.c.settle(t.Context(), a.n, a.w, dualpods.IdentityOf(a.w.pods[uid]))
+	require.ErrorIs(t, err, errNotLeading, "there is something to be done")
+	assert.Equal(t, 1, questions.asked)
+	assert.False(t, a.w.recalled[uid])
+}
