@@ -48,7 +48,7 @@ space := $(subst ,, )
 AUDIT := test/cluster/e2e/testdata/audit.yaml
 
 # The commit from which `make test-upgrade` upgrades. The default is the last commit before
-# the packages were arranged in storeys.
+# the packages were arranged in layers.
 BEFORE ?= 71adcc2
 
 # A release of Kubernetes for the test clusters, as KUBERNETES=1.33.5, which is downloaded

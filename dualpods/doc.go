@@ -2,7 +2,7 @@
 // what makes a Pod a launcher or a requester, when each goes, which launcher can serve which
 // requester, and how the controllers write conditions.
 //
-// The packages below internal form storeys. Each one imports only what stands below it:
+// The packages below internal form layers. Each one imports only what stands below it:
 //
 //	wiring      the manager, telemetry, the relay of engine logs
 //	servers     what a server is to be, where it is placed, and its binding to a launcher
