@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/url"
 	"strconv"
 
@@ -28,7 +29,7 @@ import (
 // An error ends the loop: the launcher refuses, or cannot be reached (see [Options]).
 func (c *Client) Watch(ctx context.Context, since *uint64) iter.Seq2[launcherapi.WatchEvent, error] {
 	return func(yield func(launcherapi.WatchEvent, error) bool) {
-		w := watch{c: c, yield: yield, known: map[string]launcherapi.Instance{}, listing: since == nil, stale: since == nil}
+		w := watch{c: c, yield: yield, known: map[string]*launcherapi.Instance{}, listing: since == nil, stale: since == nil}
 		if since != nil {
 			w.revision = *since
 		}
@@ -40,9 +41,9 @@ func (c *Client) Watch(ctx context.Context, since *uint64) iter.Seq2[launcherapi
 type watch struct {
 	c        *Client
 	yield    func(launcherapi.WatchEvent, error) bool
-	listing  bool // list the instances if the launcher no longer has the next events
-	stale    bool // the instances have to be listed
-	known    map[string]launcherapi.Instance
+	listing  bool                             // list the instances if the launcher no longer has the next events
+	stale    bool                             // the instances have to be listed
+	known    map[string]*launcherapi.Instance // nil where no list will be compared with it
 	revision uint64
 	weights  weights // of the instances in the events so far
 }
@@ -148,9 +149,9 @@ func (w *watch) pass(kind launcherapi.EventType, object launcherapi.Instance, re
 	if kind == launcherapi.EventDeleted {
 		delete(w.known, object.InstanceID)
 	} else if w.listing {
-		w.known[object.InstanceID] = object
-	} else { // no list will be compared with it
-		w.known[object.InstanceID] = launcherapi.Instance{}
+		w.known[object.InstanceID] = &object
+	} else {
+		w.known[object.InstanceID] = nil
 	}
 	if !w.yield(launcherapi.WatchEvent{Type: kind, Object: object}, nil) {
 		return errLeft
@@ -164,14 +165,11 @@ func (w *watch) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gone := make(map[string]launcherapi.Instance, len(w.known))
-	for id, i := range w.known {
-		gone[id] = i
-	}
+	gone := maps.Clone(w.known)
 	for _, now := range list.Instances {
-		before, known := gone[now.InstanceID]
+		before := gone[now.InstanceID]
 		delete(gone, now.InstanceID)
-		kind, changed := difference(before, known, now)
+		kind, changed := difference(before, &now)
 		if !changed {
 			continue
 		}
@@ -180,7 +178,7 @@ func (w *watch) list(ctx context.Context) error {
 		}
 	}
 	for _, last := range gone {
-		if err := w.pass(launcherapi.EventDeleted, last, last.Revision); err != nil {
+		if err := w.pass(launcherapi.EventDeleted, *last, last.Revision); err != nil {
 			return err
 		}
 	}
@@ -189,9 +187,10 @@ func (w *watch) list(ctx context.Context) error {
 	return nil
 }
 
-func difference(before launcherapi.Instance, known bool, now launcherapi.Instance) (kind launcherapi.EventType, changed bool) {
+// difference is the event for an instance that a list has; before: what was known of it, nil if it is new.
+func difference(before, now *launcherapi.Instance) (kind launcherapi.EventType, changed bool) {
 	switch {
-	case !known:
+	case before == nil:
 		return launcherapi.EventCreated, true
 	case before.Revision == now.Revision && before.CreatedAt.Equal(now.CreatedAt):
 		return "", false
