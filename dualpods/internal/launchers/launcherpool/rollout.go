@@ -66,14 +66,14 @@ type rollout struct {
 //
 // A launcher with a requester stays. A launcher that is not ready and holds nothing is
 // replaced at once: nothing is lost. The others follow in order: launchers that hold the
-// least come first, and launchers that were never heard come last. A ready one is replaced only if fewer nodes than
-// the budget are without a ready launcher. A launcher that is not ready takes nothing
-// away, so that only the nodes count that wait for a launcher of the present template.
-// Otherwise a template by which no launcher becomes ready could never be corrected. Closed
-// launchers are not replaced, and their nodes do not count. Neither are barred ones, nor do
-// theirs: what sleeps in a barred launcher would be lost, and the node would not accept a new
-// one. Launchers on nodes under pressure are kept for the same reason, and their nodes count:
-// the pressure passes.
+// least come first, and launchers that were never heard come last. A ready one is replaced
+// only if fewer nodes than the budget are without a ready launcher. A launcher that is not
+// ready takes nothing away, so that only the nodes count that wait for a launcher of the
+// present template. Otherwise a template by which no launcher becomes ready could never be
+// corrected. Closed launchers are not replaced, and their nodes do not count. Neither are
+// barred ones, nor do theirs: what sleeps in a barred launcher would be lost, and the node
+// would not accept a new one. Launchers on nodes under pressure are kept for the same
+// reason, and their nodes count: the pressure passes.
 func planRollout(launchers []standing, missing, budget int) *rollout {
 	r := &rollout{budget: budget, unavailable: missing}
 	moving := missing // nodes that wait for a launcher of the present template
