@@ -60,10 +60,10 @@ func (b *bench) models() (rows []figures.Row, err error) {
 	if err := p.fetch(f); err != nil {
 		return nil, err
 	}
-	profiled := make(chan error, 1)
-	go func() { profiled <- p.profile("profile?seconds=30") }()
-	err = p.untilModels("all models are told of", func(c *v1alpha1.ClusterModelCache) bool { return c.Status.Ready == int32(nodes) })
-	if err := errors.Join(err, <-profiled); err != nil {
+	err = p.profiled(30, func() error {
+		return p.untilModels("all models are told of", func(c *v1alpha1.ClusterModelCache) bool { return c.Status.Ready == int32(nodes) })
+	})
+	if err != nil {
 		return nil, err
 	}
 	told := max(time.Since(f.over()), 0)

@@ -37,7 +37,7 @@ func (b *bench) placement() (rows []figures.Row, err error) {
 	if err := p.until("the first requester is placed", func(c *crowd) bool { return c.placed > 0 }); err != nil {
 		return nil, err
 	}
-	err = p.profiled(func() error {
+	err = p.profiled(2, func() error {
 		return p.until("all requesters are placed", func(c *crowd) bool { return c.placed == count })
 	})
 	if err != nil {

@@ -57,7 +57,7 @@ func (b *bench) atOnce() (rows []figures.Row, err error) {
 		return nil, err
 	}
 	var all *arrivals
-	err = p.profiled(func() (err error) {
+	err = p.profiled(2, func() (err error) {
 		all, err = p.rounds(b.n(5), nodes)
 		return err
 	})
@@ -217,7 +217,7 @@ func (b *bench) bindings() (rows []figures.Row, err error) {
 	if err := p.until("the first requester is served", func(c *crowd) bool { return c.served > 0 }); err != nil {
 		return nil, err
 	}
-	err = p.profiled(func() error {
+	err = p.profiled(2, func() error {
 		return p.until("all requesters are served", func(c *crowd) bool { return c.served == count })
 	})
 	if err != nil {
@@ -247,9 +247,9 @@ func (b *bench) bindings() (rows []figures.Row, err error) {
 }
 
 // profiled keeps a profile of the controller's first seconds in do.
-func (p *played) profiled(do func() error) error {
+func (p *played) profiled(seconds int, do func() error) error {
 	profiled := make(chan error, 1)
-	go func() { profiled <- p.profile("profile?seconds=2") }()
+	go func() { profiled <- p.profile(fmt.Sprintf("profile?seconds=%d", seconds)) }()
 	err := do()
 	return errors.Join(err, <-profiled)
 }

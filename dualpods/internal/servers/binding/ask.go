@@ -92,8 +92,8 @@ const (
 	passLimit = 300 * time.Millisecond
 )
 
-// askRequesters asks every requester program that runs, all at once, but those whose last answer
-// counts still. One that has let a pass wait is asked beside the passes until it answers, so that it
+// askRequesters asks every requester program that runs, all at once, except if its last answer still
+// counts. A program that has let a pass wait is asked beside the passes until it answers, so that it
 // does not hold the other requesters of its node up.
 func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
 	ctx, stop := context.WithTimeout(ctx, passLimit)
@@ -189,7 +189,6 @@ func (c *Controller) askAnew(ctx context.Context, n *nodeWork, w *world, uid typ
 	ctx, stop := context.WithTimeout(dualpods.ForRequester(ctx, uid), passLimit)
 	defer stop()
 	delete(w.recalled, uid)
-	delete(n.answers, uid)
 	said, err := c.askRequester(ctx, n, uid, w.adminAddress(uid))
 	c.takeAnswer(n, w, w.pods[uid], said, err)
 }

@@ -29,7 +29,7 @@ func (r repeats) add(o decide.Observation, do decide.Action, err error) error {
 	all := r[o.Requester.UID]
 	at := slices.IndexFunc(all, func(one repeat) bool { return one.do == do })
 	if at < 0 {
-		at, all = len(all), append(slices.Clip(all), repeat{do: do})
+		at, all = len(all), append(all, repeat{do: do})
 	}
 	count := &all[at].count
 	if o.Now.Sub(count.Last) > decide.Settled {
@@ -42,6 +42,9 @@ func (r repeats) add(o decide.Observation, do decide.Action, err error) error {
 
 // of returns the counts for a requester. Later writes do not change them.
 func (r repeats) of(uid types.UID) map[decide.Action]decide.Repeated {
+	if len(r[uid]) == 0 {
+		return nil
+	}
 	counts := make(map[decide.Action]decide.Repeated, len(r[uid]))
 	for _, one := range r[uid] {
 		counts[one.do] = one.count
