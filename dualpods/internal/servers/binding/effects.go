@@ -28,7 +28,7 @@ func observeTroubles(o *decide.Observation, n *nodeWork, l *launcherPod, id stri
 		return
 	}
 	awake := o.Awake()
-	done := awake != nil && !awake.LauncherUnknown() && awake.IsReady() && awake.ForwardsToIt()
+	done := awake != nil && !o.RecordUnwanted() && !awake.LauncherUnknown() && awake.IsReady() && awake.ForwardsToIt()
 	for _, do := range requesterCalls {
 		key := troubleKey(do, o.Requester.UID)
 		if done || hadItsEffect(o, do) {

@@ -33,6 +33,13 @@ var found = map[string][]simEvent{
 		{at: 17 * time.Second, what: "lie", arg: 32}, // it names one of nobody
 		{at: 19 * time.Second, what: "delete launcher"},
 	},
+	"a program that never unbinds names other GPUs, and its status does not say yet that it serves": {
+		{at: 3 * time.Second, what: "create", arg: 8},
+		{at: 3500 * time.Millisecond, what: "lie", arg: 16}, // it cannot tell its GPUs
+		{at: 4 * time.Second, what: "API down", arg: 8000},
+		{at: 5 * time.Second, what: oddStays},
+		{at: 10 * time.Second, what: "lie", arg: 32}, // it names one of nobody
+	},
 	"a model is put to sleep by hand, and the controller is killed before it wakes": {
 		{at: 3 * time.Second, what: "create"},
 		{at: 20 * time.Second, what: "sleep by hand"},

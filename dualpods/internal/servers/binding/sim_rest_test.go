@@ -467,9 +467,10 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		if !settled(r.on.Name) || now == nil || !v.Connected || v.stream != now.stream || !now.Connected || v.Revision != now.Revision {
 			continue
 		}
-		wakes := now.Instances[r.Instance].State == "awake"
+		i := now.Instances[r.Instance]
+		wakes := i.State == "awake" // while its swap goes on, it may still be undone
 		switch {
-		case wakes && simMayBeEarly(pod, r) && len(pod.Spec.ReadinessGates) > 0 && !podmeta.GateOpen(pod) && time.Since(now.told[r.Instance]) > justNow && !inc.hasReason(pod, r):
+		case wakes && i.SwapID == "" && simMayBeEarly(pod, r) && len(pod.Spec.ReadinessGates) > 0 && !podmeta.GateOpen(pod) && time.Since(now.told[r.Instance]) > justNow && !inc.hasReason(pod, r):
 			s.violated("requester %s has a model that is awake, and its gate is shut until its program runs", name)
 		case shown && !wakes:
 			s.violated("requester %s is shown as served, and its instance is not awake", name)
