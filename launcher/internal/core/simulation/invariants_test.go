@@ -185,10 +185,19 @@ func (w *world) checkWaiting(all []launcherapi.Instance) {
 	if w.idle.IsZero() {
 		w.idle = time.Now()
 	}
-	if time.Since(w.idle) > 2*time.Second+w.recordTime() {
+	if time.Since(w.idle) > 2*time.Second+w.recordTime()+w.driverTime() {
 		w.idle = time.Now().Add(time.Hour)
 		w.m.wrong(nobodyWaitsForNought, "%s waits, and nothing is under way", waiting[0].step)
 	}
+}
+
+// driverTime bounds how long a swap whose turn has come waits for the driver of a GPU that hangs:
+// package gpu gives a call that time.
+func (w *world) driverTime() time.Duration {
+	if !w.everWrong("driver hangs") {
+		return 0
+	}
+	return 3 * time.Second
 }
 
 // swaps says whether a swap is under way: its admission is over, and it is not. Its instance may

@@ -263,6 +263,17 @@ func (m *machine) isSilent(gpus []string) bool {
 	return slices.ContainsFunc(gpus, func(uuid string) bool { return time.Since(m.silent[uuid]) < grace })
 }
 
+// holdsAsleep says whether the process sleeps, and its memory has not come back yet. The lock is
+// held.
+func (p *proc) holdsAsleep() bool {
+	for uuid, need := range p.need {
+		if p.level > 0 && p.held[uuid] >= need {
+			return true
+		}
+	}
+	return false
+}
+
 // reserve has an engine take a share of the memory that it needs awake: all (1) or half of
 // it (2); one that has lost half of its memory takes half of that. false: there is not enough,
 // and it dies. The lock is held.

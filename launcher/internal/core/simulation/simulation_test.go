@@ -55,7 +55,9 @@ type ending struct {
 	at    time.Time
 	level int  // that it slept at
 	woken bool // a client waits for it to wake
-	blind bool // its wake has failed, and the driver hangs: nobody can tell whether all of it sleeps
+	// blind: its wake has failed, and the driver hangs, or its memory does not come back: nobody
+	// can tell whether all of it sleeps.
+	blind bool
 	began bool // its start was over: its gate had opened once
 }
 
@@ -103,7 +105,8 @@ func (w *world) started(p *proc) {
 func (w *world) ended(p *proc) {
 	w.m.mu.Lock()
 	healthy, level, began := p.alive() && p.ready && !p.asked, p.level, p.opened
-	silent := w.m.isSilent(p.gpus) // a call that waits for the driver is not under way
+	// A call that waits for the driver is not under way.
+	silent := w.m.isSilent(p.gpus) || w.m.ever["memory is lost"] && p.holdsAsleep()
 	w.m.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
