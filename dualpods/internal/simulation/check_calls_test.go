@@ -100,7 +100,7 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 	v := w.held(at, holder)
 	stays := cache != nil && v.isOf(cache) && w.mayStay(p, cache, at.node)
 	_, known := w.truth.is(fact{"cache", uid, "", ""}, notices) // else who hears of it may not know its groups as they are
-	if known && w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") && !stays {
+	if known && w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") && !stays && !w.truth.crossed(uid, at.node) {
 		w.violated("fetched where it is not wanted", "%s on %s%s", holder, at.node, at.path)
 	}
 	if v.isOf(cache) {
@@ -279,7 +279,7 @@ func (c *callCheck) remove(p *process, l *launcher, id, holder string) {
 	v := w.disk(at.node, at.path).versions[id]
 	replaced := v != nil && (v.damaged || v.isOther(w.cacheOf(holder))) // it takes the room of the copy that is to come
 	switch {
-	case !replaced && w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.truth.steady(fact{"wanted", uid, at.node, at.path}, yes):
+	case !replaced && w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.truth.steady(fact{"wanted", uid, at.node, at.path}, yes) && !w.truth.crossed(uid, at.node):
 		w.violated("dropped where it is wanted", "%s of %s on %s%s", id, holder, at.node, at.path)
 	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.replaced(holder, at, id):
 		w.violated("dropped while a launcher is replaced", "%s of %s on %s%s", id, holder, at.node, at.path)

@@ -80,6 +80,19 @@ func (t *truth) steady(f fact, is string) bool {
 	return steady && now == is
 }
 
+// crossed says that the labels of a node and what a cache or its groups say of nodes have both
+// changed lately. A controller that hears of one of these late may take the node for a member, or
+// for none, which it never was.
+func (t *truth) crossed(cache, node string) bool {
+	changed := func(f fact) bool {
+		_, steady := t.is(f, notices)
+		return !steady
+	}
+	return changed(fact{"selected by", "", node, ""}) && slices.ContainsFunc(groupNames, func(group string) bool {
+		return changed(fact{"named", cache, group, ""}) || changed(fact{"selector", group, "", ""})
+	})
+}
+
 // look finds out what is so.
 func (t *truth) look() {
 	w := t.w
@@ -113,11 +126,15 @@ func (t *truth) look() {
 		}
 		t.set(fact{"group", name, "", ""}, fmt.Sprint(most))
 		of := labels.SelectorFromSet(g.Spec.NodeSelector)
+		t.set(fact{"selector", name, "", ""}, of.String())
 		for node, o := range w.api.objects[nodes] {
 			if len(g.Spec.NodeSelector) > 0 && of.Matches(labels.Set(o.GetLabels())) || len(g.Spec.NodeSelector) == 0 && launched[fact{"launched", name, node, ""}] {
 				t.set(fact{"member", name, node, ""}, yes)
 			}
 		}
+	}
+	for node, o := range w.api.objects[nodes] {
+		t.set(fact{"selected by", "", node, ""}, fmt.Sprint(o.GetLabels()[groupNames[0]], o.GetLabels()[groupNames[1]]))
 	}
 	for name, m := range w.machines {
 		if m.up {

@@ -127,6 +127,12 @@ var found = map[string]script{
 		{at: 20175 * time.Millisecond, what: "swap in sleeping", request: "r7", keyed: true, persist: true, id: "d", out: "sleep", limit: 8 * time.Second},
 		{at: 20319 * time.Millisecond, what: "create", request: "r9", id: "c", gpus: []string{"g0"}, share: "0.5", start: "fork"},
 	}},
+	"The release of an earlier instance of that id does not end the lease of the next": {seed: 520002951, steps: []step{
+		{at: 51 * time.Millisecond, what: "disk stalls", limit: 7616 * time.Millisecond},
+		{at: 1370 * time.Millisecond, what: "create", request: "r1", id: "c", gpus: []string{"g0"}, share: "0.5", port: 9000},
+		{at: 7239 * time.Millisecond, what: "create", request: "r3", id: "c", gpus: []string{"g0"}, share: "0.3", pinned: true, stored: "auto"},
+		{at: 30 * time.Second, what: "sleep", id: "c"},
+	}},
 	"A sleep is not said to be done when its instance was woken meanwhile": {seed: 8816002852, steps: []step{
 		{at: 594 * time.Millisecond, what: "create", request: "r1", id: "d", gpus: []string{"g1"}, share: "0.4"},
 		{at: 3153 * time.Millisecond, what: "swap in new", request: "r3", keyed: true, id: "c", gpus: []string{"g1"}, share: "0.5", level: 1},

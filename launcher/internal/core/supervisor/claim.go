@@ -319,7 +319,7 @@ func (c *Claim) end(leave func()) {
 	made := c.in != nil
 	c.s.mu.Unlock()
 	if c.owns && c.draft != nil && !made {
-		c.s.unlease(c.draft.ID)
+		c.s.unlease(c.draft.ID, nil, c.draft)
 	}
 	c.s.mu.Lock()
 	unused := c.ports

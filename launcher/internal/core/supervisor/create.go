@@ -295,7 +295,7 @@ func (s *Supervisor) openOrTakePorts(i *instance, d *Draft, c *Claim) error {
 
 // undoCreate undoes admit, lease and openOrTakePorts.
 func (s *Supervisor) undoCreate(i *instance) {
-	s.unlease(i.facts.ID)
+	s.unlease(i.facts.ID, i, nil)
 	s.mu.Lock()
 	held := i.takePorts()
 	delete(s.instances, i.facts.ID)

@@ -113,7 +113,7 @@ func (s *Supervisor) beginEffect(i *instance, row launcher.Transition) {
 			if err := s.closePorts(s.ctx, i); err != nil {
 				s.log.Warn("cannot close the ports of an instance", "instance", i.facts.ID, "error", err)
 			}
-			s.unlease(i.facts.ID)
+			s.unlease(i.facts.ID, i, nil)
 			s.onReleased(i)
 		})
 	case launcher.NoEffect:

@@ -187,7 +187,7 @@ func (s *Supervisor) clearLeftovers(i *instance) {
 	i.tree = leftoverTree(s.opts.Runner, i.facts.ID, process.Exit{})
 	s.spawn(func() {
 		if _, gone := s.endUntilGone(i, 0, i.tree.Kill); gone {
-			s.unlease(i.facts.ID)
+			s.unlease(i.facts.ID, i, nil)
 			s.onReleased(i)
 		}
 	})

@@ -29,6 +29,9 @@ type modelSource struct {
 	Folder string `json:"folder,omitempty"`
 }
 
+// leased reports whether the model is read from the launcher's own store, under a lease.
+func (m modelSource) leased() bool { return m.ID != "" && m.Claim == "" }
+
 // schemes are the schemes of addresses that models are pulled from and that no engine
 // reads. They leave out s3 and gs, which vLLM streams if it has runai-model-streamer.
 var schemes = []string{modelref.HubScheme, "https://", "http://", "file://", "azblob://", "oci://", fetchapi.ClaimScheme}
@@ -203,13 +206,14 @@ func leaseHolder(id string) string { return "instance " + id }
 // lease takes the lease on the model of a draft. The instance's id is already taken, so no
 // other call takes a lease in its name.
 func (s *Supervisor) lease(d *Draft) error {
-	if d.local.ID == "" || d.local.Claim != "" {
+	if !d.local.leased() {
 		return nil
 	}
 	holder := leaseHolder(d.ID)
 	err := boundedCall(s, "take the lease of "+holder, func() error {
+		defer s.lockLeases()()
 		return s.opts.Models.Lease(d.local.ID, holder)
-	}, func() { s.unleaseUnused(d) })
+	}, func() { s.unlease(d.ID, nil, d) })
 	_, none := errors.AsType[*modelstore.NotFoundError](err)
 	_, broken := errors.AsType[*modelstore.NotWholeError](err)
 	switch {
@@ -221,29 +225,52 @@ func (s *Supervisor) lease(d *Draft) error {
 	return nil
 }
 
-// unleaseUnused releases a lease that was taken too late for its draft, unless the id was
-// given to another instance, or reserved by another swap, since.
-func (s *Supervisor) unleaseUnused(d *Draft) {
-	s.mu.Lock()
-	taken := s.usesLocked(d.ID) != nil
-	for _, c := range s.claims {
-		taken = taken || c.draft != d && c.plan.CreatesIn() && c.plan.In == d.ID
-	}
-	s.mu.Unlock()
-	if !taken {
-		s.unlease(d.ID)
-	}
-}
-
-// unlease releases the lease of an instance, if it has one. The id is still taken.
-func (s *Supervisor) unlease(id string) {
+// unlease releases the lease of an instance, or of a draft that no instance was made of, if it
+// has one. A disk that stalls holds the release up, perhaps until another instance of that id
+// needs the lease: it keeps it.
+func (s *Supervisor) unlease(id string, i *instance, d *Draft) {
 	if s.opts.Models == nil {
 		return
 	}
 	holder := leaseHolder(id)
-	if err := boundedCall(s, "end the lease of "+holder, func() error { return s.opts.Models.Release(holder) }, nil); err != nil {
+	if err := boundedCall(s, "end the lease of "+holder, func() error {
+		defer s.lockLeases()()
+		return s.releaseUnneeded(id, i, d)
+	}, nil); err != nil {
 		s.log.Error("cannot release a model; it cannot be removed until the launcher is restarted", "instance", id, "error", err)
 	}
+}
+
+// lockLeases waits for the lock of the leases. Calls that hold it and wait for the disk hold up
+// no more than others that change leases.
+func (s *Supervisor) lockLeases() (unlock func()) {
+	s.leases <- struct{}{}
+	return func() { <-s.leases }
+}
+
+// releaseUnneeded releases the lease in the name of an id, unless needsLease. The caller has the
+// lock of the leases.
+func (s *Supervisor) releaseUnneeded(id string, i *instance, d *Draft) error {
+	if s.needsLease(id, i, d) {
+		return nil
+	}
+	return s.opts.Models.Release(leaseHolder(id))
+}
+
+// needsLease reports whether an instance of that id other than i, or a swap that is to create
+// one from a draft other than d, needs the lease in its name.
+func (s *Supervisor) needsLease(id string, i *instance, d *Draft) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.usesLocked(id); now != nil && now != i && now.facts.Local.leased() {
+		return true
+	}
+	for _, c := range s.claims {
+		if c.plan.CreatesIn() && c.plan.In == id && c.draft != nil && c.draft != d && (c.in == nil || c.in != i) && c.draft.local.leased() {
+			return true
+		}
+	}
+	return false
 }
 
 // takeLeasesAgain takes the leases of recovered instances: while this launcher did not run,
@@ -255,15 +282,16 @@ func (s *Supervisor) takeLeasesAgain() {
 	s.mu.Lock()
 	using := map[string]*instance{}
 	for id, i := range s.instances {
-		if local := i.facts.Local; local.ID != "" && local.Claim == "" {
+		if i.facts.Local.leased() {
 			using[id] = i
 		}
 	}
 	s.mu.Unlock()
 	take := func() (err error) {
+		defer s.lockLeases()()
 		for id, i := range using {
 			if s.uses(id) == i { // else it has ended while the disk stalled
-				err = errors.Join(err, s.opts.Models.Lease(i.facts.Local.ID, leaseHolder(id)), s.leaseOnly(id, i))
+				err = errors.Join(err, s.opts.Models.Lease(i.facts.Local.ID, leaseHolder(id)), s.releaseUnneeded(id, nil, nil))
 			}
 		}
 		return err
@@ -288,33 +316,18 @@ func (s *Supervisor) usesLocked(id string) *instance {
 	return nil
 }
 
-// leaseOnly mends the lease that was taken for an instance which has ended since: another one
-// of its id has its own.
-func (s *Supervisor) leaseOnly(id string, i *instance) error {
-	switch now := s.uses(id); {
-	case now == i:
-	case now != nil && now.facts.Local.ID != "" && now.facts.Local.Claim == "":
-		return s.opts.Models.Lease(now.facts.Local.ID, leaseHolder(id))
-	default:
-		s.unleaseUnused(&Draft{ID: id})
-	}
-	return nil
-}
-
 // releaseStaleLeases releases the leases of instances of an earlier launcher that are gone
 // or released.
 func (s *Supervisor) releaseStaleLeases() {
 	if s.opts.Models == nil {
 		return
 	}
-	s.mu.Lock()
-	hold := map[string]bool{}
-	for id, i := range s.instances {
-		hold[leaseHolder(id)] = !i.released
-	}
-	s.mu.Unlock()
 	release := func() error {
-		return s.opts.Models.ReleaseOthers(func(holder string) bool { return hold[holder] })
+		defer s.lockLeases()()
+		return s.opts.Models.ReleaseOthers(func(holder string) bool {
+			id, ours := strings.CutPrefix(holder, leaseHolder(""))
+			return ours && (s.uses(id) != nil || s.needsLease(id, nil, nil))
+		})
 	}
 	if err := boundedCall(s, "end the leases of earlier instances", release, nil); err != nil {
 		s.log.Error("some models may count as in use although they are not", "error", err)

@@ -280,18 +280,54 @@ func TestLateLeaseOfAReservedIDIsKept(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		ask := r.toMake("s", "x")
 		c := r.claims(ask)
+		ask.Draft.local = modelSource{From: launcherapi.ModelFromCache, ID: "key"}
 		late := &Draft{ID: "x"}
 		models := &releases{}
 		r.opts.Models = models
-		r.unleaseUnused(late)
+		r.unlease("x", nil, late)
 		assert.Empty(t, models.of, "swap s is to create x")
-		r.unleaseUnused(ask.Draft)
+		r.unlease("x", nil, ask.Draft)
 		assert.Equal(t, []string{"instance x"}, models.of, "its own lease came too late")
 		r.opts.Models = nil
 		c.Release()
 		r.opts.Models = models
-		r.unleaseUnused(late)
+		r.unlease("x", nil, late)
 		assert.Len(t, models.of, 2)
 		r.opts.Models = nil
+	})
+}
+
+// hangingLeases are leases in a store whose next release hangs.
+type hangingLeases struct {
+	leases
+	hung chan struct{}
+}
+
+func (m *hangingLeases) Release(holder string) error {
+	if hung := m.hung; hung != nil {
+		m.hung = nil
+		<-hung
+	}
+	return m.leases.Release(holder)
+}
+
+func TestReleaseThatHangsEndsNoLeaseOfTheNextInstance(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.2")
+		hung := make(chan struct{})
+		models := &hangingLeases{leases{of: map[string]string{"instance a": "earlier"}}, hung}
+		r.opts.Models = models
+		defer func() { r.opts.Models = nil }()
+		before := &instance{}
+		r.unlease("a", before, nil) // the supervisor does not wait for it
+		next := &Draft{ID: "a", local: modelSource{From: launcherapi.ModelFromCache, ID: "key"}}
+		r.under(func() { r.instances["a"].facts.Local = next.local })
+		leased := make(chan error)
+		go func() { leased <- r.lease(next) }()
+		synctest.Wait()
+		close(hung)
+		require.NoError(t, <-leased)
+		r.unlease("a", before, nil) // which comes late
+		assert.Equal(t, map[string]string{"instance a": "key"}, models.of)
 	})
 }

@@ -97,12 +97,13 @@ type Supervisor struct {
 
 	records *statedir.Writer
 	disk    diskCalls
+	leases  chan struct{} // has room for the call that changes leases of models
 	meter   *devmem.Meter
 }
 
 // New returns a supervisor without instances; see [Supervisor.Recover].
 func New(opts Options) *Supervisor {
-	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, claims: map[string]*Claim{}}
+	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, claims: map[string]*Claim{}, leases: make(chan struct{}, 1)}
 	s.meter = devmem.New(devmem.Options{GPUs: opts.GPUs, Processes: opts.Processes, Trees: opts.Runner, ReturnTime: opts.Limits.Memory, Logger: opts.Logger})
 	if s.opts.Writes == nil {
 		s.opts.Writes = &statedir.Queue{}
