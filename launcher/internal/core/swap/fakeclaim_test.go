@@ -26,8 +26,9 @@ var pace = map[string]time.Duration{"a": time.Millisecond, "b": 10 * time.Millis
 // says.
 type fakeClaim struct {
 	plan   launcher.Plan
-	fails  map[string]error // by call
-	hangs  string           // this call lasts until its context ends
+	fails  map[string]error         // by call
+	hangs  string                   // this call lasts until its context ends
+	takes  map[string]time.Duration // how long a call lasts, whatever becomes of its context
 	states map[string]string
 	// compares: the answers of the one that comes in are compared after its wake.
 	compares  bool
@@ -46,6 +47,7 @@ func (f *fakeClaim) call(ctx context.Context, name, id string) error {
 		<-time.After(wait)
 	}
 	f.note(name)
+	<-time.After(f.takes[name])
 	if name == f.hangs {
 		<-ctx.Done()
 		return context.Cause(ctx)

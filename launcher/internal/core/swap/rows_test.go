@@ -203,6 +203,21 @@ func TestHangingUndoIsAnsweredInTimeAndGoesOn(t *testing.T) {
 	})
 }
 
+func TestSwapThatFailsAfterItsDeadlineIsAnsweredAsSoonAsOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeClaim{plan: planToWake("a"), takes: map[string]time.Duration{"wake": time.Minute + 3*time.Second}, fails: map[string]error{"wake": errBroken}, hangs: "bring back a"}
+		s := newStage(t, newPaper(t))
+		r := s.run(f)
+		began := time.Now()
+		go func() {
+			_, err := r.Wait(t.Context())
+			assert.ErrorContains(t, err, "the undo takes longer and continues")
+			assert.Equal(t, time.Minute+undoGrace, time.Since(began))
+		}()
+		_, _ = s.play(t, r)
+	})
+}
+
 func TestSwapGoesOnWithoutADeletedLeaver(t *testing.T) {
 	for call, calls := range map[string][]string{
 		"drain a": {"drain a", "drain b", "sleep b", "wake", "open", "stop b"},

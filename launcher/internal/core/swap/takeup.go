@@ -17,8 +17,12 @@ const settleGrace = 5 * time.Second
 // its instances show how far the swap got.
 func (r *Run) takeUp(ctx context.Context) {
 	defer r.releaseClaim()
-	r.answerDeadline = r.answerBy() // fixed now: counted from the start of this launcher
-	settleBy := time.Now().Add(settleGrace)
+	now := time.Now()
+	r.answerDeadline = r.answerBy()
+	if now.After(r.saved.Plan.Until) {
+		r.answerDeadline = now.Add(undoGrace) // counted from the start of this launcher
+	}
+	settleBy := now.Add(settleGrace)
 	if settleBy.Before(r.saved.Plan.Until) {
 		settleBy = r.saved.Plan.Until
 	}

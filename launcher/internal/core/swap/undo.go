@@ -20,9 +20,6 @@ func (r *Run) answerBy() time.Time {
 	if !r.answerDeadline.IsZero() {
 		return r.answerDeadline
 	}
-	if now := time.Now(); now.After(r.saved.Plan.Until) {
-		return now.Add(undoGrace)
-	}
 	return r.saved.Plan.Until.Add(undoGrace)
 }
 
