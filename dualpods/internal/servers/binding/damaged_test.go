@@ -60,6 +60,7 @@ func (s *sim) damage(name string, d time.Duration) {
 		another := slices.ContainsFunc(s.records(), func(r simRecord) bool {
 			return r.RequesterUID == uid && (r.on.Name != launcherPod || podmeta.AnnotationBindingPrefix+r.Instance != key)
 		})
+		s.repaired[uid] = time.Now()
 		s.api.changePod(launcherPod, func(p *corev1.Pod) {
 			if p.Annotations[key] = was; another || s.api.pods[name] == nil {
 				delete(p.Annotations, key)

@@ -86,6 +86,9 @@ func (s *sim) unbinds(p *simProgram) {
 	if at < 0 || s.unreadable(s.records()[at]) || !decide.SameSet(s.records()[at].GPUs, p.said()) || p.odd != "" || s.api.nodes[p.node] == nil {
 		return
 	}
+	if at, ok := s.repaired[p.uid]; ok && time.Since(at) < longestLag+justNow {
+		return // the controller may not have heard yet that its record can be read again
+	}
 	_, i := p.target()
 	serves := p.proxy.Ready || time.Until(p.delayed) > justNow
 	if serves && awake(i) && time.Since(i.awake) > detection {

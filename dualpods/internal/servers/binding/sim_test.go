@@ -72,6 +72,7 @@ type sim struct {
 	asksKubelet bool                              // nodes have an agent that asks the kubelet, and its word counts
 	kubelets    map[string]string                 // what the kubelets of nodes do
 	kubeletsBy  map[string]time.Time              // since when
+	repaired    map[types.UID]time.Time           // when a record that somebody had damaged could be read again
 	byHand      map[types.UID]bool                // Pods whose finalizers somebody took off, or whose records somebody damaged
 	unheld      map[types.UID]bool                // requesters whose finalizers an uninstallation took off
 	damaged     map[string]string                 // records that somebody damaged, as they were
@@ -369,7 +370,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, tables []decid
 	synctest.Test(t, func(*testing.T) {
 		s := &sim{
 			start: time.Now(), tables: tables, trace: trace, draws: schedules.Draws{Seed: seed}, numbers: map[string]int{}, launchers: map[string]*simLauncher{},
-			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, sets: map[string]*simSet{}, slices: map[types.UID]*simSlice{}, knows: map[string]map[string]*simProgram{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
+			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, sets: map[string]*simSet{}, slices: map[types.UID]*simSlice{}, knows: map[string]map[string]*simProgram{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, repaired: map[types.UID]time.Time{}, damaged: map[string]string{},
 			lacks: map[string]map[string]bool{}, unselected: map[string]time.Time{},
 			failures: map[types.UID]int{}, serves: map[types.UID]time.Time{}, evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
 			killing: simKilling{after: row, decided: map[string]bool{}, acted: map[string]bool{}},
