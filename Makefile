@@ -152,7 +152,7 @@ test-vllm: vllm-cpu ## test the life of an instance with real vLLM, by exec and 
 
 .PHONY: test-vllm-long
 test-vllm-long: vllm-cpu ## run all tests with real vLLM (VLLM=0.32.0: with that release, without the tests that need recordings of the locked one)
-	$(GOTEST) -count=1 -p 1 -parallel 2 -timeout 40m -tags vllm -run "^TestARelease\$$|$$(bash test/ci/long.sh pattern vllm)" $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engines/engine/...)
+	$(GOTEST) -count=1 -p 1 -parallel 2 -timeout 40m -tags vllm -run "^TestARelease\$$|$$(bash test/ci/long.sh pattern vllm)" $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/helpers/hubserver ./launcher/internal/engines/engine/...)
 
 .PHONY: test-vllm-matrix
 test-vllm-matrix: ## test the life of an instance with several releases of vLLM, each set up and removed (RELEASES="0.32.0 0.18.1"; KEEP=1: do not remove them; SETUP=only: only set them up)

@@ -21,7 +21,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/edges/api/apitest"
 	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -18,7 +18,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // watching is a watch in a goroutine of its own.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func holders(t *testing.T, dir *simgpu.Dir, uuid string) []simgpu.Holder {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // bareEngine is an engine that nobody supervises: started by os/exec alone.

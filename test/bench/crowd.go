@@ -10,7 +10,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // Sizes of a crowd, and what the larger one may take of the smaller one's time.

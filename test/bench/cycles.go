@@ -3,11 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/harness"
 	"sync"
 	"syscall"
 	"time"
+
+	"hotseat.dev/hotseat/spec/simgpu"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // held is what a launcher holds at rest.

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // What a fetch is to be: so fast beside the fastest other client, and with so much

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // byHTTPS are the contests at a server of files, beside curl.

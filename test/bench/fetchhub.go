@@ -15,7 +15,7 @@ const hubCommit = "0123456789abcdef0123456789abcdef01234567"
 
 // hub answers as the Hugging Face hub does of the models of a folder, all of whose
 // files are large ones: it sends whoever asks for one to where its content is. That
-// such answers are the hub's is shown in test/hubserver.
+// such answers are the hub's is shown in test/helpers/hubserver.
 type hub struct{ folder string }
 
 // listed is a file in the list of a model.

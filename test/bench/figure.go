@@ -1,6 +1,6 @@
 package main
 
-import "hotseat.dev/hotseat/test/figures"
+import "hotseat.dev/hotseat/test/helpers/figures"
 
 type (
 	times = figures.Times

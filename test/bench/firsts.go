@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // fasterFirst is what a start that waits for a preloader is to be, measured by an

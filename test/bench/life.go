@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // Variables by which an engine is told where to write the moment of its first

@@ -23,8 +23,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hotseat.dev/hotseat/test/figures"
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/figures"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 func main() {

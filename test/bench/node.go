@@ -15,7 +15,7 @@ import (
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // patience bounds every wait for something that has to happen. It is no

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/figures"
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/figures"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // marked lists the living processes that were started with a variable of that

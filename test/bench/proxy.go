@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hotseat.dev/hotseat/test/harness"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // bareProxyEnv makes this program the bare proxy: "LISTEN TARGET", two

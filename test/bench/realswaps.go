@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/figures"
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/figures"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // What a swap of real models may take beyond what the engines take for

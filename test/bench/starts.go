@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/figures"
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/figures"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // What a forked start of real vLLM is to be: so many times faster than one by

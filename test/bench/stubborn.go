@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // stubbornGrace is short, since every stop of this part lasts as long.

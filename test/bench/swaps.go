@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // Bounds of what a swap may take beyond the engines' own time.

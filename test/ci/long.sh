@@ -23,7 +23,7 @@ names() {
   case "$1" in
     cluster) tests clusterlong test/cluster dualpods/internal/trust/installation ;;
     # TestARelease is the one life by exec and by fork that every run shows.
-    vllm) tests vllm launcher test/conformance test/hubserver test/vllm | grep -vx TestARelease ;;
+    vllm) tests vllm launcher test/conformance test/helpers/hubserver test/vllm | grep -vx TestARelease ;;
     defects) sed -nE 's/.*schedules\.NewDefect\("([^"]*)".*/\1/p' launcher/internal/core/simulation/defects_test.go dualpods/internal/simulation/defects_test.go ;;
     fuzz) grep -rhE --include='*_test.go' '^func Fuzz' dualpods launcher spec test | sed -E 's/^func (Fuzz[A-Za-z0-9_]+).*/\1/' ;;
     targets) printf '%s\n' test-llm-d test-long test-models ;;

@@ -25,7 +25,7 @@ import (
 	"hotseat.dev/hotseat/deploy/images"
 	"hotseat.dev/hotseat/spec/simgpu"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestMain(m *testing.M) {

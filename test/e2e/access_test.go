@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // The rows of the section "Access" of spec/rows.md that concern the

@@ -16,12 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/harness"
-	"hotseat.dev/hotseat/test/pyengine"
+	"hotseat.dev/hotseat/test/helpers/harness"
+	"hotseat.dev/hotseat/test/helpers/pyengine"
 )
 
 // Starts by fork, seen from outside. Only a Python engine can be forked: here
-// it is the stand-in of test/pyengine.
+// it is the stand-in of test/helpers/pyengine.
 
 // forkNode is a node whose engine can be forked.
 type forkNode struct {

@@ -28,8 +28,8 @@ import (
 	"hotseat.dev/hotseat/spec/simgpu"
 	"hotseat.dev/hotseat/test/conformance/openapi"
 	"hotseat.dev/hotseat/test/enginesim/recorder"
-	"hotseat.dev/hotseat/test/harness"
-	testpatience "hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/harness"
+	testpatience "hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // patience bounds every wait for something that has to happen. It is no

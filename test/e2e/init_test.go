@@ -13,7 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"hotseat.dev/hotseat/test/harness"
+
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // Of the section "Crashes and full disks" of spec/rows.md: serve under launcher init.

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/hubserver"
-	"hotseat.dev/hotseat/test/pagecachetest"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
+	"hotseat.dev/hotseat/test/helpers/pagecachetest"
 )
 
 // Of the section "Models of a launcher" of spec/rows.md: a launcher fetches

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
-	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
 )
 
 // A claim is a volume that Kubernetes mounts; here it is a folder, which a Job's program

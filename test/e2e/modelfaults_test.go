@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/test/harness"
-	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/helpers/harness"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
 )
 
 // Of the section "Models of a launcher" of spec/rows.md: whoever is killed,

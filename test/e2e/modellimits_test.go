@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // Of the section "Models of a launcher" of spec/rows.md: what a fetch may take

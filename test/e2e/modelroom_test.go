@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
 )
 
 // Of the section "Models of a launcher" of spec/rows.md: which models go when

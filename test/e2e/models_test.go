@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
 )
 
 const commit = "0123456789abcdef0123456789abcdef01234567"

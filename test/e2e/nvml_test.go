@@ -14,7 +14,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/fakenvml"
+	"hotseat.dev/hotseat/test/helpers/fakenvml"
 )
 
 // The launcher with NVIDIA's management library, which the stand-in for it

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
 )
 
 // A row of the section "API" of spec/rows.md. That every answer

@@ -23,8 +23,8 @@ import (
 
 	"hotseat.dev/hotseat/spec/simgpu"
 	"hotseat.dev/hotseat/test/enginesim/internal/tree"
-	"hotseat.dev/hotseat/test/harness"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/harness"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // asEngine makes the test binary run as the engine.

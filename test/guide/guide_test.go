@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	testpatience "hotseat.dev/hotseat/test/patience"
+	testpatience "hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // address is where every launcher of the pages listens.

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // bin is where the programs are.

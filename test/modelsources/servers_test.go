@@ -24,8 +24,8 @@ import (
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry/remote"
 
-	"hotseat.dev/hotseat/test/harness"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/harness"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // start runs a server until the test ends.

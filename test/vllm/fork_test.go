@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 func TestForkedInstancesComeAndGoAndOutliveTheirPreloader(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // existing names an instance that is to come in.

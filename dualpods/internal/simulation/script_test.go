@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"hotseat.dev/hotseat/test/schedules"
+	"hotseat.dev/hotseat/test/helpers/schedules"
 )
 
 // event is something that happens to the world.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"hotseat.dev/hotseat/test/schedules"
+	"hotseat.dev/hotseat/test/helpers/schedules"
 )
 
 // TestNoScheduleBreaksWhatMustHold runs schedules of events and faults; SEEDS says how

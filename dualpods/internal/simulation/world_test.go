@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"hotseat.dev/hotseat/test/schedules"
+	"hotseat.dev/hotseat/test/helpers/schedules"
 )
 
 // world is all there is around the controllers.

@@ -21,7 +21,7 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // outBy bounds how long a requester may be an endpoint of its Service after its

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // settle is how long the controller has nothing to do before its memory is read:

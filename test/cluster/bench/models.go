@@ -17,7 +17,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // Bounds of the part.

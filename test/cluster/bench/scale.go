@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // Bounds of the figures with many nodes, as parts of the bare ones, and of the writes to Pods for

@@ -17,7 +17,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // answeredP95 bounds the time until a model that is awake answers through a Service whose slices

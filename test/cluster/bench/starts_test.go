@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
 // zero is when the Pod of these tests was created.

@@ -21,7 +21,7 @@ import (
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // waitsFor waits until the status of the app's one requester says that, and an

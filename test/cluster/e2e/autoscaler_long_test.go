@@ -16,7 +16,7 @@ import (
 
 	"hotseat.dev/hotseat/deploy/images"
 	"hotseat.dev/hotseat/spec/v1alpha1"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // customMetrics has the cluster serve the custom metrics API until the test is over.

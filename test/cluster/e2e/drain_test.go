@@ -14,7 +14,7 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestANodeIsDrainedWhileAModelServesAndTheModelWakesThereAfterwards(t *testing.T) {

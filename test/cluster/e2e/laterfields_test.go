@@ -15,7 +15,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // TestAFieldThatTheControllerDoesNotKnowIsKeptWhenItWrites gives the definition of

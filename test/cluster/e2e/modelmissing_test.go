@@ -18,7 +18,7 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
 )
 
 // TestARequesterWaitsForItsModelOrFailsWithoutItAsItsCacheSays starts requesters on

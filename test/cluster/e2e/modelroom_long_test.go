@@ -17,7 +17,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
 )
 
 // onNode is what the status of a cache says of a node.

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
-	"hotseat.dev/hotseat/test/hubserver"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // mounting is a Pod that mounts the model of a cache at /models.

@@ -18,8 +18,8 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/hubserver"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // onlyLooksAt has the chart installed for one namespace until the test's end.

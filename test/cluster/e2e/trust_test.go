@@ -35,7 +35,7 @@ import (
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 	"hotseat.dev/hotseat/spec/requesterapi"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // authoritySecret is that of the certificate authority.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake installs that commit's

@@ -18,8 +18,8 @@ import (
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/harness"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/harness"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // realLauncher is a launcher Pod whose engine is real vLLM. Its Python, its

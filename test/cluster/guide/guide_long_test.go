@@ -19,7 +19,7 @@ import (
 
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/guide"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 const root = "../../.."

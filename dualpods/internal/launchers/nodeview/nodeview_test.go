@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestMain(m *testing.M) {

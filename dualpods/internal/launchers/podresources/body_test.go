@@ -10,8 +10,8 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/podresources"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
-	"hotseat.dev/hotseat/test/patience"
-	"hotseat.dev/hotseat/test/rawhttp"
+	"hotseat.dev/hotseat/test/helpers/patience"
+	"hotseat.dev/hotseat/test/helpers/rawhttp"
 )
 
 func TestStalledBodyIsAnsweredAndItsConnectionEnds(t *testing.T) {

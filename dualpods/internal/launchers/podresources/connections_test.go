@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/podresources"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // Which connections are closed depends on the order in which the server ends their requests;

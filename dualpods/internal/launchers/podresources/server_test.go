@@ -27,7 +27,7 @@ import (
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 const name = "ns.agents.hotseat.dev"

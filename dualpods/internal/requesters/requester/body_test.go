@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
-	"hotseat.dev/hotseat/test/rawhttp"
+	"hotseat.dev/hotseat/test/helpers/rawhttp"
 )
 
 func TestStalledBodyIsAnsweredAndItsConnectionEnds(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // engine answers nothing by itself: a test speaks for it.

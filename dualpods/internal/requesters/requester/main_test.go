@@ -20,8 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
-	"hotseat.dev/hotseat/test/harness"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/harness"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,7 +11,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/requesterapi"
 	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/fakenvml"
+	"hotseat.dev/hotseat/test/helpers/fakenvml"
 )
 
 // A process keeps the first NVML that it loads, so this test is one.

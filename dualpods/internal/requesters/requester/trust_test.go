@@ -14,7 +14,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 	"hotseat.dev/hotseat/spec/requesterapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // startTrusting is a requester that takes orders from clients of an authority.

@@ -22,7 +22,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/requesters/requester"
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 	"hotseat.dev/hotseat/spec/requesterapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
-	"hotseat.dev/hotseat/test/schedules"
+	"hotseat.dev/hotseat/test/helpers/schedules"
 )
 
 // TestNoScheduleBreaksWhatMustHold runs schedules of events and faults; SEEDS

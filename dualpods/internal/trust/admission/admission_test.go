@@ -31,7 +31,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 	"hotseat.dev/hotseat/spec/v1alpha1"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestMain(m *testing.M) {

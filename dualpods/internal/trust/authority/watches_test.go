@@ -33,7 +33,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/v1alpha1"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // onlyNamespaces is a cache that has namespaces, and nothing else.

@@ -16,7 +16,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 const chartCRDs = "../../../../deploy/chart/crds"

@@ -22,7 +22,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 const launcherConfigs = "launcherconfigs.hotseat.dev"

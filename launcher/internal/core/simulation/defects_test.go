@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"hotseat.dev/hotseat/test/schedules"
+	"hotseat.dev/hotseat/test/helpers/schedules"
 )
 
 // defects are what was wrong with the launcher once, and what brings it back.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"hotseat.dev/hotseat/test/schedules"
+	"hotseat.dev/hotseat/test/helpers/schedules"
 )
 
 // TestNoScheduleBreaksAnInvariant plays the scripts of SEEDS seeds, from FROM on; with

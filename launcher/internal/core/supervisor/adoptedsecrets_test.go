@@ -14,7 +14,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // adopted returns instance a after its secrets were read from a process with these

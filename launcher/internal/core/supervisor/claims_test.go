@@ -16,7 +16,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor/supervisortest"
 	"hotseat.dev/hotseat/launcher/internal/machine/devmem"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // toMake is the request of a swap that creates an instance on GPU g0.

@@ -18,7 +18,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // life is one run of a launcher without instances.

@@ -17,8 +17,8 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/patience"
-	"hotseat.dev/hotseat/test/rawhttp"
+	"hotseat.dev/hotseat/test/helpers/patience"
+	"hotseat.dev/hotseat/test/helpers/rawhttp"
 )
 
 const importPath = "/v2/compile-caches/0123456789abcdef0123456789abcdef"

@@ -17,7 +17,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // quiet throws away what the server logs.

@@ -20,7 +20,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/launcher/internal/edges/api/apitest"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 var result = launcherapi.SwapResult{

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 func TestMain(m *testing.M) {

@@ -19,8 +19,8 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/harness"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/harness"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,7 +9,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/fakenvml"
+	"hotseat.dev/hotseat/test/helpers/fakenvml"
 )
 
 func TestGPUsAreAskedOfTheDriver(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // newSocket returns the path of a socket, in a folder whose path is short.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/websocket"
 
 	"hotseat.dev/hotseat/spec/connlimit"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // newRealtimeEngine serves WebSockets with a library's server.

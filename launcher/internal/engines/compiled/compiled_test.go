@@ -17,7 +17,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/smalldisk"
+	"hotseat.dev/hotseat/test/helpers/smalldisk"
 )
 
 var h100 = launcherapi.CompileKind{Engine: "torch 2.13.0, vllm 0.30.0", GPUs: []string{"H100"}, CPU: "amd64"}

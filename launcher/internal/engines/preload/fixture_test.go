@@ -18,8 +18,8 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
-	"hotseat.dev/hotseat/test/patience"
-	"hotseat.dev/hotseat/test/pyengine"
+	"hotseat.dev/hotseat/test/helpers/patience"
+	"hotseat.dev/hotseat/test/helpers/pyengine"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

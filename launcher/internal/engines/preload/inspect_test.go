@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
-	"hotseat.dev/hotseat/test/pyengine"
+	"hotseat.dev/hotseat/test/helpers/pyengine"
 )
 
 // inspection is what an engine learns from the process that inspects its model.

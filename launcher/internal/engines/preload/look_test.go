@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestLookAnswersLikeCheckWithoutSideEffects(t *testing.T) {

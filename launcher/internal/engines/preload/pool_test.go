@@ -19,8 +19,8 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
-	"hotseat.dev/hotseat/test/patience"
-	"hotseat.dev/hotseat/test/pyengine"
+	"hotseat.dev/hotseat/test/helpers/patience"
+	"hotseat.dev/hotseat/test/helpers/pyengine"
 )
 
 func TestPreloaderKilledDuringForkLeavesNoProcess(t *testing.T) {

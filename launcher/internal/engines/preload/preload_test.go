@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
-	"hotseat.dev/hotseat/test/pyengine"
+	"hotseat.dev/hotseat/test/helpers/pyengine"
 )
 
 type facts struct {

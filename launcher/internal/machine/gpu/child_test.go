@@ -13,7 +13,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/fakenvml"
+	"hotseat.dev/hotseat/test/helpers/fakenvml"
 )
 
 // childEnv makes the test binary a program that describes the GPUs of NVML: a

@@ -15,7 +15,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/fakenvml"
+	"hotseat.dev/hotseat/test/helpers/fakenvml"
 )
 
 const gib = uint64(1) << 30

@@ -13,7 +13,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestGPUsOfTheBootAreUsedWhileTheDriverDoesNotAnswer(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/initd"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/exits"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // roleVariable makes this test binary be init, or serve when init runs it.

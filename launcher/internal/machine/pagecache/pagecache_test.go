@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"hotseat.dev/hotseat/test/pagecachetest"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/pagecachetest"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // childEnv makes the test binary a user without rights who asks for a file.

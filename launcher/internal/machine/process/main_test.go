@@ -20,7 +20,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // roleVariable makes this test binary play a role (roles_test.go) in place of

@@ -14,7 +14,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestAnExitIsSeenWithItsCode(t *testing.T) {

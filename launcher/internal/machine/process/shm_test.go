@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestAKilledTreeLeavesNoSharedMemoryOfEnginesBehind(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/smalldisk"
+	"hotseat.dev/hotseat/test/helpers/smalldisk"
 )
 
 func TestFullDiskAndMissingPermissionHaveDifferentErrors(t *testing.T) {

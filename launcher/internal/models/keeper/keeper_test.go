@@ -28,7 +28,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // childEnv is the name of a variable. If it is set, the test binary stands in for

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/pagecachetest"
+	"hotseat.dev/hotseat/test/helpers/pagecachetest"
 )
 
 // listedPageCache returns what List says about main memory, for the only model.

@@ -15,8 +15,8 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/test/pagecachetest"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/pagecachetest"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestIncompleteModelIsNotWarmed(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
-	testpatience "hotseat.dev/hotseat/test/patience"
+	testpatience "hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // scripted gives a source that is a shell script.

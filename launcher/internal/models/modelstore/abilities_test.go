@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/test/smalldisk"
+	"hotseat.dev/hotseat/test/helpers/smalldisk"
 )
 
 // withoutLinks opens a store whose file system has no hard links: from one mount to another

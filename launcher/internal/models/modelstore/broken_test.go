@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"hotseat.dev/hotseat/test/smalldisk"
+	"hotseat.dev/hotseat/test/helpers/smalldisk"
 )
 
 // On NFS, for example, a removed file that is open somewhere stays.

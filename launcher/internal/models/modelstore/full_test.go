@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
-	"hotseat.dev/hotseat/test/smalldisk"
+	"hotseat.dev/hotseat/test/helpers/smalldisk"
 )
 
 // onSmallDisk opens a store on its own small disk. It also returns a function that fills

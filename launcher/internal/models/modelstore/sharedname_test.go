@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func launcherOf(t *testing.T, s *Store, name, mark string) *User {

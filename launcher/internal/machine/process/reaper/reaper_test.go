@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // start starts a shell that runs a script; no one else reaps it.

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"hotseat.dev/hotseat/spec/simgpu"
-	"hotseat.dev/hotseat/test/fakenvml"
-	"hotseat.dev/hotseat/test/patience"
+	"hotseat.dev/hotseat/test/helpers/fakenvml"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 const gib = uint64(1) << 30

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/test/harness"
-	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/helpers/harness"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
 )
 
 const commit = "0123456789abcdef0123456789abcdef01234567"
@@ -44,7 +44,7 @@ func TestTheHubsOwnClientReadsTheServerAndAnExport(t *testing.T) {
 	check(snapshot(t.TempDir(), "HF_ENDPOINT="+hub.URL))
 
 	bin, store, cache := t.TempDir(), t.TempDir(), t.TempDir()
-	require.NoError(t, harness.Build(t.Context(), "../..", bin, nil, "launcher/cmd/launcher", "launcher/cmd/modelfetch"))
+	require.NoError(t, harness.Build(t.Context(), "../../..", bin, nil, "launcher/cmd/launcher", "launcher/cmd/modelfetch"))
 	pull := exec.Command(filepath.Join(bin, "launcher"), "pull", "--model-store", store, "hf://org/tiny")
 	pull.Env, pull.Stderr = append(os.Environ(), "HF_ENDPOINT="+hub.URL), os.Stderr
 	require.NoError(t, pull.Run())
