@@ -118,6 +118,10 @@ DRIVING := test/e2e test/guide test/conformance deploy/images
 # caller's GORACE takes precedence.
 QUICK_EXIT := GORACE="atexit_sleep_ms=100 $${GORACE:-}"
 
+# Packages with the libraries of clouds, which take minutes to compile for the race detector: `make
+# test-models` runs their tests with it.
+CLOUDS := launcher/cmd/modelfetch launcher/internal/models/fetch launcher/internal/models/modelsource
+
 # Tests of the simulations that only check types, in one goroutine.
 UNRACED := ^TestEachDefectCanBeBroughtBack$$
 
@@ -125,8 +129,9 @@ UNRACED := ^TestEachDefectCanBeBroughtBack$$
 FEWER_RACED := NoSchedule|NoComposed|UndisturbedActuation|UnbindingAt|PastItsDeadline|NotSelectedAnyMore|ASeedGives|WhatIsSimulated
 
 .PHONY: test
-test: ## run the tests that need neither real vLLM, Kubernetes nor model servers (not test-long, test-llm-d); the race detector checks all but the built programs
-	$(QUICK_EXIT) $(GOTEST) -race -p 4 -timeout 14m -skip '$(UNRACED)' $$(go list ./... | grep -vE '/($(subst $(space),|,$(DRIVING)))$$')
+test: ## run the tests that need neither real vLLM, Kubernetes nor model servers (not test-long, test-llm-d); the race detector checks all but the built programs and the packages with the libraries of clouds
+	$(QUICK_EXIT) $(GOTEST) -race -p 4 -timeout 14m -skip '$(UNRACED)' $$(go list ./... | grep -vE '/($(subst $(space),|,$(DRIVING) $(CLOUDS)))$$')
+	$(GOTEST) -timeout 14m $(addprefix ./,$(CLOUDS))
 	$(GOTEST) -count=1 -timeout 14m -parallel 4 $(addprefix ./,$(DRIVING))
 	$(GOTEST) -run '$(FEWER_RACED)|$(UNRACED)' ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
 
@@ -203,7 +208,8 @@ $(AZURITE): test/modelservers/package-lock.json
 	@touch $@
 
 .PHONY: test-models
-test-models: $(AZURITE) ## test fetches from servers of S3, Google Cloud Storage, Azure Blob Storage and OCI, which are installed first (needs npm)
+test-models: $(AZURITE) ## test fetches from servers of S3, Google Cloud Storage, Azure Blob Storage and OCI, which are installed first, and the packages that fetch with the race detector (needs npm)
+	$(QUICK_EXIT) $(GOTEST) -race -timeout 14m $(addprefix ./,$(CLOUDS))
 	$(GOTEST) -count=1 -timeout 14m -tags modelservers ./test/modelsources
 
 .PHONY: test-llm-d
