@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // death is one way in which an engine's process ends.
@@ -95,7 +97,7 @@ func (e *engine) healthUntilGone(d death) []string {
 // leftForGood gives the processes that are still there when nothing changed
 // for a while.
 func (e *engine) leftForGood() []string {
-	const while = 5 * time.Second
+	while := patience.Wait() / 18
 	left, since := e.titles(), time.Now()
 	e.eventually("no more processes end", func() bool {
 		now := e.titles()

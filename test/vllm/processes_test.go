@@ -20,6 +20,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/helpers/harness"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // owns says whether a process is one of the node's.
@@ -115,7 +116,7 @@ func (n *node) leftNothing(before inventory) {
 	assert.Empty(n.t, n.temporary(), "files")
 	assert.Empty(n.t, n.leftShared(), "shared memory")
 	assert.Eventually(n.t, func() bool { return len(n.inventory().descriptors) <= len(before.descriptors) },
-		15*time.Second, 100*time.Millisecond, "descriptors: %q before, %q now", before.descriptors, n.inventory().descriptors)
+		patience.Wait(), 100*time.Millisecond, "descriptors: %q before, %q now", before.descriptors, n.inventory().descriptors)
 }
 
 // temporary lists the files in the node's temporary folder, and the sockets

@@ -16,6 +16,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/helpers/hubserver"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // placed waits until the gate of a requester is off, and gives why it was placed so.
@@ -216,5 +217,5 @@ func (s *modelSite) evict(node int) {
 			break
 		}
 	}
-	time.Sleep(time.Second) // the controller's own stream may come a quarter of a second later
+	time.Sleep(patience.Wait() / 90) // the controller's own stream may come a quarter of a second later
 }

@@ -20,6 +20,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // childEnv is the name of a variable. If it is set, the test binary runs as the program
@@ -561,14 +562,23 @@ func TestUnresponsiveModelfetchIsKilledAndOwnsTheStoreUntilThen(t *testing.T) {
 	require.NoError(t, err)
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, err = pullWith(ctx, t, s, "is deaf", func(fetchapi.Line) {
-		assert.NoError(t, s.Close())
-		_, err := modelstore.Open(modelstore.Options{Dir: dir})
-		var locked *modelstore.LockedError
-		assert.ErrorAs(t, err, &locked)
-		cancel(cause)
-	})
-	require.ErrorIs(t, err, cause) // the child ends only when it is killed
+	ended := make(chan error, 1)
+	go func() {
+		_, err := pullWith(ctx, t, s, "is deaf", func(fetchapi.Line) {
+			assert.NoError(t, s.Close())
+			_, err := modelstore.Open(modelstore.Options{Dir: dir})
+			var locked *modelstore.LockedError
+			assert.ErrorAs(t, err, &locked)
+			cancel(cause)
+		})
+		ended <- err
+	}()
+	select {
+	case err = <-ended:
+		require.ErrorIs(t, err, cause)
+	case <-time.After(patience.Wait()):
+		require.FailNow(t, "the child was not killed")
+	}
 	again, err := modelstore.Open(modelstore.Options{Dir: dir})
 	require.NoError(t, err)
 	require.NoError(t, again.Close())

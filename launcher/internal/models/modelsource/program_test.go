@@ -196,6 +196,7 @@ func silentPID(t *testing.T, path string) (pid int) {
 // A program that hangs is ended with what it has started, as is one of which no more is
 // needed; one that is read slowly is not.
 func TestAProgramThatHangsIsEndedAndOneThatIsReadSlowlyIsNot(t *testing.T) {
+	stall := (testpatience.Wait() / 60).Round(time.Millisecond) // a shell starts in less
 	for name, c := range map[string]struct {
 		ends func(s Source, ctx context.Context, cancel func()) error
 		says string
@@ -203,15 +204,15 @@ func TestAProgramThatHangsIsEndedAndOneThatIsReadSlowlyIsNot(t *testing.T) {
 		"while it resolves": {func(s Source, ctx context.Context, _ func()) error {
 			_, err := s.Resolve(ctx)
 			return err
-		}, "has written nothing for 200ms"},
+		}, "has written nothing for " + stall.String()},
 		"before the first byte": {func(s Source, ctx context.Context, _ func()) error {
 			s.(*program).files = []fetchapi.File{{Path: "w"}}
 			_, err := s.Open(ctx, 0, 0)
 			return err
-		}, "has written nothing for 200ms"},
+		}, "has written nothing for " + stall.String()},
 		"when nobody waits any more": {func(s Source, ctx context.Context, cancel func()) error {
 			s.(*program).Stall = time.Minute
-			time.AfterFunc(200*time.Millisecond, cancel)
+			time.AfterFunc(stall, cancel)
 			_, err := s.Resolve(ctx)
 			return err
 		}, "context canceled"},
@@ -219,7 +220,7 @@ func TestAProgramThatHangsIsEndedAndOneThatIsReadSlowlyIsNot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			note := filepath.Join(t.TempDir(), "pid")
-			s := scripted(t, "sleep 300 & echo $! >"+note+"; wait", Options{Stall: 200 * time.Millisecond})
+			s := scripted(t, "sleep 300 & echo $! >"+note+"; wait", Options{Stall: stall})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			require.ErrorContains(t, c.ends(s, ctx, cancel), c.says)
@@ -229,14 +230,14 @@ func TestAProgramThatHangsIsEndedAndOneThatIsReadSlowlyIsNot(t *testing.T) {
 	}
 	t.Run("read slowly", func(t *testing.T) {
 		t.Parallel()
-		s := scripted(t, resolves+opens+"head -c 200000 /dev/zero >&3", Options{Stall: 200 * time.Millisecond})
+		s := scripted(t, resolves+opens+"head -c 200000 /dev/zero >&3", Options{Stall: stall})
 		_, err := s.Resolve(t.Context())
 		require.NoError(t, err)
 		stream, err := s.Open(t.Context(), 0, 0)
 		require.NoError(t, err)
 		_, err = io.CopyN(io.Discard, stream, 1000)
 		require.NoError(t, err)
-		time.Sleep(500 * time.Millisecond) // longer than a program may be silent
+		time.Sleep(3 * stall / 2) // longer than a program may be silent
 		n, err := io.Copy(io.Discard, stream)
 		require.NoError(t, err)
 		assert.EqualValues(t, 199000, n)
