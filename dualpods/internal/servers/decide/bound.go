@@ -31,7 +31,7 @@ func (o *Observation) Bound() *Bound {
 // bound returns what of a larger value, as of an [Asking], the rows of several tables read.
 func (b *Bound) bound() *Bound { return b }
 
-// RecordUnwanted reports whether the instance of the record is to sleep: nobody wants it any
+// RecordUnwanted reports whether the instance of the record is to sleep: no requester wants it any
 // more, or it is not what the requester would be bound to.
 func (o *Observation) RecordUnwanted() bool {
 	b := o.Bound()

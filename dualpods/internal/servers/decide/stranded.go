@@ -22,7 +22,7 @@ var stranded = TableOf[Staying]{
 		{"launcher gone, stays ready", "the same; the requester is ready, though told to become unready, and carries traffic; it is not being unbound, nor was told to unbind in vain a moment ago",
 			(*Staying).staysReadyWithoutLauncher, Unbind, func(s *Staying) Step { return s.unbindStubborn("the launcher that served it is gone") }},
 		{"not bound, shown", "not bound; labels, status or gate say that it serves",
-			(*Staying).isPublishedWithoutRecord, Retract, say[Staying]("nobody is bound to it any more")},
+			(*Staying).isPublishedWithoutRecord, Retract, say[Staying]("it has no server any more")},
 		{"provider vanished", "not bound; its program carries traffic all the same",
 			(*Staying).forwardsWithoutRecord, DeleteRequester, warn[Staying](LauncherGone, "the launcher that served it is gone")},
 		whereBound(RowOf[Bound]{"provider leaving", "bound; the launcher Pod is being deleted or has ended",

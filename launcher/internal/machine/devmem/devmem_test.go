@@ -225,7 +225,7 @@ func TestMemoryThatDoesNotComeBackIsWaitedForNoLongerThanTheLimit(t *testing.T) 
 		held := m.AwaitFreed(t.Context(), "a", []string{"g0"}, m.Held("a", []string{"g0"}))
 		assert.Equal(t, 60*gib, held["g0"])
 		require.ErrorContains(t, m.AwaitReturned(t.Context(), map[string][]int{"g0": {7}}), "GPU g0 had not come back 30s after its processes were gone")
-		require.ErrorContains(t, m.AwaitFree(t.Context(), map[string]uint64{"g0": 30 * gib}), "only 21474836480 were free after 30s")
+		require.ErrorContains(t, m.AwaitFree(t.Context(), map[string]uint64{"g0": 30 * gib}), "only 20.0 GiB (21474836480 bytes) were free after 30s")
 		assert.Equal(t, 3*returnTime, time.Since(began))
 
 		device.fail = errors.New("the driver is gone")
