@@ -47,6 +47,9 @@ func (f *fakeClaim) call(ctx context.Context, name, id string) error {
 		<-time.After(wait)
 	}
 	f.note(name)
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
 	<-time.After(f.takes[name])
 	if name == f.hangs {
 		<-ctx.Done()

@@ -38,7 +38,7 @@ func (r *Run) takeUp(ctx context.Context) {
 	case r.saved.Failure != nil:
 		failed = failedError(*r.saved.Failure, r.result)
 	case r.reachedGoal():
-		if failed = r.tryCanary(settle); failed == nil {
+		if failed = r.tryCanary(ctx, settleBy); failed == nil {
 			r.claim.Open()
 			r.stopLeavers()
 			r.conclude(launcherapi.OutcomeDone, nil)
@@ -50,19 +50,37 @@ func (r *Run) takeUp(ctx context.Context) {
 }
 
 // tryCanary asks the instance that came in for one token, if the request wants that and
-// the launcher died before it was done. Nil: the gate may open.
-func (r *Run) tryCanary(ctx context.Context) *launcher.SwapError {
+// the launcher died before it was done. The answer may take until the given time, and at least
+// settleGrace: instances that leave may have needed all of that time to settle. Nil: the gate may
+// open.
+func (r *Run) tryCanary(ctx context.Context, until time.Time) *launcher.SwapError {
 	if len(r.canaryAsked()) == 0 || r.saved.Phase == launcherapi.PhaseOpen {
 		return nil
 	}
+	if least := time.Now().Add(settleGrace); until.Before(least) {
+		until = least
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	err := r.phase(launcherapi.PhaseCanary, r.saved.Plan.In, func() error { return r.claim.Canary(ctx) })
 	failed, _ := errors.AsType[*launcher.SwapError](err)
 	return failed
 }
 
-// reachedGoal reports whether an interrupted swap reached its goal.
+// reachedGoal reports whether an interrupted swap reached its goal. All that leave are asleep
+// before the instance that a swap brings in is awake. If one of them is in another state by now, a
+// client has woken it since, or nobody knows its state: the end of the swap was not recorded, as on
+// a disk that stalls. An instance that is to be stopped cannot be woken before.
 func (r *Run) reachedGoal() bool {
 	in, out := r.claim.Show()
+	plan := r.saved.Plan
+	inAwake := in != nil && in.State == string(launcher.Awake)
+	if plan.In != "" && !inAwake {
+		return false
+	}
+	if inAwake && plan.Room != nil && !plan.Stop {
+		return true
+	}
 	for _, i := range out {
 		switch launcher.State(i.State) {
 		case launcher.Awake, launcher.Starting, launcher.FallingAsleep, launcher.Waking: // the instance may still become awake
@@ -70,5 +88,5 @@ func (r *Run) reachedGoal() bool {
 		case launcher.Sleeping, launcher.Stopping, launcher.Stopped, launcher.Failed:
 		}
 	}
-	return r.saved.Plan.In == "" || in != nil && in.State == string(launcher.Awake)
+	return true
 }

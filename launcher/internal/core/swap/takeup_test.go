@@ -77,6 +77,41 @@ func TestRecoveredSwapIsFinishedOrUndone(t *testing.T) {
 	}
 }
 
+func TestRecoveredSwapWhoseLeaverWasWokenSinceIsDone(t *testing.T) {
+	for name, c := range map[string]struct {
+		plan   launcher.Plan
+		states map[string]string
+		done   bool
+	}{
+		"awake":                            {planToCreateN("a"), map[string]string{"a": "awake", "n": "awake"}, true},
+		"waking":                           {planToWake("a"), map[string]string{"a": "waking", "n": "awake"}, true},
+		"nobody knows":                     {planToWake("a"), map[string]string{"a": "starting", "n": "awake"}, true},
+		"the other one does not serve":     {planToWake("a"), map[string]string{"a": "awake", "n": "sleeping"}, false},
+		"the other one was awake before":   {launcher.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, map[string]string{"a": "awake", "n": "awake"}, false},
+		"it would have been stopped first": {withStop(planToWake("a")), map[string]string{"a": "awake", "n": "awake"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, f := newStage(t, newPaper(t)), &fakeClaim{plan: c.plan, states: c.states}
+				saved := Saved{Plan: c.plan, Phase: "healthy"}
+				saved.Plan.Until = time.Now().Add(time.Minute)
+				result, _ := s.takenUp(t, saved, f)
+				assert.Equal(t, c.done, result.Outcome == launcherapi.OutcomeDone, "%v", f.calls)
+			})
+		})
+	}
+}
+
+func TestRecoveredSwapAsksItsCanaryThoughALeaverNeverSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := newStage(t, newPaper(t)), &fakeClaim{plan: planToWake("a"), hangs: "settle", states: map[string]string{"a": "starting", "n": "awake"}}
+		result, err := s.takenUp(t, Saved{Plan: f.plan, Phase: "healthy", Canary: true}, f)
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.OutcomeDone, result.Outcome)
+		assert.Contains(t, f.calls, "canary")
+	})
+}
+
 // The answer of a recovered swap has what the swap did before the launcher died. The
 // next launcher still asks for the canary that the request wants.
 func TestRecoveredSwapAsksItsCanaryAndReportsEarlierPhases(t *testing.T) {
