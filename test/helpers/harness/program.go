@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -42,19 +43,37 @@ func FreeAddress() (string, error) {
 	return fmt.Sprintf("127.0.0.1:%d", port), err
 }
 
-// FreePort is a port of 127.0.0.1 at which nobody listens now. No process starts meanwhile:
-// until it runs its program it would have the socket, and the port be taken.
+// given are the ports that this process was given, each with a socket in the abstract namespace.
+// A program that is started again does not listen meanwhile: without the socket, another test, also
+// one of another process, could be given its port.
+var given struct {
+	sync.Mutex
+	claims []net.Listener
+}
+
+// FreePort is a port of 127.0.0.1 at which nobody listens now, and which is given to nobody else
+// while this process lives. No process starts meanwhile: until it runs its program it would have the
+// socket, and the port be taken.
 func FreePort() (uint16, error) {
+	given.Lock()
+	defer given.Unlock()
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	var failed error
 	for range 100 {
 		port := firstFreePort + rand.IntN(lastFreePort-firstFreePort+1)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			return uint16(port), l.Close()
+		claim, err := net.Listen("unix", fmt.Sprintf("@hotseat-test-port-%d", port))
+		if err != nil {
+			failed = err
+			continue
 		}
-		failed = err
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			failed = errors.Join(err, claim.Close())
+			continue
+		}
+		given.claims = append(given.claims, claim)
+		return uint16(port), l.Close()
 	}
 	return 0, fmt.Errorf("cannot find a free port: %w", failed)
 }

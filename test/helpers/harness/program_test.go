@@ -38,3 +38,13 @@ func TestFreeAddressIsFreeWhileProcessesStart(t *testing.T) {
 		require.NoError(t, l.Close())
 	}
 }
+
+func TestFreePortIsGivenOnce(t *testing.T) {
+	seen := map[uint16]bool{}
+	for range 500 {
+		port, err := harness.FreePort()
+		require.NoError(t, err)
+		require.False(t, seen[port], port)
+		seen[port] = true
+	}
+}
