@@ -58,9 +58,10 @@ func (s *sim) launcherFor(node string, wanted form.Form) (pod *corev1.Pod) {
 }
 
 // before says that launcher a serves rather than launcher b: one that works, then one that does
-// not answer, which may be there again at once, then the older.
+// not answer, which may be there again at once, then one that is started again, then the older.
 func (s *sim) before(a, b *corev1.Pod) bool {
-	return cmp.Or(dualpods.TrueFirst(s.works(a), s.works(b)), dualpods.TrueFirst(s.isSilent(a), s.isSilent(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID)) < 0
+	leaves := func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil || podmeta.Finished(pod) }
+	return cmp.Or(dualpods.TrueFirst(s.works(a), s.works(b)), dualpods.TrueFirst(s.isSilent(a), s.isSilent(b)), dualpods.TrueFirst(!leaves(a), !leaves(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID)) < 0
 }
 
 func (s *sim) works(pod *corev1.Pod) bool {

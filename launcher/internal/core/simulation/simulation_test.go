@@ -55,8 +55,8 @@ type ending struct {
 	at    time.Time
 	level int  // that it slept at
 	woken bool // a client waits for it to wake
-	// blind: its wake has failed, and the driver hangs, or its memory does not come back: nobody
-	// can tell whether all of it sleeps.
+	// blind: its wake has failed, and the driver hangs, its memory does not come back, or it waited
+	// for the disk until a moment ago: nobody can tell whether all of it sleeps.
 	blind bool
 	began bool // its start was over: its gate had opened once
 }
@@ -106,7 +106,7 @@ func (w *world) ended(p *proc) {
 	w.m.mu.Lock()
 	healthy, level, began := p.alive() && p.ready && !p.asked, p.level, p.opened
 	// A call that waits for the driver is not under way.
-	silent := w.m.isSilent(p.gpus) || w.m.ever["memory is lost"] && p.holdsAsleep()
+	silent := w.m.isSilent(p.gpus) || w.m.ever["memory is lost"] && p.holdsAsleep() || level > 0 && time.Since(p.silent) < grace
 	w.m.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
