@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -15,8 +16,19 @@ import (
 // instances that a swap has claimed are never evicted. An exceeded budget of sleepers
 // refuses the swap only if the swap adds sleepers or bytes to it. A refusal names the
 // holders and the numbers.
+//
+// What an instance that leaves for the first time will hold asleep is not known. It is taken to be
+// the most that another one holds, so that a swap does not have to find out that memory is missing
+// when that instance sleeps. A swap that is possible only if it is less is tried nevertheless.
 func evictions(w World, p launcher.Plan) (evict []string, err error) {
-	after := w.afterLeaving(p)
+	evict, err = evictionsAfter(w, w.afterLeaving(p, w.expectedResidue), p)
+	if err != nil {
+		return evictionsAfter(w, w.afterLeaving(p, measuredResidue), p)
+	}
+	return evict, nil
+}
+
+func evictionsAfter(w, after World, p launcher.Plan) (evict []string, err error) {
 	protected := slices.Clone(p.Out)
 	if p.Room != nil {
 		protected = append(protected, p.Room.ID)
@@ -84,7 +96,7 @@ func (w World) boundsMadeWorse(before World) boundFilter {
 
 // afterLeaving returns the World between leaving and coming in. The instances that
 // leave have given back their memory but for the residue, and In holds none yet.
-func (w World) afterLeaving(p launcher.Plan) World {
+func (w World) afterLeaving(p launcher.Plan, residue func(Instance) map[string]uint64) World {
 	w = w.clone()
 	for n := range w.Instances {
 		i := &w.Instances[n]
@@ -99,14 +111,32 @@ func (w World) afterLeaving(p launcher.Plan) World {
 		if p.Stop {
 			// The instance sleeps until In is awake, and is stopped then. Until
 			// then its residue takes room, but no budget counts it as a sleeper.
-			w.giveBackMemory(i, i.Residue)
+			w.giveBackMemory(i, residue(*i))
 			i.HeldNow, i.State, i.Released = nil, launcher.Stopped, true
 			continue
 		}
-		w.giveBackMemory(i, i.Residue)
+		w.giveBackMemory(i, residue(*i))
 		i.State = launcher.Sleeping
 	}
 	return w
+}
+
+func measuredResidue(i Instance) map[string]uint64 { return i.Residue }
+
+// expectedResidue returns what an instance will still hold asleep: what was measured or, where that
+// is not known, the most that was measured of an instance on any GPU.
+func (w World) expectedResidue(i Instance) map[string]uint64 {
+	var most uint64
+	for _, other := range w.Instances {
+		for _, bytes := range other.Residue {
+			most = max(most, bytes)
+		}
+	}
+	out := map[string]uint64{}
+	for _, uuid := range i.GPUs {
+		out[uuid] = cmp.Or(i.Residue[uuid], most)
+	}
+	return out
 }
 
 // giveBackMemory subtracts an instance's memory from its GPUs, but for the residue. It

@@ -192,9 +192,18 @@ func TestEvictions(t *testing.T) {
 			swap:  launcher.Plan{Room: ptr(want("b", 70)), Out: []string{"a"}, Stop: true},
 		},
 		"sleepers are evicted to free their residues": {
-			world: node(80, instanceOn("a", launcher.Awake, 70).holding(70), instanceOn("x", launcher.Sleeping, 70).holding(5).lastUsed(2), instanceOn("y", launcher.Sleeping, 70).holding(5).lastUsed(1)),
+			world: node(80, withResidue(instanceOn("a", launcher.Awake, 70).holding(70), 1), instanceOn("x", launcher.Sleeping, 70).holding(5).lastUsed(2), instanceOn("y", launcher.Sleeping, 70).holding(5).lastUsed(1)),
 			swap:  launcher.Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
 			evict: []string{"x"},
+		},
+		"one that has never slept is taken to hold as much as another": {
+			world: node(76, instanceOn("a", launcher.Awake, 70).holding(70), instanceOn("x", launcher.Sleeping, 70).holding(3).lastUsed(2), instanceOn("y", launcher.Sleeping, 70).holding(3).lastUsed(1)),
+			swap:  launcher.Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
+			evict: []string{"x"},
+		},
+		"it may hold less where nothing else makes room": {
+			world: node(75, instanceOn("a", launcher.Awake, 70).holding(70), pinned(instanceOn("x", launcher.Sleeping, 70).holding(5))),
+			swap:  launcher.Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
 		},
 		"max_instances makes room by evicting a sleeper": {
 			world: withBudget(node(70, instanceOn("a", launcher.Awake, 70).holding(70), instanceOn("x", launcher.Sleeping, 70).lastUsed(3)), launcherapi.Budget{MaxInstances: 2}),
