@@ -61,6 +61,19 @@ func TestSwapToANewInstance(t *testing.T) {
 	assert.NotEqual(t, first, n.Ask(*r.In, "who are you?"))
 }
 
+// Each model holds some memory while it sleeps, so that those which slept longest have to go.
+func TestSwapsToNewModelsInARowMakeRoomForEach(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	evicted := false
+	for i := range 9 {
+		r := n.SwapDone(toNew(fmt.Sprint("m", i), On(0)))
+		assert.Equal(t, launcherapi.OutcomeDone, r.Outcome)
+		evicted = evicted || len(r.Evicted) > 0
+	}
+	assert.True(t, evicted, "the GPU has no room for nine")
+}
+
 func TestSwapBackAndForthAtBothLevels(t *testing.T) {
 	t.Parallel()
 	for _, level := range []int{1, 2} {
