@@ -62,12 +62,15 @@ func TestMain(m *testing.M) {
 
 // install installs the chart as tests have it, or upgrades it, with further values.
 func (l *lane) install(ctx context.Context, values ...string) error {
+	if os.Getenv("WRITE_AHEAD") == "0" {
+		values = append([]string{"controller.writeAhead=false"}, values...)
+	}
 	return l.installChart(ctx, root("deploy/chart"), values...)
 }
 
 func (l *lane) installChart(ctx context.Context, chart string, values ...string) error {
 	args := []string{"upgrade", "--install", "hotseat", chart, "--namespace", system, "--create-namespace", "--wait", "--timeout", patience.Wait().String()}
-	values = append([]string{"controller.replicas=1", fmt.Sprintf("controller.writeAhead=%t", os.Getenv("WRITE_AHEAD") != "0")}, values...)
+	values = append([]string{"controller.replicas=1"}, values...)
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}
