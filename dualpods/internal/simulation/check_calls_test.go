@@ -272,6 +272,7 @@ func (c *callCheck) remove(p *process, l *launcher, id, holder string) {
 	}
 	w.note("%s is asked to drop %s for %s", l.name, id, holder)
 	c.begin(p)
+	delete(c.tries, asking{l, holder}) // where it is wanted anew, it is tried anew
 	uid, at := uidOf(holder), store{l.disk.node, l.disk.path}
 	if w.truth.steady(fact{"leased", id, at.node, at.path}, yes) {
 		w.violated("dropped while it is in use", "%s on %s%s", id, at.node, at.path)
