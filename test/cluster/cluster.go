@@ -184,6 +184,9 @@ func (c *Cluster) up(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	c.ProxyStays = proxyStays(kubernetes.release)
+	if o.Nodes > 0 {
+		allowInotify(inotifyInstances, o.Progress)
+	}
 	if o.NetworkPolicies {
 		if c.Router, err = kubeRouter.build(ctx, o.Progress); err != nil {
 			return err
