@@ -266,7 +266,7 @@ func (s *Supervisor) needsLease(id string, i *instance, d *Draft) bool {
 		return true
 	}
 	for _, c := range s.claims {
-		if c.plan.CreatesIn() && c.plan.In == id && c.draft != nil && c.draft != d && (c.in == nil || c.in != i) && c.draft.local.leased() {
+		if c.draft != nil && c.draft.ID == id && c.draft != d && (c.in == nil || c.in != i) && c.draft.local.leased() {
 			return true
 		}
 	}

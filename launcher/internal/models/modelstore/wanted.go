@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -59,9 +60,15 @@ func (e *LackingError) Error() string {
 // lacks the folder of a bucket, Wanted looks for it in versions of the folders above. It
 // returns a selection that lacks files which an engine may need only for its id.
 //
+// A path of the folder of a version that is whole is that version: an engine that is given
+// the path reads the version as any other does.
+//
 // The error is a *NotFoundError, an *OtherRevisionsError, a *NotWholeError or a
 // *LackingError.
 func (r *Reader) Wanted(model, revision string) (Version, error) {
+	if v, ok := r.wholeAt(model); ok {
+		return v, nil
+	}
 	all, err := r.Versions()
 	if err != nil {
 		return Version{}, err
@@ -83,6 +90,24 @@ func (r *Reader) Wanted(model, revision string) (Version, error) {
 		}
 	}
 	return Version{}, err
+}
+
+// wholeAt returns the version in whose folder a path is, if it is whole.
+func (r *Reader) wholeAt(path string) (Version, bool) {
+	inside, err := filepath.Rel(filepath.Join(r.dir, modelsDir), path)
+	if err != nil || !filepath.IsLocal(inside) {
+		return Version{}, false
+	}
+	parts := strings.Split(filepath.ToSlash(inside), "/")
+	if len(parts) < 2 || parts[1] != filesDir {
+		return Version{}, false
+	}
+	v, found := r.Version(parts[0])
+	if !found || v.Damage != nil {
+		return Version{}, false
+	}
+	v.Sub = strings.Join(parts[2:], "/")
+	return v, true
 }
 
 func (v *Version) hasFolder(name string) bool {
