@@ -17,9 +17,9 @@ import (
 // refuses the swap only if the swap adds sleepers or bytes to it. A refusal names the
 // holders and the numbers.
 //
-// What an instance that leaves for the first time will hold asleep is not known. It is taken to be
-// the most that another one holds, so that a swap does not have to find out that memory is missing
-// when that instance sleeps. A swap that is possible only if it is less is tried nevertheless.
+// An instance that leaves for the first time will hold asleep what is not known yet. evictions takes
+// it to be the most that another one holds, so that a swap does not have to find out that memory is
+// missing when that instance sleeps. A swap that is possible only if it is less is tried nevertheless.
 func evictions(w World, p launcher.Plan) (evict []string, err error) {
 	evict, err = evictionsAfter(w, w.afterLeaving(p, w.expectedResidue), p)
 	if err != nil {

@@ -97,7 +97,7 @@ type Supervisor struct {
 
 	records *statedir.Writer
 	disk    diskCalls
-	leases  chan struct{} // has room for the call that changes leases of models
+	leases  chan struct{} // has room for the call that changes leases of models; no Mutex: simulated time passes while calls wait
 	meter   *devmem.Meter
 }
 

@@ -129,19 +129,12 @@ func TestWholeBucketFolderOfSelectionIsServed(t *testing.T) {
 
 func TestFolderOfAVersionIsThatVersion(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
-	m, content := manifest("s3://m/a", "1", map[string]string{"b/config.json": "{}", "model.safetensors": "weights"})
-	f, err := s.Admit(m, Want{})
-	require.NoError(t, err)
-	for hash, text := range content {
-		require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), hash), []byte(text), 0o600))
-	}
-	_, err = f.Publish(m)
-	require.NoError(t, err)
-	files := s.Files(m.Key())
+	key := put(t, s, "s3://m/a", "1", map[string]string{"b/config.json": "{}", "model.safetensors": "weights"}).Key
+	files := s.Files(key)
 	for path, sub := range map[string]string{files: "", files + "/": "", filepath.Join(files, "b"): "b", files + "/b/../b/": "b"} {
 		v, err := s.Wanted(path, "")
 		require.NoError(t, err, path)
-		assert.Equal(t, m.Key(), v.Key, path)
+		assert.Equal(t, key, v.Key, path)
 		assert.Equal(t, sub, v.Sub, path)
 	}
 	var none *NotFoundError
@@ -150,6 +143,6 @@ func TestFolderOfAVersionIsThatVersion(t *testing.T) {
 		require.ErrorAs(t, err, &none, path)
 	}
 	require.NoError(t, os.Remove(filepath.Join(files, "model.safetensors")))
-	_, err = s.Wanted(files, "")
+	_, err := s.Wanted(files, "")
 	require.ErrorAs(t, err, &none, "one that is damaged")
 }
