@@ -72,7 +72,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 
 // observePod adds what the requester's Pod says.
 func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *nodeWork, w *world, pod *corev1.Pod) {
-	o.SPI, o.Rivals = w.spi[pod.UID], w.rivals(pod.UID)
+	o.Rivals = w.rivals(pod.UID)
 	if on := w.unread(pod); on != nil && on.pod.DeletionTimestamp.IsZero() { // else it is not served for long
 		o.Unread = "launcher " + on.pod.Name + ": " + podmeta.Join(on.damaged)
 	}
@@ -88,6 +88,9 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		c.fromWhere(ctx, o, pod.Namespace)
 	}
 	program := podmeta.ProgramOf(pod)
+	if program.Runs() { // what it said before it ended, as the answer to a write has shown since, counts no more
+		o.SPI = w.spi[pod.UID]
+	}
 	o.Requester = decide.Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
 		Exists: true, Requester: dualpods.RequesterOf(pod), GraceEnds: graceEnds(pod), Grace: graceOf(pod), Running: program.Runs(), Program: program.Name,

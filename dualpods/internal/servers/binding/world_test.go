@@ -120,6 +120,18 @@ func TestRecordWithTheUIDOfAnotherNamespacesPodIsOfARequesterThatIsGone(t *testi
 	assert.Equal(t, "b/made-up", o.Requester.Namespace+"/"+o.Requester.Name)
 }
 
+func TestAnswerOfAProgramThatIsSeenToHaveEndedSinceCountsNoMore(t *testing.T) {
+	a := newAsking(t)
+	a.c.opts.Providers = &nodeViews{}
+	uid := a.add("a", "one", "GPU-0")
+	id := dualpods.IdentityOf(a.w.pods[uid])
+	require.NotNil(t, a.c.observe(t.Context(), a.n, a.w, id).SPI)
+	written := a.w.pods[uid].DeepCopy() // by this pass, since the program answered
+	programIs(written, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}})
+	a.w.pods[uid] = written
+	assert.Nil(t, a.c.observe(t.Context(), a.n, a.w, id).SPI)
+}
+
 func TestOfSeveralLaunchersTheOldestServesThatWorks(t *testing.T) {
 	serving := func(state corev1.ContainerState) []corev1.ContainerStatus {
 		return []corev1.ContainerStatus{{Name: podmeta.ServingContainer, State: state}}
