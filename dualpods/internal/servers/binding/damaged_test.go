@@ -61,10 +61,19 @@ func (s *sim) damage(name string, d time.Duration) {
 			return r.RequesterUID == uid && (r.on.Name != launcherPod || podmeta.AnnotationBindingPrefix+r.Instance != key)
 		})
 		s.repaired[uid] = time.Now()
-		s.api.changePod(launcherPod, func(p *corev1.Pod) {
-			if p.Annotations[key] = was; another || s.api.pods[name] == nil {
-				delete(p.Annotations, key)
-			}
-		})
+		if another || s.api.pods[name] == nil {
+			s.removeRecord(launcherPod, r.Instance)
+			return
+		}
+		s.api.changePod(launcherPod, func(p *corev1.Pod) { p.Annotations[key] = was })
 	})
+}
+
+// removeRecord has somebody remove a record. If its instance is awake then and its launcher silent,
+// a controller that has not heard the launcher does not know of the instance.
+func (s *sim) removeRecord(launcherPod, instance string) {
+	if l := s.launchers[string(s.api.pods[launcherPod].UID)]; l != nil && l.all[instance] != nil {
+		l.all[instance].byHand = true
+	}
+	s.api.changePod(launcherPod, func(p *corev1.Pod) { delete(p.Annotations, podmeta.AnnotationBindingPrefix+instance) })
 }

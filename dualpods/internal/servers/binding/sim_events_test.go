@@ -37,6 +37,12 @@ func (s *sim) happen(e simEvent) {
 		}
 	case "create on demand":
 		s.create(simModels-1, 1, e.arg/64%3 == 0, e.arg/256%4 == 0)
+	case "create and move":
+		name := s.createLate(e)
+		s.after(50*time.Millisecond+long/3, func() { s.move(name) })
+	case "create a liar":
+		s.odd = append(s.odd, simOddity{others: true})
+		s.createLate(e)
 	case "hold GPU":
 		if l, ok := pick(s.livingLaunchers(), e.arg); ok {
 			for _, gpu := range l.gpus[e.arg/16%simGPUs:] {

@@ -219,11 +219,13 @@ type simProgram struct {
 	node      string
 	ip        string
 	gpus      []string
+	was       []string // that the kubelet gave it before; nil: none
 	lie       []string // what it says instead
 	mute      string   // why it cannot tell
 	placed    time.Time
 	up        bool
 	ran       bool // it has begun once
+	began     time.Time
 	hung      bool
 	probed    bool   // the kubelet's probes are simulated
 	odd       string // what is wrong with its answers: one of odd…
@@ -239,8 +241,9 @@ func (p *simProgram) address() string { return p.ip + ":8081" }
 
 // simOddity is what is wrong with a program.
 type simOddity struct {
-	lies bool          // it names the first GPUs of the node, or
-	mute time.Duration // how long it cannot tell its GPUs; 0: for good
+	lies   bool          // it names the first GPUs of the node, or
+	others bool          // GPUs of the node that are not its own, or
+	mute   time.Duration // how long it cannot tell its GPUs; 0: for good
 }
 
 // oddly has a program be odd where it is its turn to be.
@@ -253,6 +256,8 @@ func (p *simProgram) oddly() {
 	switch p.mute = noDriver; {
 	case how.lies:
 		p.lie, p.mute = nodeGPUs(p.node)[:len(p.gpus)], ""
+	case how.others:
+		p.lie, p.mute = slices.DeleteFunc(nodeGPUs(p.node), func(gpu string) bool { return slices.Contains(p.gpus, gpu) }), ""
 	case how.mute > 0:
 		p.s.after(how.mute, func() { p.mute = "" })
 	}
@@ -416,7 +421,7 @@ func (p *simProgram) begin() {
 	if p.dead {
 		return
 	}
-	p.up, p.ran = true, true
+	p.up, p.ran, p.began = true, true, time.Now()
 	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound, CanHold: p.canHold(), Instance: fmt.Sprintf("%s-%d", p.pod, p.s.number("process"))}
 }
 

@@ -341,6 +341,8 @@ func (s *sim) wrongGPUs(pod *corev1.Pod, p *simProgram) []string {
 		return []string{"cannot be told", "has one of its GPUs too"}
 	case s.asksKubelet && (s.kubelets[p.node] != kubeletAnswers || !slices.ContainsFunc(s.livingLaunchers(), func(l *simLauncher) bool { return l.node == p.node })): // what it said before counts
 		return []string{"cannot be told", "the kubelet gave its container", "has one of its GPUs too"}
+	case s.asksKubelet && s.movedAway(p.said()):
+		return []string{"has one of its GPUs too"}
 	case s.asksKubelet && p.lie != nil && !decide.SameSet(p.lie, p.gpus):
 		return []string{"the kubelet gave its container", "has one of its GPUs too"}
 	case s.asksKubelet:

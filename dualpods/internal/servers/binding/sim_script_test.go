@@ -85,7 +85,7 @@ func drawScript(seed uint64) (script []simEvent) {
 			}
 		}
 	}
-	return s.madeUnready(s.reinstalled(s.modelsComeAndGo(append([]simEvent{{at: time.Millisecond, what: "create", arg: s.draw("arg", 1<<20)}}, script...))))
+	return s.movedOrLying(s.madeUnready(s.reinstalled(s.modelsComeAndGo(append([]simEvent{{at: time.Millisecond, what: "create", arg: s.draw("arg", 1<<20)}}, script...)))))
 }
 
 // pick is one of some things, nothing where there is none.
