@@ -278,13 +278,14 @@ func (c *callCheck) remove(p *process, l *launcher, id, holder string) {
 		w.violated("dropped while it is in use", "%s on %s%s", id, at.node, at.path)
 	}
 	v := w.disk(at.node, at.path).versions[id]
+	wanted, _ := w.truth.is(fact{"wanted", uid, at.node, at.path}, 0)
 	replaced := v != nil && (v.damaged || v.isOther(w.cacheOf(holder))) // it takes the room of the copy that is to come
 	switch {
 	case !replaced && w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.truth.steady(fact{"wanted", uid, at.node, at.path}, yes) && !w.truth.crossed(uid, at.node):
 		w.violated("dropped where it is wanted", "%s of %s on %s%s", id, holder, at.node, at.path)
 	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.replaced(holder, at, id):
 		w.violated("dropped while a launcher is replaced", "%s of %s on %s%s", id, holder, at.node, at.path)
-	case w.truth.steady(fact{"cache", uid, "", ""}, missing):
+	case w.truth.steady(fact{"cache", uid, "", ""}, missing) && (!replaced || wanted != yes):
 		w.violated("dropped for want of a group", "%s of %s on %s%s", id, holder, at.node, at.path)
 	}
 }

@@ -207,7 +207,7 @@ func (l *launcher) shown() map[string]launcherapi.Model {
 }
 
 func with(holders []string, holder string) []string {
-	if slices.Contains(holders, holder) {
+	if holder == "" || slices.Contains(holders, holder) {
 		return holders
 	}
 	return slices.Sorted(slices.Values(append(slices.Clone(holders), holder)))

@@ -251,16 +251,23 @@ func (l *launcher) fetch(p *pull, from *source) {
 // removeModel has a model wanted by a holder no more.
 func (l *launcher) removeModel(id, holder string) error {
 	v := l.disk.versions[id]
-	_, failed := l.failed[id]
+	f, failed := l.failed[id]
 	if v == nil && !failed {
 		return &program.Error{Code: launcherapi.CodeNotFound, Detail: "simulated: there is none"}
 	}
-	delete(l.failed, id)
+	others := v != nil && (len(v.wants) > 1 || len(v.wants) == 1 && !hasKey(v.wants, holder))
+	switch byOther := f.holder != "" && f.holder != holder; {
+	case !failed || byOther:
+	case others: // for whom it has failed too
+		f.holder = ""
+		l.failed[id] = f
+	default:
+		delete(l.failed, id)
+	}
 	defer l.changed()
 	if v == nil {
 		return nil
 	}
-	others := len(v.wants) > 1 || len(v.wants) == 1 && !hasKey(v.wants, holder)
 	if len(v.leases) == 0 && !others {
 		if p := l.fetching[id]; p != nil {
 			p.end(errRemoved)
