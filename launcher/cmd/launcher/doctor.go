@@ -31,15 +31,7 @@ make it 1.`,
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
 		engine, err := engineOf(cfg)
-		var fetches int64
-		if cfg.ModelStore != "" {
-			fetches = cfg.ModelFetchMemory
-		}
-		report := doctor.Run(ctx, doctor.Options{
-			Listen: cfg.Listen, StateDir: cfg.StateDir, ModelStore: cfg.ModelStore, GPUs: cfg.GPUs, Visible: cfg.VisibleGPUs, Cgroups: cfg.Cgroups,
-			Program: doctor.Program{Argv: engine.argv, StandIn: engine.standIn, Err: err}, EngineSocket: cfg.EngineSocket,
-			StartMethod: cfg.StartMethod, PreloadPython: cfg.PreloadPython, PreloadMemory: cfg.PreloadMemoryLimit, FetchMemory: fetches,
-		})
+		report := doctor.Run(ctx, doctor.Options{Config: cfg, Program: doctor.Program{Argv: engine.argv, StandIn: engine.standIn, Err: err}})
 		if err := c.show(report, func(w io.Writer) error { return writeReport(w, report) }); err != nil {
 			return err
 		}

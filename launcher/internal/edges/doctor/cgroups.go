@@ -24,8 +24,8 @@ func checkCgroups(_ context.Context, e *examination) []Result {
 		unlimited, err := tryCgroups(mode)
 		if err == nil {
 			results := one(judgeCgroups(mode, errors.Join(refused...)))
-			if e.FetchMemory > 0 {
-				results = append(results, judgeFetches(e.FetchMemory, unlimited))
+			if e.ModelStore != "" && e.ModelFetchMemory > 0 {
+				results = append(results, judgeFetches(e.ModelFetchMemory, unlimited))
 			}
 			return results
 		}

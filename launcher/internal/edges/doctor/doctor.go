@@ -8,6 +8,8 @@ import (
 	"context"
 	"runtime"
 	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/edges/config"
 )
 
 // Status is the verdict of one check.
@@ -36,22 +38,8 @@ type Report struct {
 
 // Options say what would be run, and where to look.
 type Options struct {
-	Listen   string   // address of the control API
-	StateDir string   // absolute
-	GPUs     string   // auto, nvml, simulated:N or file:PATH
-	Visible  []string // see gpu.Options
-	Cgroups  string   // auto, v2, v1 or none
-	Program  Program
-
-	ModelStore string // empty: there is none
-
-	EngineSocket string // auto, always or never
-
-	StartMethod   string // auto, exec or fork
-	PreloadPython string // that loads engines to fork; empty: the program's own
-	PreloadMemory uint64 // what preloaders may hold together, in bytes; 0: no limit
-
-	FetchMemory int64 // what a fetch of a model may take, in bytes; 0: no limit, or no fetches
+	config.Config // what serve would run with
+	Program       Program
 
 	VersionTimeout time.Duration // for `vllm --version`, which imports much of vLLM; 0: a minute
 
@@ -96,7 +84,7 @@ var checks = []func(context.Context, *examination) []Result{
 func Run(ctx context.Context, opts Options) Report {
 	e := &examination{Options: opts}
 	e.fill()
-	e.gpus = findGPUs(opts.GPUs, opts.Visible)
+	e.gpus = findGPUs(opts.GPUs, opts.VisibleGPUs)
 	report := Report{Status: OK, Checks: []Result{}}
 	for _, check := range checks {
 		for _, r := range check(ctx, e) {

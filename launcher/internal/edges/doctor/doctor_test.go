@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"hotseat.dev/hotseat/launcher/internal/edges/config"
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -127,7 +128,7 @@ func TestVerdicts(t *testing.T) {
 func TestTheWholeReportOnThisMachine(t *testing.T) {
 	dir := t.TempDir()
 	report := Run(t.Context(), Options{
-		Listen: freeAddress(t), StateDir: filepath.Join(dir, "not", "made"), GPUs: "simulated:2", Cgroups: "none",
+		Config:  config.Config{Listen: freeAddress(t), StateDir: filepath.Join(dir, "not", "made"), GPUs: "simulated:2", Cgroups: "none"},
 		Program: Program{Argv: []string{script(t, "echo warning >&2; echo 0.30.0")}},
 	})
 	names := map[string]Result{}
@@ -199,7 +200,7 @@ func TestCPUsAreBoundByTheContainersLimit(t *testing.T) {
 
 func TestTheStateFolder(t *testing.T) {
 	look := func(dir string) Result {
-		return checkStateFolder(t.Context(), &examination{Options: Options{StateDir: dir}})[0]
+		return checkStateFolder(t.Context(), &examination{Options: Options{Config: config.Config{StateDir: dir}}})[0]
 	}
 	t.Run("that exists is tried, and left as it was", func(t *testing.T) {
 		dir := t.TempDir()
@@ -301,11 +302,11 @@ func TestWhetherEnginesCanBeForked(t *testing.T) {
 		o.StartMethod = cmp.Or(o.StartMethod, "auto")
 		e := &examination{Options: o}
 		e.fill()
-		e.PreloadMemory = 1 << 30
+		e.PreloadMemoryLimit = 1 << 30
 		return checkPreloading(t.Context(), e)[0]
 	}
 	require.Contains(t, look(Options{Program: Program{Argv: []string{vllm}}}).Finding, "run by "+python)
-	require.Contains(t, look(Options{Program: Program{Argv: []string{"/bin/sh"}}, PreloadPython: python}).Finding, "run by "+python)
+	require.Contains(t, look(Options{Program: Program{Argv: []string{"/bin/sh"}}, Config: config.Config{PreloadPython: python}}).Finding, "run by "+python)
 	for script, finding := range map[string]string{
 		"echo cuda0001": "NVML leaves this in each process that asks it: cuda0001",
 		"case \"$*\" in *nvml*) echo broken >&2; exit 3; esac": "cannot ask NVML by " + filepath.Join(dir, "python3.8") + ": exit status 3: broken",
@@ -313,17 +314,17 @@ func TestWhetherEnginesCanBeForked(t *testing.T) {
 		asks := filepath.Join(dir, "python3.8")
 		write(t, asks, "#!/bin/sh\n"+script+"\n")
 		require.NoError(t, os.Chmod(asks, 0o700))
-		require.Contains(t, look(Options{Program: Program{Argv: []string{vllm}}, PreloadPython: asks}).Finding, finding)
+		require.Contains(t, look(Options{Program: Program{Argv: []string{vllm}}, Config: config.Config{PreloadPython: asks}}).Finding, finding)
 	}
 	without := filepath.Join(dir, "python3.9")
 	write(t, without, "#!/bin/sh\necho False\n")
 	require.NoError(t, os.Chmod(without, 0o700))
 	for reason, o := range map[string]Options{
-		without + " has no module vllm":                         {Program: Program{Argv: []string{vllm}}, PreloadPython: without},
+		without + " has no module vllm":                         {Program: Program{Argv: []string{vllm}}, Config: config.Config{PreloadPython: without}},
 		"/bin/sh is not a Python script":                        {Program: Program{Argv: []string{"/bin/sh"}}},
 		`it has the arguments ["-m" "vllm"]`:                    {Program: Program{Argv: []string{python, "-m", "vllm"}}},
-		"cannot find the interpreter":                           {Program: Program{Argv: []string{vllm}}, PreloadPython: dir + "/gone"},
-		"start_method is fork, but the launcher cannot fork en": {Program: Program{Argv: []string{"/bin/sh"}}, StartMethod: "fork"},
+		"cannot find the interpreter":                           {Program: Program{Argv: []string{vllm}}, Config: config.Config{PreloadPython: dir + "/gone"}},
+		"start_method is fork, but the launcher cannot fork en": {Program: Program{Argv: []string{"/bin/sh"}}, Config: config.Config{StartMethod: "fork"}},
 	} {
 		require.Contains(t, look(o).Finding, reason)
 	}
@@ -334,14 +335,14 @@ func TestWhetherEnginesCanBeForked(t *testing.T) {
 		fmt.Fprint(w, `{"preloaders":[{"state":"waiting","variables":["A"],"reason":"uncommon"},{"state":"waiting","reason":"it refuses to fork engines: a thread"}]}`)
 	}))
 	defer s.Close()
-	r := look(Options{Program: Program{Argv: []string{vllm}}, Listen: s.Listener.Addr().String()})
+	r := look(Options{Program: Program{Argv: []string{vllm}}, Config: config.Config{Listen: s.Listener.Addr().String()}})
 	require.Equal(t, Warn, r.Status)
 	require.Contains(t, r.Finding, "refuses to fork engines: a thread", "of the launcher that runs")
 }
 
 func TestTheAddress(t *testing.T) {
 	look := func(address string) Result {
-		return checkAddress(t.Context(), &examination{Options: Options{Listen: address}})[0]
+		return checkAddress(t.Context(), &examination{Options: Options{Config: config.Config{Listen: address}}})[0]
 	}
 	serve := func(t *testing.T, h http.HandlerFunc) string {
 		t.Helper()
@@ -403,7 +404,7 @@ func write(t *testing.T, path, content string) {
 
 func TestModelStoreOfOthersIsSeen(t *testing.T) {
 	look := func(dir string) []Result {
-		return checkModelStore(t.Context(), &examination{Options: Options{ModelStore: dir}})
+		return checkModelStore(t.Context(), &examination{Options: Options{Config: config.Config{ModelStore: dir}}})
 	}
 	require.Empty(t, look(""))
 	dir := t.TempDir()

@@ -34,7 +34,7 @@ func checkPreloading(ctx context.Context, e *examination) []Result {
 	if e.Program.Err != nil || e.Program.StandIn {
 		return nil
 	}
-	p := preloading{method: e.StartMethod, limit: e.PreloadMemory, kinds: e.gpus.kinds()}
+	p := preloading{method: e.StartMethod, limit: e.PreloadMemoryLimit, kinds: e.gpus.kinds()}
 	p.python, p.err = preload.PythonOf(e.Program.Argv[0], e.Program.Argv[1:], e.PreloadPython)
 	p.host = e.usableMemory()
 	if p.method == launcherapi.StartExec || p.err != nil {
