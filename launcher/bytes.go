@@ -15,3 +15,13 @@ func BytesText(n uint64) string {
 	}
 	return fmt.Sprintf("%d bytes", n)
 }
+
+// ExactBytesText formats a number of bytes as BytesText does, with all digits behind it where
+// that rounds: two amounts that are compared may differ by less than what is rounded away.
+func ExactBytesText(n uint64) string {
+	rounded, digits := BytesText(n), fmt.Sprintf("%d bytes", n)
+	if rounded == digits {
+		return digits
+	}
+	return rounded + " (" + digits + ")"
+}

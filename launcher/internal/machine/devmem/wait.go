@@ -83,7 +83,7 @@ func (m *Meter) AwaitReturned(ctx context.Context, holders map[string][]int) err
 			return fmt.Errorf("cannot tell whether the memory of GPU %s has come back: %w", id, last)
 		}
 		if !back {
-			return fmt.Errorf("%s of GPU %s had not come back %s after its processes were gone", exactly(left), id, m.opts.ReturnTime)
+			return fmt.Errorf("%s of GPU %s had not come back %s after its processes were gone", launcher.ExactBytesText(left), id, m.opts.ReturnTime)
 		}
 	}
 	return nil
@@ -151,15 +151,5 @@ func (m *Meter) awaitFree(ctx context.Context, uuid string, need func(gpu.Memory
 	case err != nil:
 		return fmt.Errorf("cannot read the memory of GPU %s: %w", uuid, err)
 	}
-	return fmt.Errorf("%s of GPU %s are needed, and only %s were free after %s", exactly(bytes), uuid, exactly(memory.FreeBytes), m.opts.ReturnTime)
-}
-
-// exactly formats bytes for people, with all digits: two amounts that are compared may differ by
-// less than what is rounded away.
-func exactly(n uint64) string {
-	rounded, digits := launcher.BytesText(n), fmt.Sprintf("%d bytes", n)
-	if rounded == digits {
-		return digits
-	}
-	return rounded + " (" + digits + ")"
+	return fmt.Errorf("%s of GPU %s are needed, and only %s were free after %s", launcher.ExactBytesText(bytes), uuid, launcher.ExactBytesText(memory.FreeBytes), m.opts.ReturnTime)
 }

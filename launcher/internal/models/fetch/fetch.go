@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/models/modelsource"
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
@@ -302,12 +303,4 @@ func (f *Options) Wait(ctx context.Context, path string, tries int, because *mod
 	}
 }
 
-func size(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%d bytes (%.1f GiB)", n, float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%d bytes (%.1f MiB)", n, float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%d bytes", n)
-}
+func size(n int64) string { return launcher.ExactBytesText(uint64(max(0, n))) }
