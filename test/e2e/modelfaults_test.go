@@ -213,6 +213,9 @@ func TestAFileThatIsNotAsItWasPulledIsSeenAndPulledAgain(t *testing.T) {
 			require.NoError(t, err)
 			assert.True(t, bytes.Equal(random(3<<20), got))
 			assert.Equal(t, "Ready", f.list("--verify")[0].State)
+			_, said, code := f.call("models", "--verify")
+			assert.Zero(t, code)
+			assert.Contains(t, said, "every file was read, and none is damaged")
 		})
 	}
 }

@@ -133,9 +133,13 @@ func (c *cli) modelsCommand() *cobra.Command {
 		if err := c.show(all, func(w io.Writer) error { return c.modelTable(w, all) }); err != nil {
 			return err
 		}
-		if verify && damaged > 0 {
+		if !verify {
+			return nil
+		}
+		if damaged > 0 {
 			return fmt.Errorf("%d of %d models are damaged; pull them again", damaged, len(all))
 		}
+		c.tellNote("every file was read, and none is damaged")
 		return nil
 	}
 	cmd.AddCommand(c.keepCommand(), c.exportModelCommand())
