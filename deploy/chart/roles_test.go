@@ -68,3 +68,23 @@ func TestRolesOfNamespacesIncludeOurObjects(t *testing.T) {
 		}
 	}
 }
+
+func TestControllerMayGetSecretsOfItsOwnNamespaceAlone(t *testing.T) {
+	text, err := os.ReadFile("templates/rbac.yaml")
+	require.NoError(t, err)
+	var kinds []string
+	for _, object := range strings.Split(string(text), "\n---\n") {
+		_, kind, _ := strings.Cut(object, "\nkind: ")
+		kind, _, _ = strings.Cut(kind, "\n")
+		for _, rule := range strings.Split(object, "- apiGroups: ")[1:] {
+			if strings.Contains(rule, "resources: [secrets]") && strings.Contains(rule, "verbs: [get]") {
+				kinds = append(kinds, kind)
+				assert.Contains(t, object, "namespace: {{ .Release.Namespace }}")
+			}
+			if kind == "ClusterRole" && strings.Contains(rule, "resources: [secrets]") {
+				assert.NotContains(t, rule, "get", "of other namespaces the controller reads those with the label of launchers and, by a list of one name, those that ModelCaches name")
+			}
+		}
+	}
+	assert.Equal(t, []string{"Role"}, kinds)
+}

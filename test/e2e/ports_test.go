@@ -18,10 +18,6 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// soon bounds what must not wait for a client: many times what it takes, and far
-// less than what the launcher waits for elsewhere.
-const soon = 20 * time.Second
-
 // withholdBody begins a request at an instance's port, announces a body and
 // never sends one.
 func withholdBody(t *testing.T, i launcherapi.Instance, path string) {
@@ -43,14 +39,18 @@ func (n *Node) withholdBodies(i launcherapi.Instance) {
 	n.Eventually("the request is counted", func() bool { now := n.Get(i.InstanceID); return now.InFlight+now.Held > 0 })
 }
 
-// within fails when something takes longer than soon.
+// patientWithClients are the settings of a launcher that waits for clients for longer than a
+// test does.
+var patientWithClients = []string{"--hold-timeout", "1h", "--drain-timeout", "1h"}
+
+// within fails when something takes so long that the launcher seems to wait for its clients.
 func within(t *testing.T, what string, do func(context.Context)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	began := time.Now()
 	do(ctx)
-	assert.Less(t, time.Since(began), soon, what)
+	assert.Less(t, time.Since(began), patience, what)
 }
 
 // chargedOn says whether anybody holds memory of a simulated GPU.
@@ -63,7 +63,7 @@ func (n *Node) chargedOn(gpu int) bool {
 
 func TestAClientThatSendsNoBodyDoesNotHoldUpADelete(t *testing.T) {
 	t.Parallel()
-	n := NewNode(t)
+	n := NewNode(t, patientWithClients...)
 	awake := n.Awake("awake", On(0))
 	asleep := n.Awake("asleep", On(1))
 	n.Sleep("asleep", 1)
@@ -83,7 +83,7 @@ func TestAClientThatSendsNoBodyDoesNotHoldUpADelete(t *testing.T) {
 
 func TestAClientThatSendsNoBodyDoesNotKeepACrashedInstance(t *testing.T) {
 	t.Parallel()
-	n := NewNode(t)
+	n := NewNode(t, patientWithClients...)
 	a := n.Awake("a", On(0))
 	n.withholdBodies(a)
 	require.NoError(t, syscall.Kill(a.PID, syscall.SIGKILL))
@@ -98,7 +98,7 @@ func TestAClientThatSendsNoBodyDoesNotKeepACrashedInstance(t *testing.T) {
 
 func TestAClientThatSendsNoBodyDoesNotHoldUpASwapThatStopsTheOldOne(t *testing.T) {
 	t.Parallel()
-	n := NewNode(t)
+	n := NewNode(t, patientWithClients...)
 	a := n.Awake("a", On(0))
 	n.withholdBodies(a)
 	within(t, "the swap", func(ctx context.Context) {
@@ -116,7 +116,7 @@ func TestAClientThatSendsNoBodyDoesNotHoldUpTheLaunchersEnd(t *testing.T) {
 	for _, onExit := range []string{"stop", "leave"} {
 		t.Run(onExit, func(t *testing.T) {
 			t.Parallel()
-			n := NewNode(t, "--drain-timeout", "100ms", "--on-exit", onExit)
+			n := NewNode(t, "--hold-timeout", "1h", "--drain-timeout", "100ms", "--on-exit", onExit)
 			t.Cleanup(n.endEngines)
 			awake := n.Awake("awake", On(0))
 			asleep := n.Awake("asleep", On(1))

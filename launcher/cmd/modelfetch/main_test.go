@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 // envChild has the test binary be modelfetch.
@@ -29,7 +31,7 @@ func TestMain(m *testing.M) {
 // noted how far it came.
 func TestWhatHasComeIsNotedWhenNobodyReadsAnyMore(t *testing.T) {
 	model := filepath.Join(t.TempDir(), "weights")
-	require.NoError(t, os.WriteFile(model, make([]byte, 4<<20), 0o600))
+	require.NoError(t, os.WriteFile(model, make([]byte, 64<<20), 0o600))
 	staging := t.TempDir()
 	cmd := exec.Command(os.Args[0], "--bytes-per-second", "1000000", "file://"+model)
 	cmd.Env = append(os.Environ(), envChild+"=1")
@@ -43,7 +45,17 @@ func TestWhatHasComeIsNotedWhenNobodyReadsAnyMore(t *testing.T) {
 	require.Equal(t, fetchapi.TypeManifest, line.Type)
 	require.NoError(t, json.NewEncoder(in).Encode(fetchapi.Line{Type: fetchapi.TypeGo, Staging: staging}))
 	require.NoError(t, out.Close())
-	time.Sleep(time.Second) // in which it says several times how far it is
+	fetched := func() int64 {
+		parts, _ := filepath.Glob(filepath.Join(staging, "part-"+strings.Repeat("?", 16)))
+		if len(parts) == 0 {
+			return 0
+		}
+		info, err := os.Stat(parts[0])
+		require.NoError(t, err)
+		return info.Size()
+	}
+	unread := fetched()
+	require.Eventually(t, func() bool { return fetched() >= unread+1e6 }, patience.Wait(), 10*time.Millisecond, "it goes on for a second, in which it says several times how far it is")
 	require.NoError(t, in.Close())
 	_ = cmd.Wait()
 	notes, err := filepath.Glob(filepath.Join(staging, "part-*.note"))

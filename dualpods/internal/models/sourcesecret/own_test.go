@@ -2,8 +2,6 @@ package sourcesecret
 
 import (
 	"context"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -56,24 +54,4 @@ func TestOfTheSecretsThatAreWatchedNothingIsKeptThatMayHaveAValueInIt(t *testing
 	kept, err := versionAlone(is)
 	require.NoError(t, err)
 	assert.Equal(t, &metav1.PartialObjectMetadata{TypeMeta: is.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: "hub", ResourceVersion: "7"}}, kept)
-}
-
-func TestTheChartLetsTheControllerGetSecretsOfItsOwnNamespaceAlone(t *testing.T) {
-	text, err := os.ReadFile("../../../../deploy/chart/templates/rbac.yaml")
-	require.NoError(t, err)
-	var kinds []string
-	for _, object := range strings.Split(string(text), "\n---\n") {
-		_, kind, _ := strings.Cut(object, "\nkind: ")
-		kind, _, _ = strings.Cut(kind, "\n")
-		for _, rule := range strings.Split(object, "- apiGroups: ")[1:] {
-			if strings.Contains(rule, "resources: [secrets]") && strings.Contains(rule, "verbs: [get]") {
-				kinds = append(kinds, kind)
-				assert.Contains(t, object, "namespace: {{ .Release.Namespace }}")
-			}
-			if kind == "ClusterRole" && strings.Contains(rule, "resources: [secrets]") {
-				assert.NotContains(t, rule, "get", "of other namespaces the controller reads those with the label of launchers and, by a list of one name, those that ModelCaches name")
-			}
-		}
-	}
-	assert.Equal(t, []string{"Role"}, kinds)
 }
