@@ -237,7 +237,7 @@ func (s *Supervisor) unlease(id string, i *instance, d *Draft) {
 		defer s.lockLeases()()
 		return s.releaseUnneeded(id, i, d)
 	}, nil); err != nil {
-		s.log.Error("cannot release a model; it cannot be removed until the launcher is restarted", "instance", id, "error", err)
+		s.log.Error("cannot release a model now; if the disk does not catch up with the release, the model can be removed once the launcher is restarted", "instance", id, "error", err)
 	}
 }
 
