@@ -138,7 +138,7 @@ func TestACacheThatIsMadeAfterTheServersOfItsModelDisturbsNoneAndServesTheNext(t
 	s.hub.Put("org/late", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte("{}")}})
 	s.allReady()
 	s.start(server{app: "late", node: 1})
-	pod := s.served("late", 1)[0]
+	pod := s.shown("late")
 	i := s.instance(s.status(pod.Name).Launcher, "late", "awake")
 	assert.Equal(t, launcherapi.ModelFromSource, i.ModelFrom)
 	c := s.keep("late", "org/late")
@@ -150,7 +150,7 @@ func TestACacheThatIsMadeAfterTheServersOfItsModelDisturbsNoneAndServesTheNext(t
 	require.NoError(t, s.api.Delete(t.Context(), &pod))
 	s.gone("late")
 	s.start(server{app: "late", node: 2})
-	next := s.served("late", 1)[0]
+	next := s.shown("late")
 	assert.Equal(t, launcherapi.ModelFromCache, s.instance(s.status(next.Name).Launcher, "late", "awake").ModelFrom)
 	require.NoError(t, s.api.Delete(t.Context(), &next))
 	s.gone("late")
