@@ -60,12 +60,12 @@ func (p *simProgram) hadBefore(gpus []string) bool {
 	return p.was != nil && decide.SameSet(p.was, gpus) && (!p.ran || time.Since(p.began) < justNow)
 }
 
-// movedAway reports whether a record of a requester that has not run yet is of GPUs that the kubelet
-// has given to another one since.
+// movedAway reports whether a record is of GPUs that the kubelet has given to another requester
+// since. It stays until the program runs, and its model is seen to sleep.
 func (s *sim) movedAway(gpus []string) bool {
 	return slices.ContainsFunc(s.records(), func(r simRecord) bool {
 		p := s.programs[r.RequesterUID]
-		return p != nil && !p.ran && overlap(r.GPUs, gpus) && p.hadBefore(r.GPUs)
+		return p != nil && p.was != nil && decide.SameSet(p.was, r.GPUs) && overlap(r.GPUs, gpus)
 	})
 }
 
