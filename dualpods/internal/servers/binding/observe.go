@@ -88,7 +88,7 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		c.fromWhere(ctx, o, pod.Namespace)
 	}
 	program := podmeta.ProgramOf(pod)
-	if program.Runs() { // what it said before it ended, as the answer to a write has shown since, counts no more
+	if program.Runs() { // the Pod may be newer than the program's answer: the API server answers writes with it
 		o.SPI = w.spi[pod.UID]
 	}
 	o.Requester = decide.Requester{
