@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -139,7 +140,7 @@ func (n *Node) endEngines() {
 
 func TestALauncherThatLeavesItsEnginesEndsThoughClientsAskWhetherTheySleep(t *testing.T) {
 	t.Parallel()
-	n := NewNode(t, "--llm-d-compat", "--on-exit", "leave")
+	n := NewNode(t, append(slices.Clone(patientWithClients), "--llm-d-compat", "--on-exit", "leave")...)
 	t.Cleanup(n.endEngines)
 	ctx, enough := context.WithCancel(t.Context())
 	var asking sync.WaitGroup

@@ -69,10 +69,10 @@ func (s *sim) damage(name string, d time.Duration) {
 	})
 }
 
-// removeRecord has somebody remove a record. If its instance is awake then and its launcher silent,
-// a controller that has not heard the launcher does not know of the instance.
+// removeRecord has somebody remove a record. If its launcher is silent, a controller that has not
+// heard that launcher does not know of the instance.
 func (s *sim) removeRecord(launcherPod, instance string) {
-	if l := s.launchers[string(s.api.pods[launcherPod].UID)]; l != nil && l.all[instance] != nil {
+	if l := s.launchers[string(s.api.pods[launcherPod].UID)]; l != nil && !l.reachable() && l.all[instance] != nil {
 		l.all[instance].byHand = true
 	}
 	s.api.changePod(launcherPod, func(p *corev1.Pod) { delete(p.Annotations, podmeta.AnnotationBindingPrefix+instance) })

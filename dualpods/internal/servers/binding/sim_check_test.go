@@ -174,7 +174,7 @@ func (s *sim) swappedOut(l *simLauncher, i *simInstance, by string) {
 // to sleep that a record binds.
 func (s *sim) swappedOutAhead(l *simLauncher, i *simInstance, sw *simSwap) {
 	uid := types.UID(strings.SplitN(sw.record, ".", 2)[0])
-	if p := s.programs[uid]; p == nil || p.ran {
+	if p := s.programs[uid]; p == nil || p.ran() {
 		return
 	}
 	for _, r := range s.records() {

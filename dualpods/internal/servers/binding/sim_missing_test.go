@@ -1,10 +1,8 @@
 package binding
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -45,8 +43,7 @@ func (s *sim) modelsComeAndGo(script []simEvent) []simEvent {
 	for range 2 + s.draw("model events", 4) {
 		script = append(script, simEvent{s.between("model at", 0, last+time.Second), simModelEvents[s.draw("model event", uint64(len(simModelEvents)))], s.draw("model arg", 1<<20)})
 	}
-	slices.SortStableFunc(script, func(a, b simEvent) int { return cmp.Compare(a.at, b.at) })
-	return script
+	return inOrder(script)
 }
 
 // happenToModels has the models of nodes come and go.

@@ -1,7 +1,6 @@
 package binding
 
 import (
-	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -23,8 +22,7 @@ func (s *sim) movedOrLying(script []simEvent) []simEvent {
 		script = append(script, simEvent{at, what, s.draw("moved or lying arg", 1<<20)})
 		at += s.between("moved or lying again", time.Millisecond, 20*time.Second)
 	}
-	slices.SortStableFunc(script, func(a, b simEvent) int { return cmp.Compare(a.at, b.at) })
-	return script
+	return inOrder(script)
 }
 
 // createLate makes a requester for one GPU whose container runs seconds after the kubelet has
@@ -42,7 +40,7 @@ func (s *sim) move(name string) {
 		return
 	}
 	p := s.programs[pod.UID]
-	if p == nil || p.ran || p.dead || s.knows[p.node][p.pod] != p {
+	if p == nil || p.ran() || p.dead || s.knows[p.node][p.pod] != p {
 		return
 	}
 	free := s.free(p.node)
@@ -57,7 +55,7 @@ func (s *sim) move(name string) {
 // hadBefore reports whether these are the GPUs that the kubelet told of before it gave a requester
 // others, and that may count still: it is asked again once the program runs.
 func (p *simProgram) hadBefore(gpus []string) bool {
-	return p.was != nil && decide.SameSet(p.was, gpus) && (!p.ran || time.Since(p.began) < justNow)
+	return p.was != nil && decide.SameSet(p.was, gpus) && (!p.ran() || time.Since(p.began) < justNow)
 }
 
 // movedAway reports whether a record is of GPUs that the kubelet has given to another requester

@@ -224,8 +224,7 @@ type simProgram struct {
 	mute      string   // why it cannot tell
 	placed    time.Time
 	up        bool
-	ran       bool // it has begun once
-	began     time.Time
+	began     time.Time // the last time; zero: it has not run
 	hung      bool
 	probed    bool   // the kubelet's probes are simulated
 	odd       string // what is wrong with its answers: one of odd…
@@ -238,6 +237,9 @@ type simProgram struct {
 }
 
 func (p *simProgram) address() string { return p.ip + ":8081" }
+
+// ran reports whether the program has begun once.
+func (p *simProgram) ran() bool { return !p.began.IsZero() }
 
 // simOddity is what is wrong with a program.
 type simOddity struct {
@@ -421,7 +423,7 @@ func (p *simProgram) begin() {
 	if p.dead {
 		return
 	}
-	p.up, p.ran, p.began = true, true, time.Now()
+	p.up, p.began = true, time.Now()
 	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound, CanHold: p.canHold(), Instance: fmt.Sprintf("%s-%d", p.pod, p.s.number("process"))}
 }
 

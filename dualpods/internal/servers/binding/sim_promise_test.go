@@ -179,7 +179,7 @@ func (s *sim) nextAttempt(inc *incarnation, l *simLauncher, before, after podmet
 		s.violated("%s is told of a failure that is none: %s", before.Name, after.Failure)
 	}
 	if !after.RetryAt.Equal(before.RetryAt) {
-		if p := s.programs[before.RequesterUID]; p != nil && !p.ran && after.Failures <= before.Failures {
+		if p := s.programs[before.RequesterUID]; p != nil && !p.ran() && after.Failures <= before.Failures {
 			s.violated("the failures of %s count anew, which has served nobody", before.Name)
 		}
 		s.putOff(inc, l, before)

@@ -1,7 +1,6 @@
 package binding
 
 import (
-	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -31,8 +30,7 @@ func (s *sim) reinstalled(script []simEvent) []simEvent {
 		at := s.between("stubborn at", 0, last)
 		script = append(script, simEvent{at: at, what: oddStays}, simEvent{at: at + s.between("asleep", time.Millisecond, 5*time.Second), what: "sleep by hand", arg: s.draw("arg", 1<<20)})
 	}
-	slices.SortStableFunc(script, func(a, b simEvent) int { return cmp.Compare(a.at, b.at) })
-	return script
+	return inOrder(script)
 }
 
 // reinstall has an uninstallation end the controller and take our finalizers off all

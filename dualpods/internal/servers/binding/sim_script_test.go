@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -86,6 +87,12 @@ func drawScript(seed uint64) (script []simEvent) {
 		}
 	}
 	return s.movedOrLying(s.madeUnready(s.reinstalled(s.modelsComeAndGo(append([]simEvent{{at: time.Millisecond, what: "create", arg: s.draw("arg", 1<<20)}}, script...)))))
+}
+
+// inOrder returns the events of a script in the order of their times.
+func inOrder(script []simEvent) []simEvent {
+	slices.SortStableFunc(script, func(a, b simEvent) int { return cmp.Compare(a.at, b.at) })
+	return script
 }
 
 // pick is one of some things, nothing where there is none.

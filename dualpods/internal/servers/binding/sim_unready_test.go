@@ -1,7 +1,6 @@
 package binding
 
 import (
-	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -63,8 +62,7 @@ func (s *sim) madeUnready(script []simEvent) []simEvent {
 		script = append(script, simEvent{at, "unready by hand", s.draw("made unready arg", 1<<20)})
 		at += s.between("made unready again", time.Millisecond, probePeriod)
 	}
-	slices.SortStableFunc(script, func(a, b simEvent) int { return cmp.Compare(a.at, b.at) })
-	return script
+	return inOrder(script)
 }
 
 // unreadyAgain has somebody make a requester program unready that is served, and again
