@@ -283,18 +283,20 @@ func (c *callCheck) remove(p *process, l *launcher, id, holder string) {
 	switch {
 	case !replaced && w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.truth.steady(fact{"wanted", uid, at.node, at.path}, yes) && !w.truth.crossed(uid, at.node):
 		w.violated("dropped where it is wanted", "%s of %s on %s%s", id, holder, at.node, at.path)
-	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.replaced(holder, at, id):
+	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.replaced(l, id, holder):
 		w.violated("dropped while a launcher is replaced", "%s of %s on %s%s", id, holder, at.node, at.path)
 	case w.truth.steady(fact{"cache", uid, "", ""}, missing) && (!replaced || wanted != yes):
 		w.violated("dropped for want of a group", "%s of %s on %s%s", id, holder, at.node, at.path)
 	}
 }
 
-// replaced says that a launcher of a group without labels, which a cache names, has gone
-// from a store a moment ago that has the model.
-func (w *world) replaced(holder string, at store, id string) bool {
-	c := w.cacheOf(holder)
-	if v := w.disk(at.node, at.path).versions[id]; v == nil || !v.whole() {
+// replaced says that a launcher of a group without labels, which a cache names, has gone a
+// moment ago from a store that has the model. The controller knows of the model by l, which
+// has not gone.
+func (w *world) replaced(l *launcher, id, holder string) bool {
+	c, at := w.cacheOf(holder), store{l.disk.node, l.disk.path}
+	v := w.disk(at.node, at.path).versions[id]
+	if v == nil || !v.whole() || time.Since(v.published) <= notices || !w.truth.steady(fact{"answers", l.uid, "", ""}, yes) {
 		return false
 	}
 	for _, name := range c.Spec.NodeGroups {
