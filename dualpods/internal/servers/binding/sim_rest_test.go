@@ -470,6 +470,9 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		if !settled(r.on.Name) || now == nil || !v.Connected || v.stream != now.stream || !now.Connected || v.Revision != now.Revision {
 			continue
 		}
+		if s.unreadable(r) && (podmeta.Ending(pod) || p.proxy.Terminating) {
+			continue // of one that leaves and has no record no controller knows the instance
+		}
 		i := now.Instances[r.Instance]
 		wakes := i.State == "awake" // while its swap goes on, it may still be undone
 		switch {
