@@ -391,14 +391,15 @@ func (s *sim) startedUp(l *simLauncher, i *simInstance) {
 	}
 }
 
-// died notes who is served by an instance that ends, and is to be replaced.
+// died notes who is served by an instance that ends, and is to be replaced. While the launcher
+// lives, no controller knows that the instance served a requester whose record cannot be read.
 func (s *sim) died(l *simLauncher, i *simInstance, how string) {
 	if i.awake.IsZero() || time.Since(i.awake) < detection {
 		return
 	}
 	for _, r := range s.records() {
 		p := s.programs[r.RequesterUID]
-		if r.on.Name != l.pod || r.Instance != i.InstanceID || s.living(r.RequesterUID) == nil || p == nil || !p.up || !p.proxy.Ready || !p.honest() || !simServes(s.api.pods[p.pod]) {
+		if r.on.Name != l.pod || r.Instance != i.InstanceID || !l.dead && s.unreadable(r) || s.living(r.RequesterUID) == nil || p == nil || !p.up || !p.proxy.Ready || !p.honest() || !simServes(s.api.pods[p.pod]) {
 			continue
 		}
 		if state, connected := s.inc.knows(l, i.InstanceID); state == launcher.Awake && connected {
