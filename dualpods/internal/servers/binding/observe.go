@@ -188,7 +188,8 @@ func toleratesClosed(pod *corev1.Pod) bool {
 }
 
 // servesSince returns since when the status or the gate of a requester says that it serves, or
-// that it waits after it served; zero: neither says so.
+// that it waits after it served; zero: neither says so. A status that waits stays while the gate
+// is open for a program that does not run yet: then the gate was shut after that.
 func servesSince(pod *corev1.Pod, status podmeta.Status) (serves, waits time.Time) {
 	gate := podmeta.Gate(pod)
 	switch {
@@ -196,13 +197,14 @@ func servesSince(pod *corev1.Pod, status podmeta.Status) (serves, waits time.Tim
 		return status.Since, time.Time{}
 	case gate != nil && gate.Status == corev1.ConditionTrue:
 		return gate.LastTransitionTime.Time, time.Time{}
-	case status.State == decide.StateWaiting:
-		return time.Time{}, status.Since
-	case gate != nil && gate.Reason == string(decide.NotServing):
-		return time.Time{}, gate.LastTransitionTime.Time
-	default:
-		return time.Time{}, time.Time{}
 	}
+	if status.State == decide.StateWaiting {
+		waits = status.Since
+	}
+	if gate != nil && gate.Reason == string(decide.NotServing) && gate.LastTransitionTime.After(waits) {
+		waits = gate.LastTransitionTime.Time
+	}
+	return time.Time{}, waits
 }
 
 // readySince is since when a Pod is ready; zero: it is not.

@@ -63,7 +63,8 @@ func TestGateSaysSinceWhenARequesterServesOrWaits(t *testing.T) {
 		"the gate was shut by the controller":  {nil, gate(corev1.ConditionFalse, decide.NotServing), time.Time{}, at},
 		"the gate was shut before it served":   {nil, gate(corev1.ConditionFalse, decide.NotAwake), time.Time{}, time.Time{}},
 		"the gate was shut by somebody else":   {nil, gate(corev1.ConditionFalse, "ByHand"), time.Time{}, time.Time{}},
-		"the gate was shut, the status waits":  {status(decide.StateWaiting), gate(corev1.ConditionFalse, decide.NotServing), time.Time{}, before},
+		"the gate was shut, the status waited": {status(decide.StateWaiting), gate(corev1.ConditionFalse, decide.NotServing), time.Time{}, at},
+		"the gate was shut, the status waits":  {&podmeta.Status{State: decide.StateWaiting, Since: now}, gate(corev1.ConditionFalse, decide.NotServing), time.Time{}, now},
 		"the gate was shut, the status serves": {status(decide.StateServing), gate(corev1.ConditionFalse, decide.NotServing), before, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
