@@ -18,6 +18,9 @@ type SwapRun interface {
 	// with the steps before the call. If tell fails or ctx ends, Follow returns that
 	// error and the swap goes on.
 	Follow(ctx context.Context, tell func(launcherapi.SwapProgress) error) error
+	// Show returns the swap as it is now, without a problem. err is the error of a swap
+	// that is over and has failed, as Wait returns it.
+	Show() (now launcherapi.Swap, err error)
 }
 
 // SwapError is the error of a swap that failed. Result.Outcome says how the swap ended:

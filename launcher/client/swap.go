@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -30,6 +31,11 @@ func (c *Client) SwapOnce(ctx context.Context, key string, req launcherapi.SwapR
 		return do[launcherapi.SwapResult](ctx, c, what)
 	}
 	what.header["Accept"] = ndjson
+	return c.follow(ctx, what, progress)
+}
+
+// follow reads the steps of a swap until it is over.
+func (c *Client) follow(ctx context.Context, what call, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
 	resp, err := c.send(ctx, what)
 	if err != nil {
 		return launcherapi.SwapResult{}, err
@@ -51,6 +57,27 @@ func (c *Client) SwapOnce(ctx context.Context, key string, req launcherapi.SwapR
 	}
 	return launcherapi.SwapResult{}, fmt.Errorf("cannot follow the swap, which goes on: %w", phases.end())
 }
+
+// Swaps lists the swaps that the launcher remembers, oldest first.
+func (c *Client) Swaps(ctx context.Context) (launcherapi.SwapList, error) {
+	return do[launcherapi.SwapList](ctx, c, call{method: http.MethodGet, path: swapsPath})
+}
+
+// FollowSwap follows a swap that any client has asked for, as Swap follows its own. It calls
+// progress with the steps before the call, too.
+func (c *Client) FollowSwap(ctx context.Context, id string, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
+	return c.follow(ctx, call{method: http.MethodGet, path: swapPath(id) + "?follow=true", header: map[string]string{"Accept": ndjson}}, progress)
+}
+
+// CancelSwap cancels a swap as CallOff does, by its id.
+func (c *Client) CancelSwap(ctx context.Context, id string) error {
+	_, err := do[launcherapi.CalledOff](ctx, c, call{method: http.MethodDelete, path: swapPath(id)})
+	return err
+}
+
+const swapsPath = "/v2/swaps"
+
+func swapPath(id string) string { return swapsPath + "/" + url.PathEscape(id) }
 
 // CallOff cancels the swap with an idempotency key, if it still waits for its turn: its outcome
 // is refused. If the swap has begun or is over, the error has the code conflict.

@@ -23,7 +23,7 @@ const (
 	CodeTooLarge      = "too_large"       // 413: the body is too large
 	CodeRange         = "range"           // 416: the log is shorter than the range that was asked for
 	CodeKeyReused     = "key_reused"      // 422: the Idempotency-Key was used before with another body
-	CodeTooMany       = "too_many"        // 429: too many watches and followed logs are open
+	CodeTooMany       = "too_many"        // 429: too many watches, followed logs and followed swaps are open
 	CodeInternal      = "internal"        // 500: an error of the launcher itself
 	CodeNoAccess      = "no_access"       // 500: the launcher lacks the right to read or write its state, log or model folder
 	CodeEngineFailed  = "engine_failed"   // 502: the engine ended or refused the call

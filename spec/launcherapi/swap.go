@@ -79,6 +79,31 @@ type SwapResult struct {
 	TotalMS float64     `json:"total_ms"`
 }
 
+// Swap is a swap that the launcher remembers: it waits for its turn, runs or is over.
+type Swap struct {
+	SwapID     string      `json:"swap_id"`
+	State      string      `json:"state" enum:"waiting,running,over" doc:"waiting: the swap waits for its turn, and can be cancelled. running: the launcher finishes or undoes it, whether or not a client waits."`
+	GPUUUIDs   []string    `json:"gpu_uuids" doc:"The GPUs on which the swap has its turn, or waits for it."`
+	InstanceID string      `json:"instance_id,omitempty" doc:"Id of the instance that comes in. Absent: the swap only sends instances away."`
+	Phase      string      `json:"phase,omitempty" doc:"The phase that began last. Absent once the swap is over."`
+	BeganAt    time.Time   `json:"began_at" doc:"When the swap began to wait for its turn."`
+	Deadline   time.Time   `json:"deadline" doc:"If the swap is not done by then, the launcher undoes it."`
+	Result     *SwapResult `json:"result,omitempty" doc:"The answer to a swap that is over and has not failed."`
+	Problem    *Problem    `json:"problem,omitempty" doc:"The answer to a swap that has failed."`
+}
+
+// States of a swap.
+const (
+	SwapWaiting = "waiting"
+	SwapRunning = "running"
+	SwapOver    = "over"
+)
+
+// SwapList has the swaps that the launcher remembers.
+type SwapList struct {
+	Swaps []Swap `json:"swaps" doc:"Oldest first: all that wait or run; of those that are over the last 1,000 with an Idempotency-Key, and the last 100 without one."`
+}
+
 // CalledOff is the answer to a call that cancels a swap which waits for its turn.
 type CalledOff struct {
 	SwapID string `json:"swap_id"`

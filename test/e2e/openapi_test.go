@@ -69,8 +69,20 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	expect(200, "DELETE", instances+"/a", nil)
 	first, second := n.waiting("slow")
 	expect(404, "DELETE", "/v2/vllm/swap", nil, "Idempotency-Key", "nobody")
+	var swaps launcherapi.SwapList
+	expect(200, "GET", "/v2/swaps", nil).Into(t, &swaps)
+	over := "/v2/swaps/" + swaps.Swaps[0].SwapID
+	expect(200, "GET", over, nil)
+	expect(200, "GET", over+"?follow=true", nil)
+	expect(200, "GET", over+"?follow=true", nil, "Accept", "text/event-stream")
+	expect(409, "DELETE", over, nil)
+	expect(404, "GET", "/v2/swaps/none", nil)
 	expect(200, "DELETE", "/v2/vllm/swap", nil, "Idempotency-Key", "waits")
 	<-second
+	third := n.waits("waits too")
+	expect(200, "GET", "/v2/swaps", nil).Into(t, &swaps)
+	expect(200, "DELETE", "/v2/swaps/"+swaps.Swaps[len(swaps.Swaps)-1].SwapID, nil)
+	<-third
 	n.Delete("slow")
 	<-first
 	expect(200, "DELETE", instances, nil)

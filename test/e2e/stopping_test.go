@@ -150,24 +150,32 @@ func (n *Node) there(id string) {
 // with the key "waits" that waits for its turn there.
 func (n *Node) waiting(id string) (first, second <-chan Answer) {
 	n.t.Helper()
-	swap := func(key string, body any) <-chan Answer {
-		answer := make(chan Answer, 1)
-		go func() {
-			a, err := tryCall(context.Background(), "POST", n.URL+"/v2/vllm/swap", body, "Idempotency-Key", key)
-			assert.NoError(n.t, err)
-			answer <- a
-		}()
-		return answer
-	}
-	first = swap("loads", toNew(id, On(0), "--sim-load-time", "1h"))
+	first = n.beginSwap("loads", toNew(id, On(0), "--sim-load-time", "1h"))
 	n.there(id)
-	second = swap("waits", toNew("second", On(0)))
-	n.Eventually("the second swap waits for its turn", func() bool {
+	return first, n.waits("waits")
+}
+
+// waits begins a swap to a new instance that waits for its turn on a GPU.
+func (n *Node) waits(key string) <-chan Answer {
+	n.t.Helper()
+	answer := n.beginSwap(key, toNew("second", On(0)))
+	n.Eventually("the swap waits for its turn", func() bool {
 		var list launcherapi.GPUList
 		n.Call("GET", "/v2/gpus", nil).Into(n.t, &list)
 		return list.QueuedSwaps == 1
 	})
-	return first, second
+	return answer
+}
+
+// beginSwap begins a swap, whose answer comes when it is over.
+func (n *Node) beginSwap(key string, body any) <-chan Answer {
+	answer := make(chan Answer, 1)
+	go func() {
+		a, err := tryCall(context.Background(), "POST", n.URL+"/v2/vllm/swap", body, "Idempotency-Key", key)
+		assert.NoError(n.t, err)
+		answer <- a
+	}()
+	return answer
 }
 
 func TestASwapThatWaitsForItsTurnIsCalledOffAndTheOneBeforeItGoesOn(t *testing.T) {
@@ -181,4 +189,47 @@ func TestASwapThatWaitsForItsTurnIsCalledOffAndTheOneBeforeItGoesOn(t *testing.T
 	assert.Equal(t, "starting", n.Get("slow").State)
 	n.Delete("slow")
 	assert.NotEqual(t, 200, (<-first).Status)
+}
+
+func TestAnyClientListsFollowsAndCancelsASwap(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	first, second := n.waiting("slow")
+	swaps := n.swaps()
+	require.Len(t, swaps, 2)
+	assert.Equal(t, []string{"slow", "running", "second", "waiting"}, []string{swaps[0].InstanceID, swaps[0].State, swaps[1].InstanceID, swaps[1].State})
+	assert.Equal(t, swaps[0].SwapID, n.Get("slow").SwapID)
+	path := func(s launcherapi.Swap) string { return "/v2/swaps/" + s.SwapID }
+	assert.Equal(t, 200, n.Call("DELETE", path(swaps[1]), nil).Status)
+	assert.Equal(t, 409, (<-second).Problem(t).Status)
+	assert.Contains(t, n.Call("DELETE", path(swaps[0]), nil).Problem(t).Detail, "it has begun")
+
+	followed := make(chan Answer, 1)
+	go func() {
+		a, err := tryCall(context.Background(), "GET", n.URL+path(swaps[0])+"?follow=true", nil)
+		assert.NoError(t, err)
+		followed <- a
+	}()
+	n.Delete("slow")
+	problem := (<-first).Problem(t)
+	steps := progress(t, <-followed)
+	assert.Equal(t, launcherapi.PhaseAdmit, steps[0].Phase, "from the beginning")
+	require.NotNil(t, steps[len(steps)-1].Problem)
+	assert.Equal(t, problem.Detail, steps[len(steps)-1].Problem.Detail)
+	for range 2 { // and in the next life of the launcher
+		swaps = n.swaps()
+		require.Len(t, swaps, 2)
+		assert.Equal(t, []string{"over", "over"}, []string{swaps[0].State, swaps[1].State})
+		assert.Equal(t, []string{problem.Detail, launcherapi.OutcomeRefused}, []string{swaps[0].Problem.Detail, swaps[1].Problem.Outcome})
+		n.Kill9()
+		n.Start()
+	}
+}
+
+// swaps lists the swaps that the launcher remembers.
+func (n *Node) swaps() []launcherapi.Swap {
+	n.t.Helper()
+	var list launcherapi.SwapList
+	n.Call("GET", "/v2/swaps", nil).Into(n.t, &list)
+	return list.Swaps
 }

@@ -121,6 +121,17 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 		require.Equal(t, launcherapi.OutcomeDone, result.Outcome)
 		require.Equal(t, "b", result.In.InstanceID)
 	})
+	t.Run("swaps lists them, and follows one that is over to its result", func(t *testing.T) {
+		require.Regexp(t, `^SWAP +IN +GPUS +STATE +PHASE +AGE +OUTCOME\n\S+ +b +0 +over +- +\d+s +done\n`, d.do("swaps").out)
+		requireSameDocument(t, d, "/v2/swaps", d.do("swaps", "-o", "json").out)
+		id := strings.Fields(d.do("swaps").out)[7]
+		r := d.do("swaps", id)
+		require.Regexp(t, `^b is awake; a is sleeping \(.*\)\n$`, r.out)
+		require.Contains(t, r.err, "healthy b: ")
+		require.Contains(t, d.call("swaps", "--cancel", id).err, "it is over")
+		require.Contains(t, d.call("swaps", "nothing").err, "no swap has the id nothing")
+		require.Equal(t, exitUsage, d.call("swaps", "--cancel").code)
+	})
 	t.Run("a swap that fails is exit code 1 with the cause, the log, and what was undone", func(t *testing.T) {
 		r := d.call("swap", "--gpu", "0", "--id", "bad", "--", "m", "--sim-oom")
 		require.Equal(t, exitFailed, r.code)

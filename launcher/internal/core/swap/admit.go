@@ -58,6 +58,7 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 		wider, ok := errors.AsType[*ledger.MoreGPUsError](err)
 		if !ok && (errors.Is(err, supervisor.ErrOutdated) || r.inHasChanged()) {
 			if err = r.readInAgain(); err == nil {
+				r.showPlan()
 				keys = slices.Clone(r.gpus)
 				continue
 			}
@@ -95,6 +96,7 @@ func (r *Run) claimOnceSettled(ctx context.Context, turn *gpuqueue.Turn, keys []
 		}
 		if err == nil {
 			r.claim, r.saved.Plan = claim, claim.Plan()
+			r.showPlan()
 			return nil
 		}
 		moving, isMoving := errors.AsType[*ledger.MovingError](err)

@@ -30,15 +30,34 @@ func (c *Coordinator) CallOff(key string) (*Run, error) {
 	}
 	r, id := k.run, k.saved.Plan.SwapID
 	c.mu.Unlock()
-	switch {
-	case !known:
+	if !known {
 		return nil, &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "no swap has this Idempotency-Key, or the launcher has forgotten it"}
-	case r == nil:
-		return nil, launcher.Conflictf("cannot cancel swap %s: it is over", id)
-	case !r.cancelWait():
-		return nil, launcher.Conflictf("cannot cancel swap %s: it has begun, and continues", r.ID())
 	}
-	return r, nil
+	return r, cancelled(r, id)
+}
+
+// Cancel cancels the swap with that id as CallOff does. The error has the code not_found if no
+// swap has the id.
+func (c *Coordinator) Cancel(id string) (*Run, error) {
+	r, err := c.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	if r.isOver() {
+		return nil, cancelled(nil, id)
+	}
+	return r, cancelled(r, id)
+}
+
+// cancelled cancels a swap, nil if it is over.
+func cancelled(r *Run, id string) error {
+	switch {
+	case r == nil:
+		return launcher.Conflictf("cannot cancel swap %s: it is over", id)
+	case !r.cancelWait():
+		return launcher.Conflictf("cannot cancel swap %s: it has begun, and continues", id)
+	}
+	return nil
 }
 
 // cancelEarly makes the coordinator refuse any later swap with this key. It forgets the

@@ -63,7 +63,9 @@ type Coordinator struct {
 
 	mu             sync.Mutex
 	closed         bool
-	closing        chan struct{} // closed when closed is set
+	closing        chan struct{}   // closed when closed is set
+	runs           map[string]*Run // swaps that are not over, by id
+	late           []*Run          // swaps without a key that are over, oldest first
 	keys           map[string]*rememberedKey
 	recent         []string // keys, oldest first
 	cancelledEarly []string // keys cancelled before any swap came with them
@@ -71,7 +73,7 @@ type Coordinator struct {
 
 // New returns a coordinator without swaps.
 func New(opts Options) *Coordinator {
-	c := &Coordinator{opts: opts, log: opts.Logger, closing: make(chan struct{}), keys: map[string]*rememberedKey{}, writes: opts.Writes}
+	c := &Coordinator{opts: opts, log: opts.Logger, closing: make(chan struct{}), runs: map[string]*Run{}, keys: map[string]*rememberedKey{}, writes: opts.Writes}
 	if c.writes == nil {
 		c.writes = &statedir.Queue{}
 	}
@@ -153,6 +155,7 @@ func (c *Coordinator) begin(id string, req launcherapi.SwapRequest, key string) 
 		forgotten := c.rememberLocked(&rememberedKey{saved: r.saved, run: r})
 		c.forgetSwap(forgotten)
 	}
+	c.runs[id] = r
 	c.tasks.Go(func() { r.run(c.ctx) })
 	return r, nil
 }
@@ -181,6 +184,9 @@ func (c *Coordinator) takeUp(saved Saved) {
 	if saved.Key != nil {
 		c.remember(&rememberedKey{saved: saved, run: r})
 	}
+	c.mu.Lock()
+	c.runs[r.id] = r
+	c.mu.Unlock()
 	turn := c.opts.Turns.Enter(saved.Plan.SwapID, saved.Plan.GPUs)
 	c.tasks.Go(func() {
 		if turn.Await(c.ctx) != nil {
@@ -199,6 +205,7 @@ func (c *Coordinator) resumedRun(saved Saved) *Run {
 	r.saved, r.written, r.limit = saved, true, c.opts.Limits.Start
 	r.begun = true // the swap may have moved instances, so nobody may cancel it
 	r.result.Deleted, r.result.Evicted, r.result.Cut = saved.Deleted, saved.Evicted, saved.Cut
+	r.shown = shownOf(saved)
 	return r
 }
 

@@ -107,7 +107,7 @@ func (c *Coordinator) remember(k *rememberedKey) {
 // finishedRun returns the Run of a swap that was over when the launcher started.
 func (c *Coordinator) finishedRun(saved Saved) *Run {
 	r := c.newRun(saved.Plan.SwapID)
-	r.result, r.answered = *saved.Result, true
+	r.shown, r.result, r.answered = shownOf(saved), *saved.Result, true
 	if saved.Failure != nil {
 		r.err = failedError(*saved.Failure, r.result)
 	} else {

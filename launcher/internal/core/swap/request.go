@@ -32,6 +32,7 @@ func (c *Coordinator) newRunFor(id string, req launcherapi.SwapRequest) (*Run, e
 	if err := r.readInAndGPUs(); err != nil {
 		return nil, err
 	}
+	r.shown = shownOf(r.saved)
 	return r, nil
 }
 
@@ -75,6 +76,7 @@ func (r *Run) readInAndGPUs() error {
 	if len(r.gpus) == 0 {
 		return launcher.Invalidf("body.gpu_uuids", "gpu_uuids is missing; name the GPUs to swap on")
 	}
+	r.saved.Plan.GPUs = r.gpus
 	return nil
 }
 

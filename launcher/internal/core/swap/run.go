@@ -38,6 +38,7 @@ type Run struct {
 	begun       bool                    // the swap no longer waits for its turn and cannot be cancelled
 	cancelled   bool                    // while the swap waited for its turn
 	stopWaiting context.CancelCauseFunc // ends the wait for the turn
+	shown       launcherapi.Swap        // what Show returns of a swap that waits
 	result      launcherapi.SwapResult
 	err         error
 }
@@ -120,6 +121,7 @@ func (r *Run) phase(name, instanceID string, step func() error) error {
 func (r *Run) noteBegun(name, instanceID string) {
 	r.mu.Lock()
 	if !r.answered {
+		r.shown.Phase = name
 		r.appendProgress(launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, Phase: name, InstanceID: instanceID})
 	}
 	r.mu.Unlock()
@@ -243,6 +245,7 @@ func (r *Run) setResult(outcome string, err error) {
 
 // finish sends the result to all callers of Wait and Follow. Only the first call counts.
 func (r *Run) finish() {
+	defer r.c.retire(r)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answered {

@@ -35,13 +35,18 @@ func (s *Server) swap(ctx context.Context, in *swapInput) (*streamOutput, error)
 	if err != nil {
 		return nil, err
 	}
+	return inOnePiece(result), nil
+}
+
+// inOnePiece is an answer in one piece of an operation that can also answer with a stream.
+func inOnePiece(document any) *streamOutput {
 	return &streamOutput{func(ctx huma.Context) {
 		ctx.SetHeader("Content-Type", jsonContentType)
 		ctx.SetStatus(http.StatusOK)
-		if err := jsonFormat.Marshal(ctx.BodyWriter(), result); err != nil {
-			panic(err) // a SwapResult cannot fail to marshal
+		if err := jsonFormat.Marshal(ctx.BodyWriter(), document); err != nil {
+			panic(err) // a Swap and a SwapResult cannot fail to marshal
 		}
-	}}, nil
+	}}
 }
 
 // traceparent is the header of https://www.w3.org/TR/trace-context/; later versions
@@ -73,6 +78,65 @@ func (s *Server) callOffSwap(_ context.Context, in *callOffInput) (*body[launche
 
 func docCallOff(op *huma.Operation, _ huma.Registry) {
 	op.Description = "A client that waits for the swap gets 409 with the outcome refused: the swap has changed nothing. A swap that has begun, or is over, cannot be cancelled (409): delete the instance that it creates, or swap back. If no swap has come with the key, the answer is 404, and the launcher refuses a swap that comes with it later."
+}
+
+// shownSwap returns a swap with its problem.
+func shownSwap(run launcher.SwapRun) launcherapi.Swap {
+	shown, err := run.Show()
+	if err != nil {
+		problem := problemOf(err).Problem
+		shown.Problem = &problem
+	}
+	return shown
+}
+
+func (s *Server) listSwaps(context.Context, *none) (*body[launcherapi.SwapList], error) {
+	list := launcherapi.SwapList{Swaps: []launcherapi.Swap{}}
+	for _, run := range s.opts.Swaps.List() {
+		list.Swaps = append(list.Swaps, shownSwap(run))
+	}
+	return answer(list, nil)
+}
+
+type getSwapInput struct {
+	ID     string `path:"swap_id" doc:"Id of the swap: the swap_id of its answer, of its steps, and of the instances that it has claimed." example:"0b7e2b3e-5d0c-4a8e-9a51-2f0f6c2f8d11"`
+	Accept string `header:"Accept" hidden:"true"`
+	Follow bool   `query:"follow" doc:"Follow the steps of the swap from its beginning until it is over."`
+}
+
+func (s *Server) getSwap(_ context.Context, in *getSwapInput) (*streamOutput, error) {
+	run, err := s.opts.Swaps.Get(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !in.Follow {
+		return inOnePiece(shownSwap(run)), nil
+	}
+	contentType := negotiate(in.Accept, ndjsonContentType, sseContentType)
+	return s.stream(func(ctx huma.Context) { streamSwap(ctx, run, contentType) }), nil
+}
+
+func docGetSwap(op *huma.Operation, schemas huma.Registry) {
+	op.Description = "With follow=true the answer is the stream that the call of the swap gives with Accept: application/x-ndjson or text/event-stream; a client that leaves it does not disturb the swap. Of a swap that was over when the launcher started, the launcher has the last step alone."
+	content := eventContent(schemaOf[launcherapi.SwapProgress](schemas), "A step each")
+	content[jsonContentType] = &huma.MediaType{Schema: schemaOf[launcherapi.Swap](schemas)}
+	op.Responses["200"] = &huma.Response{Description: "The swap as it is now; with follow=true its steps", Content: content}
+}
+
+type cancelSwapInput struct {
+	ID string `path:"swap_id" doc:"Id of the swap."`
+}
+
+func (s *Server) cancelSwap(_ context.Context, in *cancelSwapInput) (*body[launcherapi.CalledOff], error) {
+	run, err := s.opts.Swaps.Cancel(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return answer(launcherapi.CalledOff{SwapID: run.ID()}, nil)
+}
+
+func docCancelSwap(op *huma.Operation, _ huma.Registry) {
+	op.Description = "The client that asked for the swap gets 409 with the outcome refused: the swap has changed nothing. A swap that has begun, or is over, cannot be cancelled (409)."
 }
 
 // streamSwap writes each step of a swap as it happens. The last line has the

@@ -91,7 +91,7 @@ func TestStreamsBeyondTheBoundAreRefused(t *testing.T) {
 		problem := got.problem(t)
 		require.Equal(t, http.StatusTooManyRequests, got.status)
 		require.Equal(t, launcherapi.CodeTooMany, problem.Code)
-		require.Equal(t, "3 watches and followed logs are open, and no more are allowed; end some, or try again later", problem.Detail)
+		require.Equal(t, "3 watches, followed logs and followed swaps are open, and no more are allowed; end some, or try again later", problem.Detail)
 		require.Equal(t, "5", got.header.Get("Retry-After"))
 	}
 	require.Equal(t, http.StatusOK, r.do(t, http.MethodGet, "/health", "").status)

@@ -38,10 +38,13 @@ type Logs interface {
 	Follow(ctx context.Context, name string, from int64, over <-chan struct{}, write func([]byte) error) error
 }
 
-// Swaps begins swaps. The daemon makes it of the swap coordinator.
+// Swaps begins swaps and remembers them. The daemon makes it of the swap coordinator.
 type Swaps interface {
 	Begin(req launcherapi.SwapRequest, key string) (launcher.SwapRun, error)
 	CallOff(key string) (launcher.SwapRun, error)
+	List() []launcher.SwapRun // oldest first
+	Get(id string) (launcher.SwapRun, error)
+	Cancel(id string) (launcher.SwapRun, error)
 }
 
 // Models keeps the models of the model store. Package keeper implements it.

@@ -37,6 +37,8 @@ const (
 	modelsPath    = "/v2/models"
 	modelPath     = modelsPath + "/{model_id}"
 	warmPath      = modelPath + "/warm"
+	swapsPath     = "/v2/swaps"
+	oneSwap       = swapsPath + "/{swap_id}"
 	compiledPath  = "/v2/compile-caches"
 	oneCompiled   = compiledPath + "/{key}"
 	healthPath    = "/health"
@@ -68,6 +70,9 @@ func routes() []route {
 
 		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 403, 404, 409, 415, 422, 500, 502, 504, 507}, doc: docSwap, handle: handler((*Server).swap)},
 		{id: "call_off_swap", method: http.MethodDelete, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Cancel a swap that waits for its turn", errors: []int{404, 409, 422}, doc: docCallOff, handle: handler((*Server).callOffSwap)},
+		{id: "get_swaps", method: http.MethodGet, path: swapsPath, tag: tagGPUs, summary: "Swaps that wait, run or are over", handle: handler((*Server).listSwaps)},
+		{id: "get_swap", method: http.MethodGet, path: oneSwap, tag: tagGPUs, summary: "One swap, or with follow=true its steps as they happen", errors: []int{404, 422, 429}, doc: docGetSwap, handle: handler((*Server).getSwap)},
+		{id: "cancel_swap", method: http.MethodDelete, path: oneSwap, tag: tagGPUs, summary: "Cancel a swap that waits for its turn, whoever asked for it", errors: []int{404, 409}, doc: docCancelSwap, handle: handler((*Server).cancelSwap)},
 		{id: "get_gpus", method: http.MethodGet, path: "/v2/gpus", tag: tagGPUs, summary: "GPUs, and what is on each", handle: handler((*Server).gpus)},
 
 		{id: "get_models", method: http.MethodGet, path: modelsPath, tag: tagModels, summary: "Every model of the model store", errors: []int{404, 500, 507}, handle: handler((*Server).listModels)},
@@ -150,7 +155,7 @@ func meaning(status int) string {
 	case http.StatusUnauthorized:
 		return "No token, or a wrong one"
 	case http.StatusTooManyRequests:
-		return "Too many watches and followed logs are open; Retry-After says when to try again"
+		return "Too many watches, followed logs and followed swaps are open; Retry-After says when to try again"
 	case http.StatusInternalServerError:
 		return "The launcher may not read or write its own folders, or has an internal error"
 	case http.StatusServiceUnavailable:

@@ -44,7 +44,7 @@ func (s *Server) stream(serve func(huma.Context)) *streamOutput {
 		defer s.openStreams.Add(-1)
 		if n := s.openStreams.Add(1); s.opts.MaxStreams > 0 && n > int64(s.opts.MaxStreams) {
 			_, w := humachi.Unwrap(ctx)
-			newProblem(http.StatusTooManyRequests, fmt.Sprintf("%d watches and followed logs are open, and no more are allowed; end some, or try again later", s.opts.MaxStreams), nil).
+			newProblem(http.StatusTooManyRequests, fmt.Sprintf("%d watches, followed logs and followed swaps are open, and no more are allowed; end some, or try again later", s.opts.MaxStreams), nil).
 				with("Retry-After", strconv.Itoa(retryStreamAfter)).write(w)
 			return
 		}

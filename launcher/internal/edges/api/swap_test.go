@@ -50,6 +50,37 @@ func TestASwapIsAnsweredWhenItIsOver(t *testing.T) {
 	assert.Equal(t, []string{"key-1", "key-1", "key-1"}, keys)
 }
 
+func TestSwapsAreListedAndShown(t *testing.T) {
+	r := newRig(t)
+	now := launcherapi.Swap{
+		SwapID: "swap-1", State: launcherapi.SwapRunning, GPUUUIDs: []string{"GPU-a"}, InstanceID: "b", Phase: "wake",
+		BeganAt: time.Now().UTC().Truncate(time.Second), Deadline: time.Now().Add(time.Minute).UTC().Truncate(time.Second),
+	}
+	undone := result
+	undone.Outcome = launcherapi.OutcomeUndone
+	run := apitest.Over(undone, &launcher.SwapError{Phase: "healthy", Result: undone, Err: launcher.EngineTimeoutf("too slow")})
+	run.Now = now
+	r.swaps.Next(run, nil)
+	assert.Equal(t, launcherapi.SwapList{Swaps: []launcherapi.Swap{now}}, decode[launcherapi.SwapList](t, r.do(t, http.MethodGet, "/v2/swaps", "").body))
+	assert.Equal(t, now, decode[launcherapi.Swap](t, r.do(t, http.MethodGet, "/v2/swaps/swap-1", "").body))
+
+	run.Now.State = launcherapi.SwapOver
+	shown := decode[launcherapi.Swap](t, r.do(t, http.MethodGet, "/v2/swaps/swap-1", "").body)
+	require.NotNil(t, shown.Problem)
+	assert.Equal(t, []any{launcherapi.CodeEngineTimeout, "healthy"}, []any{shown.Problem.Code, shown.Problem.FailedPhase})
+	got := r.do(t, http.MethodGet, "/v2/swaps/swap-1?follow=true", "")
+	assert.Equal(t, "application/x-ndjson", got.header.Get("Content-Type"))
+	assert.Equal(t, launcherapi.ProgressProblem, decode[launcherapi.SwapProgress](t, got.body).Type)
+
+	assert.Equal(t, http.StatusOK, r.do(t, http.MethodDelete, "/v2/swaps/swap-1", "").status)
+	_, keys := r.swaps.Requests()
+	assert.Equal(t, []string{"swap-1", "swap-1", "swap-1", "swap-1"}, keys)
+	r.swaps.Next(nil, &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "no such swap"})
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		assert.Equal(t, http.StatusNotFound, r.do(t, method, "/v2/swaps/swap-1", "").status, method)
+	}
+}
+
 func TestARefusedSwapHasTheStatusOfItsReason(t *testing.T) {
 	r := newRig(t)
 	fit := launcherapi.Fit{GPUUUID: "GPU-a", Bound: "device_memory", Needed: 10, Available: 5, Limit: 80, Holders: []launcherapi.GPUHolder{{InstanceID: "a", State: "awake"}}}

@@ -58,6 +58,21 @@ func (s swapper) CallOff(key string) (launcher.SwapRun, error) {
 	return swapRun(s.Coordinator.CallOff(key))
 }
 
+func (s swapper) Get(id string) (launcher.SwapRun, error) { return swapRun(s.Coordinator.Get(id)) }
+
+func (s swapper) Cancel(id string) (launcher.SwapRun, error) {
+	return swapRun(s.Coordinator.Cancel(id))
+}
+
+func (s swapper) List() []launcher.SwapRun {
+	runs := s.Coordinator.List()
+	all := make([]launcher.SwapRun, 0, len(runs))
+	for _, r := range runs {
+		all = append(all, r)
+	}
+	return all
+}
+
 // swapRun keeps a nil run from becoming an interface that is not nil.
 func swapRun(r *swap.Run, err error) (launcher.SwapRun, error) {
 	if err != nil {

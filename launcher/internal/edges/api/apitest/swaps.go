@@ -25,7 +25,7 @@ func (f *Swaps) Next(run *SwapRun, err error) {
 	f.run, f.err = run, err
 }
 
-// Requests lists the requests so far, and their idempotency keys.
+// Requests lists the requests so far, and the idempotency keys and ids that calls came with.
 func (f *Swaps) Requests() (reqs []launcherapi.SwapRequest, keys []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,12 +54,29 @@ func (f *Swaps) CallOff(key string) (launcher.SwapRun, error) {
 	return f.run, nil
 }
 
+// List returns the run that Next has set.
+func (f *Swaps) List() []launcher.SwapRun {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.run == nil {
+		return nil
+	}
+	return []launcher.SwapRun{f.run}
+}
+
+// Get records the id.
+func (f *Swaps) Get(id string) (launcher.SwapRun, error) { return f.CallOff(id) }
+
+// Cancel records the id.
+func (f *Swaps) Cancel(id string) (launcher.SwapRun, error) { return f.CallOff(id) }
+
 // SwapRun is a swap whose steps the test sends; closing them ends it.
 type SwapRun struct {
 	Steps  chan launcherapi.SwapProgress
 	Result launcherapi.SwapResult
 	Err    error
-	Left   chan struct{} // closed when somebody stopped waiting before the end
+	Left   chan struct{}    // closed when somebody stopped waiting before the end
+	Now    launcherapi.Swap // what Show returns
 }
 
 // NewSwapRun makes a swap that goes on until its steps are closed.
@@ -70,13 +87,21 @@ func NewSwapRun(result launcherapi.SwapResult) *SwapRun {
 // Over makes a swap that is over, with that result and error.
 func Over(result launcherapi.SwapResult, err error) *SwapRun {
 	r := NewSwapRun(result)
-	r.Err = err
+	r.Err, r.Now = err, launcherapi.Swap{SwapID: result.SwapID, State: launcherapi.SwapOver, GPUUUIDs: []string{}}
 	close(r.Steps)
 	return r
 }
 
 // ID is the swap's.
 func (r *SwapRun) ID() string { return r.Result.SwapID }
+
+// Show returns Now, and the error of the swap if Now is over.
+func (r *SwapRun) Show() (launcherapi.Swap, error) {
+	if r.Now.State != launcherapi.SwapOver {
+		return r.Now, nil
+	}
+	return r.Now, r.Err
+}
 
 // Follow tells each step.
 func (r *SwapRun) Follow(ctx context.Context, tell func(launcherapi.SwapProgress) error) error {
