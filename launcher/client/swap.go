@@ -53,18 +53,20 @@ func (c *Client) follow(ctx context.Context, what call, progress func(launcherap
 		case p.Problem != nil:
 			return launcherapi.SwapResult{}, errors.Join(errorOf(*p.Problem), drained(resp.Body))
 		}
-		progress(p)
+		if progress != nil {
+			progress(p)
+		}
 	}
 	return launcherapi.SwapResult{}, fmt.Errorf("cannot follow the swap, which goes on: %w", phases.end())
 }
 
 // Swaps lists the swaps that the launcher remembers, oldest first.
 func (c *Client) Swaps(ctx context.Context) (launcherapi.SwapList, error) {
-	return do[launcherapi.SwapList](ctx, c, call{method: http.MethodGet, path: swapsPath})
+	return list(ctx, c, call{method: http.MethodGet, path: swapsPath}, "swaps", func(l *launcherapi.SwapList) *[]launcherapi.Swap { return &l.Swaps })
 }
 
 // FollowSwap follows a swap that any client has asked for, as Swap follows its own. It calls
-// progress with the steps before the call, too.
+// progress, which may be nil, with the steps before the call, too.
 func (c *Client) FollowSwap(ctx context.Context, id string, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
 	return c.follow(ctx, call{method: http.MethodGet, path: swapPath(id) + "?follow=true", header: map[string]string{"Accept": ndjson}}, progress)
 }

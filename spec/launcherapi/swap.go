@@ -87,9 +87,9 @@ type Swap struct {
 	InstanceID string      `json:"instance_id,omitempty" doc:"Id of the instance that comes in. Absent: the swap only sends instances away."`
 	Phase      string      `json:"phase,omitempty" doc:"The phase that began last. Absent once the swap is over."`
 	BeganAt    time.Time   `json:"began_at" doc:"When the swap began to wait for its turn."`
-	Deadline   time.Time   `json:"deadline" doc:"If the swap is not done by then, the launcher undoes it."`
+	Deadline   time.Time   `json:"deadline" doc:"If the swap is not done by then, the launcher refuses it, or undoes it if it runs."`
 	Result     *SwapResult `json:"result,omitempty" doc:"The answer to a swap that is over and has not failed."`
-	Problem    *Problem    `json:"problem,omitempty" doc:"The answer to a swap that has failed."`
+	Problem    *Problem    `json:"problem,omitempty" doc:"The answer to a swap that has failed. A swap with a problem runs if its undo takes longer than its answer."`
 }
 
 // States of a swap.
@@ -101,7 +101,7 @@ const (
 
 // SwapList has the swaps that the launcher remembers.
 type SwapList struct {
-	Swaps []Swap `json:"swaps" doc:"Oldest first: all that wait or run; of those that are over the last 1,000 with an Idempotency-Key, and the last 100 without one."`
+	Swaps []Swap `json:"swaps" doc:"Oldest first: all that wait or run, and those that are over: the last 100, which the launcher forgets when it ends, and the last 1,000 with an Idempotency-Key. A result or a problem comes without instances, phases and log lines here."`
 }
 
 // CalledOff is the answer to a call that cancels a swap which waits for its turn.

@@ -131,6 +131,7 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 		require.Contains(t, d.call("swaps", "--cancel", id).err, "it is over")
 		require.Contains(t, d.call("swaps", "nothing").err, "no swap has the id nothing")
 		require.Equal(t, exitUsage, d.call("swaps", "--cancel").code)
+		require.Equal(t, exitUsage, d.call("swaps", "--cancel", "").code)
 	})
 	t.Run("a swap that fails is exit code 1 with the cause, the log, and what was undone", func(t *testing.T) {
 		r := d.call("swap", "--gpu", "0", "--id", "bad", "--", "m", "--sim-oom")

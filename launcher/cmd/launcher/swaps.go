@@ -18,7 +18,7 @@ func (c *cli) swapsCommand() *cobra.Command {
 		Use:   "swaps [SWAP]",
 		Short: "List the swaps that wait, run or are over; follow or cancel one",
 		Long: `List the swaps that wait for their turn, run or are over, whoever asked for them.
-With SWAP, the id of one, follow its steps until it is over. With --cancel, cancel it,
+With SWAP, the id of one, follow its phases until it is over. With --cancel, cancel it,
 which is possible while it waits.`,
 		Example: `  launcher swaps
   launcher swaps 0b7e2b3e-5d0c-4a8e-9a51-2f0f6c2f8d11
@@ -26,6 +26,9 @@ which is possible while it waits.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && args[0] == "" {
+			return usagef("SWAP is empty; launcher swaps lists the swaps")
+		}
 		if len(args) == 1 {
 			return nil
 		}
@@ -82,7 +85,7 @@ func swapTable(swaps []launcherapi.Swap, gpus []launcherapi.GPU, now time.Time) 
 		case s.Problem != nil:
 			outcome = s.Problem.Outcome
 		}
-		t.add(s.SwapID, orDash(s.InstanceID), indices(s.GPUUUIDs, gpus), s.State, orDash(s.Phase), age(now.Sub(s.BeganAt)), outcome)
+		t.add(s.SwapID, orDash(s.InstanceID), indices(s.GPUUUIDs, gpus), s.State, orDash(s.Phase), age(now.Sub(s.BeganAt)), orDash(outcome))
 	}
 	return t
 }

@@ -188,8 +188,8 @@ func toleratesClosed(pod *corev1.Pod) bool {
 }
 
 // servesSince returns since when the status or the gate of a requester says that it serves, or
-// that it waits after it served; zero: neither says so. A status that waits stays while the gate
-// is open for a program that does not run yet: then the gate was shut after that.
+// that it waits after it served; zero: neither says so. While the gate is open before the program
+// runs, the controller keeps the status Waiting. If the gate is shut later, its time counts.
 func servesSince(pod *corev1.Pod, status podmeta.Status) (serves, waits time.Time) {
 	gate := podmeta.Gate(pod)
 	switch {

@@ -179,7 +179,7 @@ func (s *sim) swappedOutAhead(l *simLauncher, i *simInstance, sw *simSwap) {
 		return
 	}
 	for _, r := range s.records() {
-		if s.unreadable(r) && s.living(r.RequesterUID) == nil {
+		if bound := s.programs[r.RequesterUID]; s.unreadable(r) && (bound == nil || !bound.up || bound.there() == nil) {
 			continue
 		}
 		if r.on.Name == l.pod && r.Instance == i.InstanceID && r.RequesterUID != uid {

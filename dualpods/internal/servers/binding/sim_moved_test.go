@@ -40,7 +40,7 @@ func (s *sim) move(name string) {
 		return
 	}
 	p := s.programs[pod.UID]
-	if p == nil || running(pod) || p.dead || s.knows[p.node][p.pod] != p {
+	if p == nil || p.ran() || running(pod) || p.dead || s.knows[p.node][p.pod] != p {
 		return
 	}
 	free := s.free(p.node)

@@ -470,8 +470,11 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		if !settled(r.on.Name) || now == nil || !v.Connected || v.stream != now.stream || !now.Connected || v.Revision != now.Revision {
 			continue
 		}
-		if s.unreadable(r) && (podmeta.Ending(pod) || p.proxy.Terminating) {
-			continue // of one that leaves and has no record no controller knows the instance
+		if s.unreadable(r) && (podmeta.Ending(pod) || p.proxy.Terminating) { // no controller knows the instance of a requester that leaves and whose record cannot be read
+			if shown && !s.mayServe(node, before) {
+				s.violated("requester %s is shown as served, and leaves, and no instance may serve it", name)
+			}
+			continue
 		}
 		i := now.Instances[r.Instance]
 		wakes := i.State == "awake" // while its swap goes on, it may still be undone

@@ -87,7 +87,7 @@ type Requester struct {
 	GPUs            int       // how many it asks for
 	Shown           bool      // its labels or its status tell others to use it
 	ServesSince     time.Time // since when its status says that it serves; zero: it does not
-	WaitsSince      time.Time // since when its status says that it waits, after it served; zero: it does not say so
+	WaitsSince      time.Time // since when its status or its gate says that it waits, after it served; zero: neither says so
 	Published       bool      // its labels and status are those of a bound, ready requester
 	Told            string    // the message of its status
 	Placed          types.UID // launcher whose sleeper is reserved for it; empty: none

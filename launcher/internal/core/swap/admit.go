@@ -47,6 +47,7 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 		for _, g := range r.c.opts.Supervisor.Neighbours(keys) {
 			keys = withKey(keys, g)
 		}
+		r.updateView(keys)
 		turn, err := r.c.opts.Turns.Take(ctx, r.ID(), keys)
 		if err != nil {
 			return nil, err
@@ -58,7 +59,6 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 		wider, ok := errors.AsType[*ledger.MoreGPUsError](err)
 		if !ok && (errors.Is(err, supervisor.ErrOutdated) || r.inHasChanged()) {
 			if err = r.readInAgain(); err == nil {
-				r.showPlan()
 				keys = slices.Clone(r.gpus)
 				continue
 			}
@@ -96,7 +96,6 @@ func (r *Run) claimOnceSettled(ctx context.Context, turn *gpuqueue.Turn, keys []
 		}
 		if err == nil {
 			r.claim, r.saved.Plan = claim, claim.Plan()
-			r.showPlan()
 			return nil
 		}
 		moving, isMoving := errors.AsType[*ledger.MovingError](err)

@@ -30,35 +30,26 @@ func (c *Coordinator) CallOff(key string) (*Run, error) {
 	}
 	r, id := k.run, k.saved.Plan.SwapID
 	c.mu.Unlock()
-	if !known {
+	switch {
+	case !known:
 		return nil, &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "no swap has this Idempotency-Key, or the launcher has forgotten it"}
+	case r == nil:
+		return nil, errOver(id)
 	}
-	return r, cancelled(r, id)
+	return r, r.cancel()
 }
 
-// Cancel cancels the swap with that id as CallOff does. The error has the code not_found if no
-// swap has the id.
+// Cancel cancels the swap with that id as CallOff does. It does nothing to a swap that was
+// cancelled before. The error has the code not_found if no swap has the id.
 func (c *Coordinator) Cancel(id string) (*Run, error) {
 	r, err := c.Get(id)
 	if err != nil {
 		return nil, err
 	}
-	if r.isOver() {
-		return nil, cancelled(nil, id)
-	}
-	return r, cancelled(r, id)
+	return r, r.cancel()
 }
 
-// cancelled cancels a swap, nil if it is over.
-func cancelled(r *Run, id string) error {
-	switch {
-	case r == nil:
-		return launcher.Conflictf("cannot cancel swap %s: it is over", id)
-	case !r.cancelWait():
-		return launcher.Conflictf("cannot cancel swap %s: it has begun, and continues", id)
-	}
-	return nil
-}
+func errOver(id string) error { return launcher.Conflictf("cannot cancel swap %s: it is over", id) }
 
 // cancelEarly makes the coordinator refuse any later swap with this key. It forgets the
 // oldest such keys. The lock is held.
@@ -69,16 +60,21 @@ func (c *Coordinator) cancelEarly(key string) {
 	}
 }
 
-// cancelWait cancels the swap and reports whether the swap was still waiting.
-func (r *Run) cancelWait() bool {
+// cancel cancels the swap if it waits for its turn.
+func (r *Run) cancel() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.begun {
-		return false
+	switch {
+	case r.cancelled:
+		return nil
+	case r.over:
+		return errOver(r.id)
+	case r.begun:
+		return launcher.Conflictf("cannot cancel swap %s: it has begun, and continues", r.id)
 	}
 	r.cancelled = true
 	if r.stopWaiting != nil {
 		r.stopWaiting(errCancelled)
 	}
-	return true
+	return nil
 }

@@ -79,7 +79,7 @@ func TestSwapCancelledBeforeItsTurnClaimsNothing(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		r, err := w.newRunFor("s", requestForNew("c", "g0"))
 		require.NoError(t, err)
-		require.True(t, r.cancelWait())
+		require.NoError(t, r.cancel())
 		r.admitAndExecute(t.Context())
 		r.finish()
 		_, err = r.Wait(t.Context())

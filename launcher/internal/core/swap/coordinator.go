@@ -65,7 +65,7 @@ type Coordinator struct {
 	closed         bool
 	closing        chan struct{}   // closed when closed is set
 	runs           map[string]*Run // swaps that are not over, by id
-	late           []*Run          // swaps without a key that are over, oldest first
+	finished       []*Run          // the last swaps that are over, oldest first
 	keys           map[string]*rememberedKey
 	recent         []string // keys, oldest first
 	cancelledEarly []string // keys cancelled before any swap came with them
@@ -190,11 +190,13 @@ func (c *Coordinator) takeUp(saved Saved) {
 	turn := c.opts.Turns.Enter(saved.Plan.SwapID, saved.Plan.GPUs)
 	c.tasks.Go(func() {
 		if turn.Await(c.ctx) != nil {
-			return // the launcher closes
+			r.conclude(launcherapi.OutcomeInterrupted, errLauncherCloses)
+			r.end()
+			return
 		}
 		r.takeUp(c.ctx)
 		turn.Release()
-		r.finish()
+		r.end()
 	})
 }
 
@@ -205,7 +207,7 @@ func (c *Coordinator) resumedRun(saved Saved) *Run {
 	r.saved, r.written, r.limit = saved, true, c.opts.Limits.Start
 	r.begun = true // the swap may have moved instances, so nobody may cancel it
 	r.result.Deleted, r.result.Evicted, r.result.Cut = saved.Deleted, saved.Evicted, saved.Cut
-	r.shown = shownOf(saved)
+	r.view = viewOf(saved)
 	return r
 }
 

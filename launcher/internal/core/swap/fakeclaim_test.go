@@ -145,7 +145,7 @@ func (s *stage) play(t *testing.T, r *Run) (launcherapi.SwapResult, error) {
 	defer cancel()
 	r.executeOrUndo(ctx)
 	r.releaseClaim()
-	r.finish()
+	r.end()
 	s.tasks.Wait()
 	return r.Wait(t.Context())
 }

@@ -104,10 +104,10 @@ func (c *Coordinator) remember(k *rememberedKey) {
 	c.forgetSwap(forgotten)
 }
 
-// finishedRun returns the Run of a swap that was over when the launcher started.
+// finishedRun returns the Run of a swap that is over, by its record. It has the last step alone.
 func (c *Coordinator) finishedRun(saved Saved) *Run {
 	r := c.newRun(saved.Plan.SwapID)
-	r.shown, r.result, r.answered = shownOf(saved), *saved.Result, true
+	r.view, r.result, r.answered, r.over = viewOf(saved), *saved.Result, true, true
 	if saved.Failure != nil {
 		r.err = failedError(*saved.Failure, r.result)
 	} else {

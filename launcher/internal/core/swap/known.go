@@ -1,7 +1,9 @@
 package swap
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -9,23 +11,30 @@ import (
 
 // This file shows the swaps that the coordinator remembers.
 
-// maxLate is the number of swaps without a key that are remembered once they are over.
-const maxLate = 100
+// maxFinished is the number of swaps that are remembered with their phases once they are over,
+// and without a key at all.
+const maxFinished = 100
 
 // List returns the swaps that the coordinator remembers, oldest first.
 func (c *Coordinator) List() []*Run {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := slices.Clone(c.late)
+	all := slices.Clone(c.finished)
 	for _, r := range c.runs {
 		all = append(all, r)
 	}
+	known := map[string]bool{}
+	for _, r := range all {
+		known[r.id] = true
+	}
 	for _, k := range c.keys {
-		if k.saved.Done && c.runs[k.saved.Plan.SwapID] == nil {
+		if k.saved.Done && !known[k.saved.Plan.SwapID] {
 			all = append(all, c.finishedRun(k.saved))
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *Run) int { return a.shown.BeganAt.Compare(b.shown.BeganAt) }) // BeganAt never changes
+	slices.SortFunc(all, func(a, b *Run) int { // BeganAt never changes
+		return cmp.Or(a.view.BeganAt.Compare(b.view.BeganAt), strings.Compare(a.id, b.id))
+	})
 	return all
 }
 
@@ -36,8 +45,8 @@ func (c *Coordinator) Get(id string) (*Run, error) {
 	if r := c.runs[id]; r != nil {
 		return r, nil
 	}
-	if at := slices.IndexFunc(c.late, func(r *Run) bool { return r.id == id }); at >= 0 {
-		return c.late[at], nil
+	if at := slices.IndexFunc(c.finished, func(r *Run) bool { return r.id == id }); at >= 0 {
+		return c.finished[at], nil
 	}
 	for _, k := range c.keys {
 		if k.saved.Done && k.saved.Plan.SwapID == id {
@@ -47,45 +56,68 @@ func (c *Coordinator) Get(id string) (*Run, error) {
 	return nil, &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "no swap has the id " + id + ", or the launcher has forgotten it"}
 }
 
-// retire is called once a swap is answered. A swap with a key is remembered by its key.
+// end is called when the swap does nothing any more: an undo that took longer than the answer
+// has ended, too.
+func (r *Run) end() {
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
+	r.finish()
+	r.c.retire(r)
+}
+
+// retire moves a swap that is over to the finished ones, without its claim and its draft. It
+// forgets a dry run that has no key.
 func (c *Coordinator) retire(r *Run) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.runs[r.id] != r {
-		return
-	}
 	delete(c.runs, r.id)
-	if r.saved.Key != nil {
+	if r.req.DryRun && r.saved.Key == nil {
 		return
 	}
-	r.mu.Lock()
-	over := &Run{c: c, id: r.id, began: r.began, progress: r.progress, changed: r.changed, ended: r.ended, answered: true, shown: r.shown, result: r.result, err: r.err} // without the claim and the draft
-	r.mu.Unlock()
-	if c.late = append(c.late, over); len(c.late) > maxLate {
-		c.late = slices.Delete(c.late, 0, 1)
+	if c.finished = append(c.finished, r.withoutClaim()); len(c.finished) > maxFinished {
+		c.finished = slices.Delete(c.finished, 0, 1)
 	}
 }
 
-// shownOf returns what Show returns of a swap that is not over.
-func shownOf(saved Saved) launcherapi.Swap {
+// withoutClaim returns a Run with the progress and the result of one that is over. A large
+// result is truncated. The lock of the coordinator is held.
+func (r *Run) withoutClaim() *Run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	saved, result := r.saved, r.result
+	saved.Result, saved.Failure = &result, savedFailure(asFailed(r.err))
+	truncateResult(&saved)
+	out := r.c.finishedRun(saved)
+	phases := slices.DeleteFunc(slices.Clone(r.progress), func(p launcherapi.SwapProgress) bool { return p.Result != nil })
+	out.view, out.cancelled, out.progress = r.view, r.cancelled, slices.Concat(phases, out.progress)
+	return out
+}
+
+// viewOf returns what Show returns of a swap that is not over, but for its state.
+func viewOf(saved Saved) launcherapi.Swap {
 	return launcherapi.Swap{
 		SwapID: saved.Plan.SwapID, GPUUUIDs: slices.Concat([]string{}, saved.Plan.GPUs), InstanceID: saved.Plan.In,
 		Phase: saved.Phase, BeganAt: saved.Began.UTC(), Deadline: saved.Plan.Until.UTC(),
 	}
 }
 
-// Show returns the swap as it is now, and the error of one that has failed.
+// Show returns the swap as it is now, and the error of one that has failed. A swap whose undo
+// takes longer than its answer is running, and has the error.
 func (r *Run) Show() (launcherapi.Swap, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.shown
+	now := r.view
 	switch {
-	case r.answered:
+	case r.answered && r.over:
 		now.State, now.Phase = launcherapi.SwapOver, ""
 		if r.err == nil {
 			result := r.result
 			now.Result = &result
 		}
+		return now, r.err
+	case r.answered:
+		now.State = launcherapi.SwapRunning
 		return now, r.err
 	case r.begun:
 		now.State = launcherapi.SwapRunning
@@ -95,16 +127,9 @@ func (r *Run) Show() (launcherapi.Swap, error) {
 	return now, nil
 }
 
-// showPlan has Show return the GPUs and the instance of the plan as it is now.
-func (r *Run) showPlan() {
-	now := shownOf(r.saved)
+// updateView updates the GPUs and the instance that Show returns.
+func (r *Run) updateView(gpus []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.shown.GPUUUIDs, r.shown.InstanceID = now.GPUUUIDs, now.InstanceID
-}
-
-func (r *Run) isOver() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.answered
+	r.view.GPUUUIDs, r.view.InstanceID = slices.Clone(gpus), r.saved.Plan.In
 }

@@ -1,7 +1,7 @@
 package swap
 
 import (
-	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,11 +58,15 @@ func TestSwapIsShownWhileItWaitsRunsAndIsOver(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, []string{launcherapi.OutcomeDone, ""}, []string{now.Result.Outcome, now.Phase})
 		}
-		got, err = w.Get(first.ID())
-		require.NoError(t, err)
-		var phases []string
-		require.NoError(t, got.Follow(t.Context(), func(p launcherapi.SwapProgress) error { phases = append(phases, p.Phase); return nil }))
-		assert.Contains(t, phases, launcherapi.PhaseDrain, "its steps are remembered")
+		for _, r := range []*Run{first, second} {
+			got, err = w.Get(r.ID())
+			require.NoError(t, err)
+			var steps []launcherapi.SwapProgress
+			require.NoError(t, got.Follow(t.Context(), func(p launcherapi.SwapProgress) error { steps = append(steps, p); return nil }))
+			assert.Equal(t, launcherapi.PhaseAdmit, steps[0].Phase, "from the beginning")
+			assert.Equal(t, launcherapi.OutcomeDone, steps[len(steps)-1].Result.Outcome)
+			assert.Equal(t, 1, len(steps)%2, "each phase begins and ends, and the result comes once: %v", steps)
+		}
 	})
 }
 
@@ -85,7 +89,7 @@ func TestSwapIsCancelledByItsIDWhileItWaits(t *testing.T) {
 		assert.Equal(t, launcherapi.OutcomeRefused, result.Outcome)
 		synctest.Wait()
 		_, err = w.Cancel(second.ID())
-		assert.ErrorContains(t, err, "it is over")
+		require.NoError(t, err, "a client that has lost the answer asks again")
 		got, err := w.Get(second.ID())
 		require.NoError(t, err)
 		now, err := got.Show()
@@ -94,32 +98,44 @@ func TestSwapIsCancelledByItsIDWhileItWaits(t *testing.T) {
 		close(w.gates.busy)
 		_, err = first.Wait(t.Context())
 		require.NoError(t, err)
+		synctest.Wait()
+		_, err = w.Cancel(first.ID())
+		assert.ErrorContains(t, err, "it is over")
 	})
 }
 
-func TestSwapsThatAreOverAreRememberedUpToABound(t *testing.T) {
+func TestFinishedSwapsAreRememberedUpToABound(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
-		keyed, err := w.Begin(launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}, DryRun: true}, "key")
-		require.NoError(t, err)
-		_, err = keyed.Wait(t.Context())
-		require.NoError(t, err)
-		var first *Run
-		for n := range maxLate + 1 {
-			r := w.begin(launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}, In: &launcherapi.SwapIn{ID: strconv.Itoa(n), Args: []string{"model"}}, DryRun: true})
-			_, err := r.Wait(t.Context())
+		long := strings.Repeat("x", 2*maxResultBytes)
+		noop := func(key string, dryRun bool) *Run {
+			r, err := w.Begin(launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}, In: &launcherapi.SwapIn{InstanceID: "a"}, DryRun: dryRun}, key)
+			require.NoError(t, err)
+			_, err = r.Wait(t.Context())
 			require.NoError(t, err)
 			synctest.Wait()
-			if first == nil {
-				first = r
-			}
+			return r
 		}
-		assert.Len(t, w.List(), maxLate+1)
+		keyed, first := noop("key", false), noop("", false)
+		for range maxFinished {
+			noop("", false)
+		}
+		noop("", true)
+		assert.Len(t, w.List(), maxFinished+1, "and the one with a key")
 		assert.Empty(t, w.runs)
-		_, err = w.Get(first.ID())
+		_, err := w.Get(first.ID())
 		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
 		_, err = w.Get(keyed.ID())
 		require.NoError(t, err, "a key keeps its swap")
+
+		large := w.newRun("large")
+		large.saved.Plan.SwapID = "large"
+		large.result = launcherapi.SwapResult{SwapID: "large", In: &launcherapi.Instance{InstanceID: "b", Args: []string{long}}}
+		large.end()
+		got, err := w.Get("large")
+		require.NoError(t, err)
+		now, _ := got.Show()
+		assert.Equal(t, []any{"b", []string(nil)}, []any{now.Result.In.InstanceID, now.Result.In.Args}, "without what a request may make large")
 	})
 }
 

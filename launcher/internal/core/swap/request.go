@@ -32,7 +32,7 @@ func (c *Coordinator) newRunFor(id string, req launcherapi.SwapRequest) (*Run, e
 	if err := r.readInAndGPUs(); err != nil {
 		return nil, err
 	}
-	r.shown = shownOf(r.saved)
+	r.view = viewOf(r.saved)
 	return r, nil
 }
 
@@ -139,10 +139,15 @@ func (r *Run) inHasChanged() bool {
 	return launcher.State(view.State).Ended() != (r.draft != nil) || !namesGPUs && !sameSet(view.GPUUUIDs, r.gpus)
 }
 
-// readInAgain reads what comes in once more.
+// readInAgain reads what comes in once more. If that fails, the plan keeps the name of it.
 func (r *Run) readInAgain() error {
+	was := r.saved.Plan.In
 	r.draft, r.saved.Plan.In, r.saved.Plan.Room = nil, "", nil
-	return r.readInAndGPUs()
+	err := r.readInAndGPUs()
+	if err != nil {
+		r.saved.Plan.In = was
+	}
+	return err
 }
 
 // startAgain has the swap create an instance that has ended anew.

@@ -190,14 +190,27 @@ func TestHangingUndoIsAnsweredInTimeAndGoesOn(t *testing.T) {
 		f := &fakeClaim{plan: planToWake("a"), fails: map[string]error{"wake": errBroken}, hangs: "bring back a", states: map[string]string{"n": "sleeping", "a": "waking"}}
 		s := newStage(t, newPaper(t))
 		r := s.run(f)
+		r.saved.Key, r.begun = newKey("k", [32]byte{}), true
+		s.runs[r.id] = r
 		began := time.Now()
 		go func() {
 			result, err := r.Wait(t.Context())
 			assert.Equal(t, time.Minute+undoGrace, time.Since(began))
 			assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
 			assert.ErrorContains(t, err, "the undo takes longer and continues; now a is waking, n is sleeping")
+			all := s.List()
+			if assert.Len(t, all, 1) {
+				now, failed := all[0].Show()
+				assert.Equal(t, launcherapi.SwapRunning, now.State, "it moves instances still")
+				assert.Equal(t, err, failed)
+			}
+			assert.ErrorContains(t, r.cancel(), "it has begun, and continues")
 		}()
 		_, _ = s.play(t, r)
+		over, err := s.Get(r.id)
+		require.NoError(t, err)
+		now, _ := over.Show()
+		assert.Equal(t, launcherapi.SwapOver, now.State)
 		assert.Equal(t, 2*time.Minute+time.Second, time.Since(began).Truncate(time.Second), "as long as a sleep, a wake and their memory may take")
 		assert.Equal(t, []string{"bring back a", "release"}, f.calls[len(f.calls)-2:])
 	})

@@ -38,7 +38,8 @@ type Run struct {
 	begun       bool                    // the swap no longer waits for its turn and cannot be cancelled
 	cancelled   bool                    // while the swap waited for its turn
 	stopWaiting context.CancelCauseFunc // ends the wait for the turn
-	shown       launcherapi.Swap        // what Show returns of a swap that waits
+	over        bool                    // the swap does nothing any more; it may be answered before
+	view        launcherapi.Swap        // what Show returns, but for the state and the outcome
 	result      launcherapi.SwapResult
 	err         error
 }
@@ -121,7 +122,7 @@ func (r *Run) phase(name, instanceID string, step func() error) error {
 func (r *Run) noteBegun(name, instanceID string) {
 	r.mu.Lock()
 	if !r.answered {
-		r.shown.Phase = name
+		r.view.Phase = name
 		r.appendProgress(launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, Phase: name, InstanceID: instanceID})
 	}
 	r.mu.Unlock()
@@ -151,7 +152,7 @@ func (r *Run) run(parent context.Context) {
 	ctx, cancel := context.WithDeadlineCause(parent, r.saved.Plan.Until, errTimeout)
 	defer cancel()
 	r.admitAndExecute(ctx)
-	r.finish()
+	r.end()
 }
 
 // errTimeout is the cause of the cancellation when a swap's time is over.
@@ -245,7 +246,6 @@ func (r *Run) setResult(outcome string, err error) {
 
 // finish sends the result to all callers of Wait and Follow. Only the first call counts.
 func (r *Run) finish() {
-	defer r.c.retire(r)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answered {

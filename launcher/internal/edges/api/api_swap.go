@@ -80,8 +80,8 @@ func docCallOff(op *huma.Operation, _ huma.Registry) {
 	op.Description = "A client that waits for the swap gets 409 with the outcome refused: the swap has changed nothing. A swap that has begun, or is over, cannot be cancelled (409): delete the instance that it creates, or swap back. If no swap has come with the key, the answer is 404, and the launcher refuses a swap that comes with it later."
 }
 
-// shownSwap returns a swap with its problem.
-func shownSwap(run launcher.SwapRun) launcherapi.Swap {
+// viewOf returns a swap with its problem.
+func viewOf(run launcher.SwapRun) launcherapi.Swap {
 	shown, err := run.Show()
 	if err != nil {
 		problem := problemOf(err).Problem
@@ -90,10 +90,25 @@ func shownSwap(run launcher.SwapRun) launcherapi.Swap {
 	return shown
 }
 
+// brief leaves out of a swap what only makes a list of many longer.
+func brief(swap launcherapi.Swap) launcherapi.Swap {
+	if swap.Result != nil {
+		result := *swap.Result
+		result.In, result.Out, result.Phases = nil, []launcherapi.Instance{}, []launcherapi.PhaseTime{}
+		swap.Result = &result
+	}
+	if swap.Problem != nil {
+		p := *swap.Problem
+		p.In, p.Out, p.Phases, p.LastLogLines, p.Fit = nil, nil, nil, nil, nil
+		swap.Problem = &p
+	}
+	return swap
+}
+
 func (s *Server) listSwaps(context.Context, *none) (*body[launcherapi.SwapList], error) {
 	list := launcherapi.SwapList{Swaps: []launcherapi.Swap{}}
 	for _, run := range s.opts.Swaps.List() {
-		list.Swaps = append(list.Swaps, shownSwap(run))
+		list.Swaps = append(list.Swaps, brief(viewOf(run)))
 	}
 	return answer(list, nil)
 }
@@ -110,14 +125,14 @@ func (s *Server) getSwap(_ context.Context, in *getSwapInput) (*streamOutput, er
 		return nil, err
 	}
 	if !in.Follow {
-		return inOnePiece(shownSwap(run)), nil
+		return inOnePiece(viewOf(run)), nil
 	}
 	contentType := negotiate(in.Accept, ndjsonContentType, sseContentType)
 	return s.stream(func(ctx huma.Context) { streamSwap(ctx, run, contentType) }), nil
 }
 
 func docGetSwap(op *huma.Operation, schemas huma.Registry) {
-	op.Description = "With follow=true the answer is the stream that the call of the swap gives with Accept: application/x-ndjson or text/event-stream; a client that leaves it does not disturb the swap. Of a swap that was over when the launcher started, the launcher has the last step alone."
+	op.Description = "With follow=true the answer is the stream that the call of the swap gives with Accept: application/x-ndjson or text/event-stream; the swap goes on when the client leaves. The launcher keeps the phases of the last 100 swaps that are over, until it ends; of an older swap, which had an Idempotency-Key, the stream has the last line alone."
 	content := eventContent(schemaOf[launcherapi.SwapProgress](schemas), "A step each")
 	content[jsonContentType] = &huma.MediaType{Schema: schemaOf[launcherapi.Swap](schemas)}
 	op.Responses["200"] = &huma.Response{Description: "The swap as it is now; with follow=true its steps", Content: content}
@@ -136,7 +151,7 @@ func (s *Server) cancelSwap(_ context.Context, in *cancelSwapInput) (*body[launc
 }
 
 func docCancelSwap(op *huma.Operation, _ huma.Registry) {
-	op.Description = "The client that asked for the swap gets 409 with the outcome refused: the swap has changed nothing. A swap that has begun, or is over, cannot be cancelled (409)."
+	op.Description = "The client that asked for the swap gets 409 with the outcome refused: the swap has changed nothing. A swap that has begun, or is over, cannot be cancelled (409). A second call has no effect, and the same answer."
 }
 
 // streamSwap writes each step of a swap as it happens. The last line has the

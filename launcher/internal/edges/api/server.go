@@ -61,7 +61,7 @@ type Options struct {
 	PublicMetrics bool
 	// Connections bounds the connections of clients; nil: there is no bound.
 	Connections *connlimit.Limit
-	// MaxStreams is how many streams may be open: watches, and logs that are followed.
+	// MaxStreams is how many streams may be open: watches, and logs and swaps that are followed.
 	// Further ones are refused with 429. 0: any number.
 	MaxStreams int
 	// StallTimeout is how long one write may wait for a client that reads nothing,
@@ -91,7 +91,7 @@ type Server struct {
 
 	documents func() (documents, error) // made at the first request for one
 
-	openStreams atomic.Int64 // watches, and logs that are followed
+	openStreams atomic.Int64 // watches, and logs and swaps that are followed
 
 	streams    context.Context         //nolint:containedctx // ends when the server begins to shut down
 	endStreams context.CancelCauseFunc // ends the streams

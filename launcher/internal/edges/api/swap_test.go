@@ -67,6 +67,10 @@ func TestSwapsAreListedAndShown(t *testing.T) {
 	run.Now.State = launcherapi.SwapOver
 	shown := decode[launcherapi.Swap](t, r.do(t, http.MethodGet, "/v2/swaps/swap-1", "").body)
 	require.NotNil(t, shown.Problem)
+	assert.Equal(t, result.Phases, shown.Problem.Phases)
+	listed := decode[launcherapi.SwapList](t, r.do(t, http.MethodGet, "/v2/swaps", "").body).Swaps[0]
+	assert.Equal(t, shown.Problem.Detail, listed.Problem.Detail)
+	assert.Empty(t, listed.Problem.Phases, "a list of many is brief")
 	assert.Equal(t, []any{launcherapi.CodeEngineTimeout, "healthy"}, []any{shown.Problem.Code, shown.Problem.FailedPhase})
 	got := r.do(t, http.MethodGet, "/v2/swaps/swap-1?follow=true", "")
 	assert.Equal(t, "application/x-ndjson", got.header.Get("Content-Type"))
