@@ -104,7 +104,7 @@ func (c *Coordinator) remember(k *rememberedKey) {
 	c.forgetSwap(forgotten)
 }
 
-// finishedRun returns the Run of a swap that is over, by its record. It has the last step alone.
+// finishedRun returns the Run of a swap that is over, by its record. The Run has only the last step.
 func (c *Coordinator) finishedRun(saved Saved) *Run {
 	r := c.newRun(saved.Plan.SwapID)
 	r.view, r.result, r.answered, r.over = viewOf(saved), *saved.Result, true, true

@@ -11,8 +11,8 @@ import (
 
 // This file shows the swaps that the coordinator remembers.
 
-// maxFinished is the number of swaps that are remembered with their phases once they are over,
-// and without a key at all.
+// maxFinished is the number of swaps that are remembered with their phases once they are over.
+// Older ones are remembered by their keys only.
 const maxFinished = 100
 
 // List returns the swaps that the coordinator remembers, oldest first.
@@ -66,8 +66,8 @@ func (r *Run) end() {
 	r.c.retire(r)
 }
 
-// retire moves a swap that is over to the finished ones, without its claim and its draft. It
-// forgets a dry run that has no key.
+// retire moves a swap that is over to the finished ones, without its claim and its draft. A dry
+// run that has no key is forgotten.
 func (c *Coordinator) retire(r *Run) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
