@@ -18,12 +18,7 @@ import (
 
 func TestQueuedSwapIsRefusedWhenTheLauncherCloses(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
-		w.awake("a", "g0")
-		w.gates.busy = make(chan struct{})
-		first := w.begin(requestForNew("b", "g0"))
-		synctest.Wait()
-		second := w.begin(requestForNew("c", "g0"))
-		synctest.Wait()
+		first, second := w.oneRunsOneWaits()
 		closed := make(chan struct{})
 		go func() { w.Close(context.Background()); close(closed) }()
 		synctest.Wait()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -118,6 +119,19 @@ func (w *world) begin(req launcherapi.SwapRequest) *Run {
 	r, err := w.Begin(req, "")
 	require.NoError(w.t, err)
 	return r
+}
+
+// oneRunsOneWaits begins a swap from a to b on GPU g0, which drains until w.gates.busy is closed,
+// and one to c that waits for its turn there.
+func (w *world) oneRunsOneWaits() (runs, waits *Run) {
+	w.t.Helper()
+	w.awake("a", "g0")
+	w.gates.busy = make(chan struct{})
+	runs = w.begin(requestForNew("b", "g0"))
+	synctest.Wait()
+	waits = w.begin(requestForNew("c", "g0"))
+	synctest.Wait()
+	return runs, waits
 }
 
 func requestForNew(id, gpu string) launcherapi.SwapRequest {

@@ -57,10 +57,6 @@ func TestSwapIsShownWhileItWaitsRunsAndIsOver(t *testing.T) {
 			now, err := got.Show()
 			require.NoError(t, err)
 			assert.Equal(t, []string{launcherapi.OutcomeDone, ""}, []string{now.Result.Outcome, now.Phase})
-		}
-		for _, r := range []*Run{first, second} {
-			got, err = w.Get(r.ID())
-			require.NoError(t, err)
 			var steps []launcherapi.SwapProgress
 			require.NoError(t, got.Follow(t.Context(), func(p launcherapi.SwapProgress) error { steps = append(steps, p); return nil }))
 			assert.Equal(t, launcherapi.PhaseAdmit, steps[0].Phase, "from the beginning")
@@ -72,12 +68,7 @@ func TestSwapIsShownWhileItWaitsRunsAndIsOver(t *testing.T) {
 
 func TestSwapIsCancelledByItsIDWhileItWaits(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
-		w.awake("a", "g0")
-		w.gates.busy = make(chan struct{})
-		first := w.begin(requestForNew("b", "g0"))
-		synctest.Wait()
-		second := w.begin(requestForNew("c", "g0"))
-		synctest.Wait()
+		first, second := w.oneRunsOneWaits()
 		_, err := w.Cancel(first.ID())
 		assert.ErrorContains(t, err, "it has begun, and continues")
 		_, err = w.Cancel("another")

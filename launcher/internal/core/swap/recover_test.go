@@ -94,6 +94,22 @@ func TestRetryJoinsTheRecoveredSwap(t *testing.T) {
 	}
 }
 
+func TestRecoveredSwapThatWaitsIsInterruptedWhenTheLauncherCloses(t *testing.T) {
+	c := life(t, newPaper(t))
+	turn, err := c.opts.Turns.Take(t.Context(), "other", []string{"g0"})
+	require.NoError(t, err)
+	defer turn.Release()
+	c.Recover([]Saved{saved("s1", "g0")})
+	r, err := c.Get("s1")
+	require.NoError(t, err)
+	c.Close(expired(t))
+	within(t, "the swap", func() {
+		result, err := r.Wait(t.Context())
+		assert.Equal(t, launcherapi.OutcomeInterrupted, result.Outcome)
+		assert.Equal(t, launcherapi.CodeUnavailable, launcher.CodeOf(err))
+	})
+}
+
 func keyOf(t *testing.T, key string, request launcherapi.SwapRequest) *SavedKey {
 	t.Helper()
 	digest, err := digestOf(request)

@@ -69,7 +69,10 @@ type callOffInput struct {
 // callOffSwap answers at once: the client that waits for the swap gets its refusal
 // a moment later.
 func (s *Server) callOffSwap(_ context.Context, in *callOffInput) (*body[launcherapi.CalledOff], error) {
-	run, err := s.opts.Swaps.CallOff(in.Key)
+	return calledOff(s.opts.Swaps.CallOff(in.Key))
+}
+
+func calledOff(run launcher.SwapRun, err error) (*body[launcherapi.CalledOff], error) {
 	if err != nil {
 		return nil, err
 	}
@@ -143,11 +146,7 @@ type cancelSwapInput struct {
 }
 
 func (s *Server) cancelSwap(_ context.Context, in *cancelSwapInput) (*body[launcherapi.CalledOff], error) {
-	run, err := s.opts.Swaps.Cancel(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	return answer(launcherapi.CalledOff{SwapID: run.ID()}, nil)
+	return calledOff(s.opts.Swaps.Cancel(in.ID))
 }
 
 func docCancelSwap(op *huma.Operation, _ huma.Registry) {
