@@ -222,6 +222,22 @@ func TestASwapGivesItsResult(t *testing.T) {
 	assert.Equal(t, []string{"key-1", "key-1"}, keys)
 }
 
+func TestSwapIsToldGoCommitAndUndo(t *testing.T) {
+	h := newHost(t)
+	c := h.client(t)
+	run := apitest.NewSwapRun(done)
+	run.Now = launcherapi.Swap{SwapID: "swap-1", State: launcherapi.SwapRunning, GPUUUIDs: []string{}, Phase: launcherapi.PhaseCommit}
+	for name, tell := range map[string]func(context.Context, string) (launcherapi.Swap, error){"go": c.GoSwap, "commit": c.CommitSwap, "undo": c.UndoSwap} {
+		h.swaps.Next(run, nil)
+		got, err := tell(within(t), "swap-1")
+		require.NoError(t, err, name)
+		assert.Equal(t, run.Now, got, name)
+		h.swaps.Next(nil, launcher.Conflictf("it is committed"))
+		_, err = tell(within(t), "swap-1")
+		assert.True(t, client.IsConflict(err), name)
+	}
+}
+
 func TestAnUndoneSwapTellsAllAboutIt(t *testing.T) {
 	h := newHost(t)
 	c := h.client(t)

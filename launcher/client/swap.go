@@ -77,6 +77,29 @@ func (c *Client) CancelSwap(ctx context.Context, id string) error {
 	return err
 }
 
+// GoSwap lets a swap that was asked for with Prepare begin. It has no effect on a swap that has
+// begun. The error for a swap that has failed is the swap's.
+func (c *Client) GoSwap(ctx context.Context, id string) (launcherapi.Swap, error) {
+	return c.tellSwap(ctx, id, "go")
+}
+
+// CommitSwap lets a swap that was asked for with Until open the gate of the instance that comes
+// in. After that a client cannot undo the swap. The error has the code conflict if the swap is being
+// undone; for a swap that has failed it is the swap's.
+func (c *Client) CommitSwap(ctx context.Context, id string) (launcherapi.Swap, error) {
+	return c.tellSwap(ctx, id, "commit")
+}
+
+// UndoSwap undoes a swap that was asked for with Until, or cancels it if it waits. It does not
+// wait for the end of the undo. The error has the code conflict if the swap is committed.
+func (c *Client) UndoSwap(ctx context.Context, id string) (launcherapi.Swap, error) {
+	return c.tellSwap(ctx, id, "undo")
+}
+
+func (c *Client) tellSwap(ctx context.Context, id, what string) (launcherapi.Swap, error) {
+	return do[launcherapi.Swap](ctx, c, call{method: http.MethodPost, path: swapPath(id) + "/" + what})
+}
+
 const swapsPath = "/v2/swaps"
 
 func swapPath(id string) string { return swapsPath + "/" + url.PathEscape(id) }

@@ -10,6 +10,9 @@ type SwapRequest struct {
 	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long requests in flight may take to end before they are cut. Absent or 0: the launcher's drain_timeout. Use 1ms to cut them at once."`
 	Timeout      *Duration `json:"timeout,omitempty" doc:"Limit of the whole swap, including the wait for its turn. A swap that exceeds it is undone, which may take 15 s more. Absent or 0: the launcher's start_timeout."`
 	Canary       bool      `json:"canary,omitempty" doc:"Ask the incoming instance for one answer, such as a token or an embedding, before its gate opens. An instance that wakes is asked anyway."`
+	Prepare      bool      `json:"prepare,omitempty" doc:"Take the turn on the GPUs and claim what the swap needs, and then change nothing before POST /v2/swaps/{swap_id}/go. A swap that waits for go is in the phase go."`
+	Hold         *Duration `json:"hold,omitempty" doc:"With prepare: how long the swap waits for go before it is refused. At most 5m. Absent or 0: 30s."`
+	Until        string    `json:"until,omitempty" enum:"healthy" doc:"healthy: once the incoming instance is awake, and before its gate opens, wait for POST /v2/swaps/{swap_id}/commit or undo, in the phase commit. At its timeout the swap is undone. Absent: do not wait."`
 	DryRun       bool      `json:"dry_run,omitempty" doc:"Answer what the swap would do and whether it fits, and change nothing."`
 }
 
@@ -40,6 +43,9 @@ const (
 	OutStop  = "stop"
 )
 
+// UntilHealthy is the value of SwapRequest.Until.
+const UntilHealthy = "healthy"
+
 // Outcomes of a swap.
 const (
 	OutcomeDone        = "done"        // the incoming instance is awake, those in out are asleep or stopped
@@ -54,6 +60,7 @@ const (
 // Names of the phases of a swap, in order.
 const (
 	PhaseAdmit   = "admit"
+	PhaseGo      = "go" // only with SwapRequest.Prepare
 	PhaseDrain   = "drain"
 	PhaseSleep   = "sleep"
 	PhaseEvict   = "evict"
@@ -61,6 +68,7 @@ const (
 	PhaseStart   = "start"
 	PhaseHealthy = "healthy"
 	PhaseCanary  = "canary"
+	PhaseCommit  = "commit" // only with SwapRequest.Until
 	PhaseOpen    = "open"
 	PhaseUndo    = "undo"
 )
@@ -82,7 +90,7 @@ type SwapResult struct {
 // Swap is a swap that the launcher remembers: it waits for its turn, runs or is over.
 type Swap struct {
 	SwapID     string      `json:"swap_id"`
-	State      string      `json:"state" enum:"waiting,running,over" doc:"waiting: the swap waits for its turn, and can be cancelled. running: the launcher finishes or undoes it, whether or not a client waits."`
+	State      string      `json:"state" enum:"waiting,running,over" doc:"waiting: the swap waits for its turn or for go, and can be cancelled. running: the launcher finishes or undoes it, whether or not a client waits."`
 	GPUUUIDs   []string    `json:"gpu_uuids" doc:"The GPUs on which the swap has its turn, or waits for it."`
 	InstanceID string      `json:"instance_id,omitempty" doc:"Id of the instance that comes in. Absent: the swap only sends instances away."`
 	Phase      string      `json:"phase,omitempty" doc:"The phase that began last. Absent once the swap is over."`

@@ -77,6 +77,9 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	expect(200, "GET", over+"?follow=true", nil, "Accept", "text/event-stream")
 	expect(409, "DELETE", over, nil)
 	expect(404, "GET", "/v2/swaps/none", nil)
+	expect(200, "POST", over+"/go", nil)
+	expect(409, "POST", over+"/commit", nil)
+	expect(409, "POST", over+"/undo", nil)
 	expect(200, "DELETE", "/v2/vllm/swap", nil, "Idempotency-Key", "waits")
 	<-second
 	third := n.waits("waits too")

@@ -17,6 +17,7 @@ type request struct {
 	step
 	l       *life
 	run     *swap.Run // of a swap; nil: none has begun
+	swapID  string    // of the latest swap
 	first   time.Time // of the first asking
 	began   time.Time // of the latest
 	within  time.Duration
@@ -127,7 +128,7 @@ func (r *request) callSwap(ctx context.Context, l *life) (launcherapi.SwapResult
 	var result launcherapi.SwapResult
 	if err == nil {
 		l.w.mu.Lock()
-		r.run = run
+		r.run, r.swapID = run, run.ID()
 		l.w.mu.Unlock()
 		result, err = run.Wait(ctx)
 	}
@@ -160,7 +161,14 @@ func (s step) spec() launcherapi.InstanceSpec {
 }
 
 func (s step) swapRequest() launcherapi.SwapRequest {
-	req := launcherapi.SwapRequest{GPUUUIDs: s.gpus, Canary: s.canary && s.what != "swap out", DryRun: s.dry}
+	req := launcherapi.SwapRequest{GPUUUIDs: s.gpus, Canary: s.canary && s.what != "swap out", DryRun: s.dry, Prepare: s.prepare}
+	if s.until {
+		req.Until = launcherapi.UntilHealthy
+	}
+	if s.hold != 0 {
+		hold := launcherapi.Duration(s.hold)
+		req.Hold = &hold
+	}
 	switch s.what {
 	case "swap in new":
 		spec := s.spec()

@@ -16,6 +16,9 @@ var acts = map[string]func(w *world, s step){
 	"retry":            func(w *world, s step) { w.retry(w.named(s.request)) },
 	"call off":         func(w *world, s step) { w.callOff(w.named(s.request)) },
 	"client goes away": func(w *world, s step) { w.goAway(w.named(s.request)) },
+	"go":               func(w *world, s step) { w.say(s.what, w.named(s.request)) },
+	"commit":           func(w *world, s step) { w.say(s.what, w.named(s.request)) },
+	"undo":             func(w *world, s step) { w.say(s.what, w.named(s.request)) },
 
 	"crash": func(w *world, s step) {
 		w.engineOf(s.id, func(p *proc) { p.end(signalled(syscall.SIGSEGV)) })

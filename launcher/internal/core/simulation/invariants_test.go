@@ -57,6 +57,7 @@ func (w *world) check() {
 	w.seen.follow(w, all, revision)
 	w.checkListed(all)
 	w.checkWaiting(all)
+	w.checkHalves(all)
 }
 
 // checkAnswers looks for calls that are overdue.

@@ -51,6 +51,7 @@ func (w *world) swapIsTrue(r *request, l *life, a answer) {
 	if !a.result.BeganAt.IsZero() && time.Since(a.ended()).Abs() > time.Millisecond {
 		return
 	}
+	w.halvesAreTrue(r, a)
 	switch a.result.Outcome {
 	case launcherapi.OutcomeDone, launcherapi.OutcomeNoop:
 		w.doneIsTrue(r, a)
@@ -228,10 +229,11 @@ func (w *world) failureIsTrue(r *request, a answer) {
 		w.m.wrong(refusedFirst, "%s fails in phase %s: %v", r.step, failed.Phase, a.err)
 	}
 	left := failed.Phase == launcherapi.PhaseDrain || failed.Phase == launcherapi.PhaseSleep
-	if left && (code == launcherapi.CodeNotFound || code == launcherapi.CodeConflict) && !slices.ContainsFunc(w.parties(r, a), w.wasTroubled) {
+	undo := w.asksForItsUndo(r, code)
+	if left && !undo && (code == launcherapi.CodeNotFound || code == launcherapi.CodeConflict) && !slices.ContainsFunc(w.parties(r, a), w.wasTroubled) {
 		w.m.wrong(deletedIsLeft, "%s fails in phase %s: %v", r.step, failed.Phase, a.err)
 	}
-	if !w.excused(r, a) && w.deaths == 0 {
+	if !undo && !w.excused(r, a) && w.deaths == 0 {
 		w.m.wrong(failsForAReason, "%s fails in phase %s: %v", r.step, failed.Phase, a.err)
 	}
 }

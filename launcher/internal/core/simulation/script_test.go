@@ -42,6 +42,9 @@ type step struct {
 	out     string
 	canary  bool
 	dry     bool
+	prepare bool          // it waits for go
+	hold    time.Duration // for so long; 0: the launcher's time
+	until   bool          // it waits for commit
 	limit   time.Duration // of a swap; of a fault: how long it lasts
 	n       int           // a number of calls, of GiB or of seconds; 1: engines wait for the disk that stalls
 	after   bool          // a kill comes after the effect of its call
@@ -70,6 +73,7 @@ func (s step) String() string {
 	add(s.level != 0, "level %d", s.level)
 	add(s.canary, "canary")
 	add(s.dry, "dry run")
+	add(s.prepare || s.until, "%s", s.halves())
 	add(s.limit != 0, "for at most %s", s.limit)
 	add(s.n != 0, "%d", s.n)
 	add(s.after, "after its effect")
@@ -346,6 +350,7 @@ func drawScript(seed uint64) script {
 	out.steps = others.drawConfiguration(out.steps)
 	others = &drawing{Rand: rand.New(rand.NewPCG(seed, 0x66756c))}
 	out.steps = others.drawFullDisk(out.steps)
+	out.steps = halvesOf(seed).drawHalves(out.steps)
 	return out
 }
 

@@ -44,6 +44,7 @@ type world struct {
 	requests []*request
 	trace    []string
 	starts   map[string]int // processes made, by model
+	said     map[string]*saying
 	ends     []ending
 	seen     follower
 	late     map[string]time.Time // since when something should have come to rest, by what it is
@@ -78,7 +79,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	return &world{
 		m: newMachine(seed), dir: t.TempDir(), log: &buffer{}, began: time.Now(), end: time.Now(),
-		starts: map[string]int{}, late: map[string]time.Time{}, damaged: map[string]bool{},
+		starts: map[string]int{}, late: map[string]time.Time{}, damaged: map[string]bool{}, said: map[string]*saying{},
 	}
 }
 

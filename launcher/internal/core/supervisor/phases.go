@@ -131,6 +131,11 @@ func (c *Claim) Healthy(ctx context.Context) error {
 // has deleted it.
 func (c *Claim) awaitAwake(ctx context.Context, i *instance) error {
 	_, err := c.s.awaitState(ctx, i, launcher.Awake)
+	return c.orDeletedIn(i, err)
+}
+
+// orDeletedIn returns an error of the instance that comes in, or that a client has deleted it.
+func (c *Claim) orDeletedIn(i *instance, err error) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if err != nil && (i.deleting || !c.s.isListed(i)) {
@@ -225,6 +230,27 @@ func (c *Claim) Canary(ctx context.Context) error {
 		return fmt.Errorf("the canary got no answer: %w", context.Cause(ctx))
 	}
 	return launcher.EngineFailedf("the canary got no answer: %w", err)
+}
+
+// AwaitLoss waits until the instance that came in is not awake any more. The error says why, or
+// is the cause of ctx.
+func (c *Claim) AwaitLoss(ctx context.Context) error {
+	i, err := c.incoming()
+	if err != nil {
+		return err
+	}
+	var lost error
+	_, err = c.s.await(ctx, i, func() bool {
+		if i.state == launcher.Awake {
+			return false
+		}
+		lost = i.stateError(launcher.Awake)
+		return true
+	})
+	if err == nil {
+		err = lost
+	}
+	return c.orDeletedIn(i, err)
 }
 
 // Open lets requests through to the instance that came in.

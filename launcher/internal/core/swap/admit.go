@@ -14,7 +14,8 @@ import (
 
 var errLauncherCloses = launcher.Unavailablef("the launcher is closing; it continues a swap that had begun when it is back")
 
-// awaitAdmission waits until the swap is admitted or cancelled.
+// awaitAdmission waits until the swap is admitted and may begin, or is cancelled. The error is a
+// SwapError.
 func (r *Run) awaitAdmission(ctx context.Context) (release func(), err error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -24,19 +25,35 @@ func (r *Run) awaitAdmission(ctx context.Context) (release func(), err error) {
 		giveUp(errCancelled)
 	}
 	r.mu.Unlock()
-	release, err = r.admit(ctx)
+	release, err = r.admitAndHold(ctx)
 	r.mu.Lock()
-	off := r.cancelled
+	off, phase := r.cancelled, r.view.Phase
 	r.begun = !off
 	r.mu.Unlock()
 	if !off {
 		return release, err
 	}
-	if err == nil { // cancelled after admit succeeded
+	if err == nil { // cancelled after that
 		r.claim.Release()
 		release()
 	}
-	return nil, errCancelled
+	return nil, &launcher.SwapError{Phase: phase, Err: errCancelled}
+}
+
+// admitAndHold admits the swap and, if the request asks for that, waits for go.
+func (r *Run) admitAndHold(ctx context.Context) (release func(), err error) {
+	err = r.phase(launcherapi.PhaseAdmit, "", func() (err error) {
+		release, err = r.admit(ctx)
+		return err
+	})
+	if err != nil || !r.req.Prepare || r.req.DryRun {
+		return release, err
+	}
+	if err = r.phase(launcherapi.PhaseGo, "", func() error { return r.awaitGo(ctx) }); err != nil {
+		r.claim.Release()
+		release()
+	}
+	return release, err
 }
 
 // admit takes the swap's turn, waits until no instance on its GPUs moves, and claims

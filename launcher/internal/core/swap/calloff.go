@@ -72,9 +72,14 @@ func (r *Run) cancel() error {
 	case r.begun:
 		return launcher.Conflictf("cannot cancel swap %s: it has begun, and continues", r.id)
 	}
+	r.cancelWaiting()
+	return nil
+}
+
+// cancelWaiting cancels a swap that waits. The lock is held.
+func (r *Run) cancelWaiting() {
 	r.cancelled = true
 	if r.stopWaiting != nil {
 		r.stopWaiting(errCancelled)
 	}
-	return nil
 }

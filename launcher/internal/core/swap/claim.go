@@ -36,6 +36,8 @@ type Claim interface {
 	Healthy(ctx context.Context) error
 	// Canary asks the engine for one answer.
 	Canary(ctx context.Context) error
+	// AwaitLoss waits until the instance that came in is not awake any more, and returns why.
+	AwaitLoss(ctx context.Context) error
 	// Open opens the gate.
 	Open()
 	// Stop stops an instance that has left.

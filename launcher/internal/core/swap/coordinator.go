@@ -7,6 +7,7 @@
 //
 //	admit    the swap takes its turn on the GPUs, decides once what to do, and
 //	         claims all that it needs until its end
+//	go       a client lets it begin, if the request asks for that
 //	drain    gates shut; answers in flight end or are cut
 //	sleep    the instances that leave fall asleep
 //	evict    victims are stopped
@@ -14,6 +15,7 @@
 //	start    is started, and
 //	healthy  is awake
 //	canary   its engine gives one answer, if it has woken or the request asks for that
+//	commit   a client lets it end, if the request asks for that
 //	open     its gate opens
 //
 // If a phase fails or the swap's time is over, the swap is undone. The instance that
@@ -204,7 +206,10 @@ func (c *Coordinator) takeUp(saved Saved) {
 func (c *Coordinator) resumedRun(saved Saved) *Run {
 	r := c.newRun(saved.Plan.SwapID)
 	c.restoreTimes(&saved, r.began)
-	r.saved, r.written, r.limit = saved, true, c.opts.Limits.Start
+	r.saved, r.written, r.recorded, r.limit = saved, true, true, c.opts.Limits.Start
+	if r.committed = saved.Committed; r.committed {
+		close(r.commitSaid)
+	}
 	r.begun = true // the swap may have moved instances, so nobody may cancel it
 	r.result.Deleted, r.result.Evicted, r.result.Cut = saved.Deleted, saved.Evicted, saved.Cut
 	r.view = viewOf(saved)

@@ -82,9 +82,14 @@ func (f *fakeClaim) Start(ctx context.Context) error            { return f.call(
 func (f *fakeClaim) Healthy(ctx context.Context) error          { return f.call(ctx, "healthy", "") }
 func (f *fakeClaim) Canary(ctx context.Context) error           { return f.call(ctx, "canary", "") }
 func (f *fakeClaim) Compares() bool                             { return f.compares }
-func (f *fakeClaim) Open()                                      { f.note("open") }
-func (f *fakeClaim) Stop(ctx context.Context, id string) error  { return f.call(ctx, "stop", id) }
-func (f *fakeClaim) SendBack(ctx context.Context) error         { return f.call(ctx, "send back", "") }
+func (f *fakeClaim) AwaitLoss(ctx context.Context) error {
+	f.note("await loss")
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+func (f *fakeClaim) Open()                                     { f.note("open") }
+func (f *fakeClaim) Stop(ctx context.Context, id string) error { return f.call(ctx, "stop", id) }
+func (f *fakeClaim) SendBack(ctx context.Context) error        { return f.call(ctx, "send back", "") }
 func (f *fakeClaim) BringBack(ctx context.Context, id string) error {
 	return f.call(ctx, "bring back", id)
 }

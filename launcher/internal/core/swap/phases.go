@@ -55,6 +55,10 @@ var rows = []row{
 		phases:    []phase{{launcherapi.PhaseCanary, (*Run).canary}},
 	},
 	{
+		instances: (*Run).awaitsCommit,
+		phases:    []phase{{launcherapi.PhaseCommit, (*Run).awaitCommit}},
+	},
+	{
 		instances: (*Run).cameIn,
 		phases:    []phase{{launcherapi.PhaseOpen, (*Run).open}},
 	},

@@ -15,6 +15,7 @@ import (
 func (c *Coordinator) newRun(id string) *Run {
 	return &Run{
 		c: c, id: id, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
+		goSaid: make(chan struct{}), commitSaid: make(chan struct{}),
 		saved:  Saved{Plan: launcher.Plan{SwapID: id}, Began: time.Now()},
 		result: launcherapi.SwapResult{SwapID: id, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}},
 	}
@@ -26,6 +27,9 @@ func (c *Coordinator) newRunFor(id string, req launcherapi.SwapRequest) (*Run, e
 	r.req, r.limit = req, orDefault(req.Timeout, c.opts.Limits.Start)
 	r.saved.Canary = req.Canary
 	r.saved.Plan.Drain, r.saved.Plan.Until = orDefault(req.DrainTimeout, c.opts.Limits.Drain), r.began.Add(r.limit)
+	if err := r.readHalves(); err != nil {
+		return nil, err
+	}
 	if err := r.readOut(); err != nil {
 		return nil, err
 	}

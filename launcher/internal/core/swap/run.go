@@ -27,6 +27,7 @@ type Run struct {
 	saved          Saved     // the record; once it is written, the coordinator's lock guards all of it but the plan
 	written        bool      // the record is on disk, so the end has to be written too
 	rowsBegun      int       // number of rows that were begun
+	recorded       bool      // the record was given to the writer; the coordinator's lock guards it
 	answerDeadline time.Time // for a recovered swap; zero: the plan decides
 
 	mu          sync.Mutex
@@ -37,7 +38,13 @@ type Run struct {
 	resultFinal bool                    // result and err are final
 	begun       bool                    // the swap no longer waits for its turn and cannot be cancelled
 	cancelled   bool                    // while the swap waited for its turn
-	stopWaiting context.CancelCauseFunc // ends the wait for the turn
+	stopWaiting context.CancelCauseFunc // ends the wait for the turn, and for go
+	goes        bool                    // a client has said go
+	goSaid      chan struct{}           // closed when a client says go
+	committed   bool                    // a client has said commit
+	commitSaid  chan struct{}           // closed when the commit is written down
+	undoing     bool                    // the swap cannot be committed any more
+	breakOff    context.CancelCauseFunc // ends the phases for the undo that a client asks for; nil: they have not begun
 	over        bool                    // the swap does nothing any more; it may be answered before
 	view        launcherapi.Swap        // what Show returns, but for the state and the outcome
 	result      launcherapi.SwapResult
@@ -159,11 +166,8 @@ func (r *Run) run(parent context.Context) {
 var errTimeout = errors.New("the swap ran out of time")
 
 func (r *Run) admitAndExecute(ctx context.Context) {
-	var release func()
-	if err := r.phase(launcherapi.PhaseAdmit, "", func() (err error) {
-		release, err = r.awaitAdmission(ctx)
-		return err
-	}); err != nil {
+	release, err := r.awaitAdmission(ctx)
+	if err != nil {
 		r.conclude(launcherapi.OutcomeRefused, err)
 		return
 	}
@@ -188,9 +192,15 @@ func (r *Run) executeOrUndo(ctx context.Context) {
 	}
 	crashpoint.At(crashpoint.SwapWritten)
 	r.claim.Publish()
+	ctx, stop := r.untilUndo(ctx)
+	defer stop()
 	err := r.execute(ctx)
-	if err != nil && r.c.ctx.Err() == nil {
-		r.undo(err)
+	switch {
+	case errors.Is(err, errLauncherCloses):
+		r.conclude(launcherapi.OutcomeInterrupted, err)
+		return
+	case err != nil && r.c.ctx.Err() == nil:
+		r.undo(orUndoAsked(ctx, err))
 		return
 	}
 	if err == nil {
@@ -224,7 +234,7 @@ func (r *Run) conclude(outcome string, err error) {
 	if r.written {
 		outcome = launcherapi.OutcomeInterrupted
 	}
-	r.setResult(outcome, &launcher.SwapError{Phase: phaseOf(r.saved), Err: errLauncherCloses})
+	r.setResult(outcome, &launcher.SwapError{Phase: phaseOf(r.saved.Phase), Err: errLauncherCloses})
 }
 
 // setResult sets the result and the error of the swap. Only the first call counts.

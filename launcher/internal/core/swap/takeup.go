@@ -26,35 +26,58 @@ func (r *Run) takeUp(ctx context.Context) {
 	if settleBy.Before(r.saved.Plan.Until) {
 		settleBy = r.saved.Plan.Until
 	}
-	settle, cancel := context.WithDeadline(ctx, settleBy)
+	phases, stop := r.untilUndo(ctx)
+	defer stop()
+	settle, cancel := context.WithDeadline(phases, settleBy)
 	defer cancel()
 	r.claim.Settle(settle)
 	if ctx.Err() != nil {
 		r.conclude(launcherapi.OutcomeInterrupted, errLauncherCloses)
 		return
 	}
-	failed := &launcher.SwapError{Phase: phaseOf(r.saved), Err: launcher.EngineFailedf("the launcher died during the swap")}
+	failed := error(&launcher.SwapError{Phase: phaseOf(r.saved.Phase), Err: launcher.EngineFailedf("the launcher died during the swap")})
 	switch {
 	case r.saved.Failure != nil:
 		failed = failedError(*r.saved.Failure, r.result)
-	case r.reachedGoal():
-		if failed = r.tryCanary(ctx, settleBy); failed == nil {
-			r.claim.Open()
-			r.stopLeavers()
-			r.conclude(launcherapi.OutcomeDone, nil)
-			return
-		}
+	case phases.Err() == nil && r.reachedGoal():
+		failed = r.finishTakenUp(phases, settleBy)
+	}
+	switch {
+	case failed == nil:
+		r.stopLeavers()
+		r.conclude(launcherapi.OutcomeDone, nil)
+		return
+	case errors.Is(failed, errLauncherCloses):
+		r.conclude(launcherapi.OutcomeInterrupted, failed)
+		return
 	}
 	r.rowsBegun = len(rows)
-	r.undo(failed)
+	r.undo(orUndoAsked(phases, failed))
+}
+
+// finishTakenUp does what is left of a swap whose instance is awake: its canary, which may take
+// until the given time, and its commit. It then opens the gate.
+func (r *Run) finishTakenUp(ctx context.Context, until time.Time) error {
+	if err := r.tryCanary(ctx, until); err != nil {
+		return err
+	}
+	if len(r.awaitsCommit()) > 0 {
+		ctx, cancel := context.WithDeadlineCause(ctx, r.saved.Plan.Until, errTimeout)
+		defer cancel()
+		if err := r.phase(launcherapi.PhaseCommit, r.saved.Plan.In, func() error { return r.awaitCommit(ctx, r.saved.Plan.In) }); err != nil {
+			return err
+		}
+	}
+	r.claim.Open()
+	return nil
 }
 
 // tryCanary asks the instance that came in for one token, if the request wants that and
 // the launcher died before it was done. The answer may take until the given time, and at least
 // settleGrace: instances that leave may have needed all of that time to settle. Nil: the gate may
 // open.
-func (r *Run) tryCanary(ctx context.Context, until time.Time) *launcher.SwapError {
-	if len(r.canaryAsked()) == 0 || r.saved.Phase == launcherapi.PhaseOpen {
+func (r *Run) tryCanary(ctx context.Context, until time.Time) error {
+	if len(r.canaryAsked()) == 0 || r.saved.Phase == launcherapi.PhaseOpen || r.saved.Phase == launcherapi.PhaseCommit {
 		return nil
 	}
 	if least := time.Now().Add(settleGrace); until.Before(least) {
@@ -62,9 +85,7 @@ func (r *Run) tryCanary(ctx context.Context, until time.Time) *launcher.SwapErro
 	}
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	err := r.phase(launcherapi.PhaseCanary, r.saved.Plan.In, func() error { return r.claim.Canary(ctx) })
-	failed, _ := errors.AsType[*launcher.SwapError](err)
-	return failed
+	return r.phase(launcherapi.PhaseCanary, r.saved.Plan.In, func() error { return r.claim.Canary(ctx) })
 }
 
 // reachedGoal reports whether an interrupted swap reached its goal. All that leave are asleep

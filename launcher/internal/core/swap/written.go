@@ -25,12 +25,15 @@ type Saved struct {
 	// Stamp is that of Began and of the plan's deadline.
 	Stamp statedir.Stamp `json:"stamp,omitzero"`
 
-	Phase   string        `json:"phase,omitempty"`   // the running phase
-	Deleted []string      `json:"deleted,omitempty"` // ids of the instances that a client has deleted while they left
-	Evicted []string      `json:"evicted,omitempty"` // ids of the victims that have ended
-	Cut     int           `json:"cut,omitempty"`     // number of answers that were cut
-	Canary  bool          `json:"canary,omitempty"`  // ask the instance that comes in for a token before its gate opens
-	Failure *SavedFailure `json:"failure,omitempty"` // why the swap is undone or was refused
+	Phase   string   `json:"phase,omitempty"`   // the running phase
+	Deleted []string `json:"deleted,omitempty"` // ids of the instances that a client has deleted while they left
+	Evicted []string `json:"evicted,omitempty"` // ids of the victims that have ended
+	Cut     int      `json:"cut,omitempty"`     // number of answers that were cut
+	Canary  bool     `json:"canary,omitempty"`  // ask the instance that comes in for a token before its gate opens
+	// AwaitsCommit: the gate of the instance that comes in opens once a client has said commit.
+	AwaitsCommit bool          `json:"awaits_commit,omitempty"`
+	Committed    bool          `json:"committed,omitempty"` // a client has said so
+	Failure      *SavedFailure `json:"failure,omitempty"`   // why the swap is undone or was refused
 
 	Done   bool                    `json:"done"`             // the swap is over
 	Key    *SavedKey               `json:"key,omitempty"`    // the idempotency key; nil: none
@@ -109,9 +112,12 @@ func UnderWay(all []Saved) []string {
 // instances that the swap has claimed. From here on the swap is finished or undone,
 // even if the launcher dies.
 func (r *Run) save() error {
-	err := r.updateRecord(func(*Saved) {})
+	err := r.updateRecord(func(*Saved) { r.recorded = true })
 	r.written = err == nil
 	if err != nil {
+		r.c.mu.Lock()
+		r.recorded = false
+		r.c.mu.Unlock()
 		r.c.forgetSwap(r.ID()) // it may be written yet, once the disk answers again
 	}
 	return err
@@ -168,10 +174,5 @@ func (c *Coordinator) noteWriteFailed(id string, err error) {
 	c.log.Error("cannot record how a swap ended", "swap", id, "error", err)
 }
 
-// phaseOf returns the phase in which the record shows the swap.
-func phaseOf(saved Saved) string {
-	if saved.Phase == "" {
-		return launcherapi.PhaseAdmit
-	}
-	return saved.Phase
-}
+// phaseOf returns the phase of a swap whose record has that one.
+func phaseOf(recorded string) string { return cmp.Or(recorded, launcherapi.PhaseAdmit) }

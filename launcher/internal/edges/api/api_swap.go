@@ -141,16 +141,48 @@ func docGetSwap(op *huma.Operation, schemas huma.Registry) {
 	op.Responses["200"] = &huma.Response{Description: "The swap as it is now; with follow=true its steps", Content: content}
 }
 
-type cancelSwapInput struct {
+type oneSwapInput struct {
 	ID string `path:"swap_id" doc:"Id of the swap."`
 }
 
-func (s *Server) cancelSwap(_ context.Context, in *cancelSwapInput) (*body[launcherapi.CalledOff], error) {
+func (s *Server) cancelSwap(_ context.Context, in *oneSwapInput) (*body[launcherapi.CalledOff], error) {
 	return calledOff(s.opts.Swaps.Cancel(in.ID))
 }
 
 func docCancelSwap(op *huma.Operation, _ huma.Registry) {
 	op.Description = "The client that asked for the swap gets 409 with the outcome refused: the swap has changed nothing. A swap that has begun, or is over, cannot be cancelled (409). A second call has no effect, and the same answer."
+}
+
+func (s *Server) goSwap(_ context.Context, in *oneSwapInput) (*body[launcherapi.Swap], error) {
+	return told(s.opts.Swaps.Go(in.ID))
+}
+
+func (s *Server) commitSwap(_ context.Context, in *oneSwapInput) (*body[launcherapi.Swap], error) {
+	return told(s.opts.Swaps.Commit(in.ID))
+}
+
+func (s *Server) undoSwap(_ context.Context, in *oneSwapInput) (*body[launcherapi.Swap], error) {
+	return told(s.opts.Swaps.Undo(in.ID))
+}
+
+// told returns the swap that was told something, as it is now.
+func told(run launcher.SwapRun, err error) (*body[launcherapi.Swap], error) {
+	if err != nil {
+		return nil, err
+	}
+	return answer(viewOf(run), nil)
+}
+
+func docGo(op *huma.Operation, _ huma.Registry) {
+	op.Description = "For a swap with prepare. It may come before the swap has its turn, and has no effect on a swap that has begun. The answer for a swap that has failed is its problem: after its hold the swap is refused (409)."
+}
+
+func docCommit(op *huma.Operation, _ huma.Registry) {
+	op.Description = "For a swap with until: healthy. It may come before the incoming instance is awake. It is answered when the commit is written down; from then on a client cannot undo the swap, which is done once that instance is awake. A second call has no effect. If the swap is being undone, the answer is 409; if it has failed, its problem."
+}
+
+func docUndo(op *huma.Operation, _ huma.Registry) {
+	op.Description = "For a swap with until: healthy. It may come at any time before the commit, and interrupts the phase that runs; a swap that waits is cancelled. It is answered at once: follow the swap to learn when it is undone. A second call has no effect. If the swap is committed, the answer is 409."
 }
 
 // streamSwap writes each step of a swap as it happens. The last line has the

@@ -45,6 +45,9 @@ type Swaps interface {
 	List() []launcher.SwapRun // oldest first
 	Get(id string) (launcher.SwapRun, error)
 	Cancel(id string) (launcher.SwapRun, error)
+	Go(id string) (launcher.SwapRun, error)
+	Commit(id string) (launcher.SwapRun, error)
+	Undo(id string) (launcher.SwapRun, error)
 }
 
 // Models keeps the models of the model store. Package keeper implements it.

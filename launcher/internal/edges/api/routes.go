@@ -73,6 +73,9 @@ func routes() []route {
 		{id: "get_swaps", method: http.MethodGet, path: swapsPath, tag: tagGPUs, summary: "Swaps that wait, run or are over", handle: handler((*Server).listSwaps)},
 		{id: "get_swap", method: http.MethodGet, path: oneSwap, tag: tagGPUs, summary: "One swap, or with follow=true its steps as they happen", errors: []int{404, 422, 429}, doc: docGetSwap, handle: handler((*Server).getSwap)},
 		{id: "cancel_swap", method: http.MethodDelete, path: oneSwap, tag: tagGPUs, summary: "Cancel a swap that waits for its turn, whoever asked for it", errors: []int{404, 409}, doc: docCancelSwap, handle: handler((*Server).cancelSwap)},
+		{id: "go_swap", method: http.MethodPost, path: oneSwap + "/go", tag: tagGPUs, summary: "Let a prepared swap begin", errors: []int{404, 409, 500, 502, 503, 504, 507}, doc: docGo, handle: handler((*Server).goSwap)},
+		{id: "commit_swap", method: http.MethodPost, path: oneSwap + "/commit", tag: tagGPUs, summary: "Let a swap open the gate of the instance that came in", errors: []int{404, 409, 500, 502, 503, 504, 507}, doc: docCommit, handle: handler((*Server).commitSwap)},
+		{id: "undo_swap", method: http.MethodPost, path: oneSwap + "/undo", tag: tagGPUs, summary: "Undo a swap that is not committed", errors: []int{404, 409, 503}, doc: docUndo, handle: handler((*Server).undoSwap)},
 		{id: "get_gpus", method: http.MethodGet, path: "/v2/gpus", tag: tagGPUs, summary: "GPUs, and what is on each", handle: handler((*Server).gpus)},
 
 		{id: "get_models", method: http.MethodGet, path: modelsPath, tag: tagModels, summary: "Every model of the model store", errors: []int{404, 500, 507}, handle: handler((*Server).listModels)},

@@ -85,6 +85,26 @@ func TestSwapsAreListedAndShown(t *testing.T) {
 	}
 }
 
+func TestSwapIsToldGoCommitAndUndo(t *testing.T) {
+	r := newRig(t)
+	run := apitest.NewSwapRun(result)
+	run.Now = launcherapi.Swap{SwapID: "swap-1", State: launcherapi.SwapRunning, GPUUUIDs: []string{"GPU-a"}, Phase: launcherapi.PhaseCommit}
+	undone := result
+	undone.Outcome = launcherapi.OutcomeUndone
+	for _, word := range []string{"go", "commit", "undo"} {
+		r.swaps.Next(run, nil)
+		got := r.do(t, http.MethodPost, "/v2/swaps/swap-1/"+word, "")
+		assert.Equal(t, http.StatusOK, got.status, word)
+		assert.Equal(t, run.Now, decode[launcherapi.Swap](t, got.body))
+		r.swaps.Next(nil, launcher.Conflictf("it is committed"))
+		assert.Equal(t, http.StatusConflict, r.do(t, http.MethodPost, "/v2/swaps/swap-1/"+word, "").status, word)
+		r.swaps.Next(nil, &launcher.SwapError{Phase: "commit", Result: undone, Err: launcher.EngineTimeoutf("too late")})
+		got = r.do(t, http.MethodPost, "/v2/swaps/swap-1/"+word, "")
+		assert.Equal(t, []any{http.StatusGatewayTimeout, launcherapi.OutcomeUndone}, []any{got.status, got.problem(t).Outcome}, word)
+	}
+	assert.Equal(t, http.StatusNotFound, r.do(t, http.MethodPost, "/v2/swaps/swap-1/other", "").status)
+}
+
 func TestARefusedSwapHasTheStatusOfItsReason(t *testing.T) {
 	r := newRig(t)
 	fit := launcherapi.Fit{GPUUUID: "GPU-a", Bound: "device_memory", Needed: 10, Available: 5, Limit: 80, Holders: []launcherapi.GPUHolder{{InstanceID: "a", State: "awake"}}}

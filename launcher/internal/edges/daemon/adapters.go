@@ -64,6 +64,14 @@ func (s swapper) Cancel(id string) (launcher.SwapRun, error) {
 	return swapRun(s.Coordinator.Cancel(id))
 }
 
+func (s swapper) Go(id string) (launcher.SwapRun, error) { return swapRun(s.Coordinator.Go(id)) }
+
+func (s swapper) Commit(id string) (launcher.SwapRun, error) {
+	return swapRun(s.Coordinator.Commit(id))
+}
+
+func (s swapper) Undo(id string) (launcher.SwapRun, error) { return swapRun(s.Coordinator.Undo(id)) }
+
 func (s swapper) List() []launcher.SwapRun {
 	runs := s.Coordinator.List()
 	all := make([]launcher.SwapRun, 0, len(runs))

@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// inPhase waits until the latest swap has got to a phase, and returns its path.
+func (n *Node) inPhase(phase string) string {
+	n.t.Helper()
+	var latest launcherapi.Swap
+	n.Eventually("a swap waits in the phase "+phase, func() bool {
+		all := n.swaps()
+		if len(all) > 0 {
+			latest = all[len(all)-1]
+		}
+		return latest.Phase == phase
+	})
+	return "/v2/swaps/" + latest.SwapID
+}
+
+func TestAClientHoldsASwapBeforeItBeginsAndBeforeItEnds(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	a := n.Awake("a", On(0))
+	halves := func(body map[string]any) {
+		body["prepare"], body["until"] = true, launcherapi.UntilHealthy
+		go func() { // nobody waits for the answer, which may not come
+			_, _ = tryCall(context.Background(), "POST", n.URL+"/v2/vllm/swap", body)
+		}()
+	}
+	halves(toNew("b", On(0)))
+	prepared := n.inPhase(launcherapi.PhaseGo)
+	assert.NotEmpty(t, n.Ask(a, "it serves still"))
+	n.Kill9()
+	n.Start()
+	assert.Empty(t, n.swaps(), "it had changed nothing")
+	assert.Equal(t, 404, n.Call("POST", prepared+"/go", nil).Status)
+
+	halves(toNew("b", On(0)))
+	assert.Equal(t, 200, n.Call("POST", n.inPhase(launcherapi.PhaseGo)+"/go", nil).Status)
+	uncommitted := n.inPhase(launcherapi.PhaseCommit)
+	asked := make(chan Answer, 1)
+	go func() {
+		answer, err := tryCall(context.Background(), "POST", publicURL(n.Get("b"), "/v1/completions"), map[string]any{"model": "b", "prompt": "x", "max_tokens": 2})
+		assert.NoError(t, err)
+		asked <- answer
+	}()
+	n.Eventually("the request waits", func() bool { return n.Get("b").Held == 1 })
+	assert.Equal(t, []string{"sleeping", "awake"}, []string{n.Get("a").State, n.Get("b").State})
+	assert.Equal(t, 200, n.Call("POST", uncommitted+"/commit", nil).Status)
+	assert.Equal(t, 200, (<-asked).Status)
+	assert.Equal(t, 200, n.Call("POST", uncommitted+"/commit", nil).Status, "the first answer may have been lost")
+	assert.Contains(t, n.Call("POST", uncommitted+"/undo", nil).Problem(t).Detail, "it is committed")
+
+	halves(to("a"))
+	assert.Equal(t, 200, n.Call("POST", n.inPhase(launcherapi.PhaseGo)+"/go", nil).Status)
+	uncommitted = n.inPhase(launcherapi.PhaseCommit)
+	n.Kill9()
+	n.Start()
+	assert.Equal(t, uncommitted, n.inPhase(launcherapi.PhaseCommit), "it waits in the next life of the launcher, too")
+	assert.Equal(t, 200, n.Call("POST", uncommitted+"/undo", nil).Status)
+	var over launcherapi.Swap
+	n.Eventually("it is undone", func() bool {
+		n.Call("GET", uncommitted, nil).Into(t, &over)
+		return over.State == launcherapi.SwapOver
+	})
+	require.NotNil(t, over.Problem)
+	assert.Equal(t, launcherapi.OutcomeUndone, over.Problem.Outcome)
+	assert.Equal(t, []string{"sleeping", "awake"}, []string{n.Get("a").State, n.Get("b").State})
+}
