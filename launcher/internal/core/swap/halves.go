@@ -191,6 +191,12 @@ func (r *Run) awaitsCommit() []string { return r.incomingIf(r.saved.AwaitsCommit
 
 // awaitCommit waits until a client says commit, and watches the instance that came in meanwhile.
 func (r *Run) awaitCommit(ctx context.Context, _ string) error {
+	r.mu.Lock()
+	committed := r.committed
+	r.mu.Unlock()
+	if committed {
+		return nil
+	}
 	ctx, stop := context.WithCancel(ctx)
 	lost := make(chan error, 1)
 	r.c.tasks.Go(func() { lost <- r.claim.AwaitLoss(ctx) })

@@ -254,9 +254,9 @@ func TestRecoveredSwapWaitsForItsCommit(t *testing.T) {
 		"and is committed":             {told: (*Run).commit, calls: done, after: time.Second},
 		"and is undone":                {told: (*Run).askUndo, calls: undone, after: time.Second},
 		"and is told nothing":          {calls: undone, after: time.Minute},
-		"though it was committed":      {saved: Saved{Committed: true}, calls: done},
+		"though it was committed":      {saved: Saved{Committed: true}, calls: []string{"settle", "open", "release"}},
 		"though it failed":             {saved: Saved{Failure: &SavedFailure{Phase: "commit"}}, calls: []string{"settle", "send back", "bring back a", "release"}},
-		"and its canary was not asked": {saved: Saved{Phase: "healthy", Canary: true, Committed: true}, calls: []string{"settle", "canary", "await loss", "open", "release"}},
+		"and its canary was not asked": {saved: Saved{Phase: "healthy", Canary: true, Committed: true}, calls: []string{"settle", "canary", "open", "release"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
