@@ -159,7 +159,7 @@ func (r *Run) askUndo() error {
 		r.cancelWaiting()
 		return nil
 	}
-	r.undoing = true
+	r.undoing, r.undoAsked = true, true
 	if r.breakOff != nil {
 		r.breakOff(errUndoAsked)
 	}
@@ -172,7 +172,7 @@ func (r *Run) untilUndo(ctx context.Context) (context.Context, context.CancelFun
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.breakOff = breakOff
-	if r.undoing {
+	if r.undoAsked {
 		breakOff(errUndoAsked)
 	}
 	return ctx, func() { breakOff(nil) }
@@ -213,7 +213,7 @@ func (r *Run) awaitCommit(ctx context.Context, _ string) error {
 	switch {
 	case r.committed: // at this very moment
 		return nil
-	case r.undoing:
+	case r.undoAsked:
 		return errUndoAsked
 	case !errors.Is(err, errLauncherCloses):
 		r.undoing = true

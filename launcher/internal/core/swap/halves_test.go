@@ -271,9 +271,8 @@ func TestRecoveredSwapWaitsForItsCommit(t *testing.T) {
 				r.claim = f
 				began := time.Now()
 				s.tasks.Go(func() { r.takeUp(s.ctx); r.end() })
-				time.Sleep(time.Second)
-				synctest.Wait()
 				if c.told != nil {
+					time.Sleep(time.Second)
 					require.NoError(t, c.told(r))
 				}
 				result, err := r.Wait(t.Context())

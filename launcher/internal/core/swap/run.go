@@ -44,6 +44,7 @@ type Run struct {
 	committed   bool                    // a client has said commit
 	commitSaid  chan struct{}           // closed when the commit is written down
 	undoing     bool                    // the swap cannot be committed any more
+	undoAsked   bool                    // a client has asked for the undo
 	breakOff    context.CancelCauseFunc // ends the phases for the undo that a client asks for; nil: they have not begun
 	over        bool                    // the swap does nothing any more; it may be answered before
 	view        launcherapi.Swap        // what Show returns, but for the state and the outcome
