@@ -98,6 +98,9 @@ func TestSwapIsToldGoCommitAndUndo(t *testing.T) {
 		assert.Equal(t, run.Now, decode[launcherapi.Swap](t, got.body))
 		r.swaps.Next(nil, launcher.Conflictf("it is committed"))
 		assert.Equal(t, http.StatusConflict, r.do(t, http.MethodPost, "/v2/swaps/swap-1/"+word, "").status, word)
+		if word == "undo" {
+			continue // has no effect on a swap that has failed
+		}
 		r.swaps.Next(nil, &launcher.SwapError{Phase: "commit", Result: undone, Err: launcher.EngineTimeoutf("too late")})
 		got = r.do(t, http.MethodPost, "/v2/swaps/swap-1/"+word, "")
 		assert.Equal(t, []any{http.StatusGatewayTimeout, launcherapi.OutcomeUndone}, []any{got.status, got.problem(t).Outcome}, word)
