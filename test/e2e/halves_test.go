@@ -24,25 +24,32 @@ func (n *Node) inPhase(phase string) string {
 	return "/v2/swaps/" + latest.SwapID
 }
 
+// inHalves begins a swap that waits for go and for its commit. The channel is closed when it is
+// answered, or the launcher has died.
+func (n *Node) inHalves(body map[string]any) <-chan struct{} {
+	body["prepare"], body["until"] = true, launcherapi.UntilHealthy
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = tryCall(context.Background(), "POST", n.URL+"/v2/vllm/swap", body)
+	}()
+	return answered
+}
+
 func TestAClientHoldsASwapBeforeItBeginsAndBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	n := NewNode(t)
 	a := n.Awake("a", On(0))
-	halves := func(body map[string]any) {
-		body["prepare"], body["until"] = true, launcherapi.UntilHealthy
-		go func() { // nobody waits for the answer, which may not come
-			_, _ = tryCall(context.Background(), "POST", n.URL+"/v2/vllm/swap", body)
-		}()
-	}
-	halves(toNew("b", On(0)))
+	killed := n.inHalves(toNew("b", On(0)))
 	prepared := n.inPhase(launcherapi.PhaseGo)
 	assert.NotEmpty(t, n.Ask(a, "it serves still"))
 	n.Kill9()
+	<-killed
 	n.Start()
 	assert.Empty(t, n.swaps(), "it had changed nothing")
 	assert.Equal(t, 404, n.Call("POST", prepared+"/go", nil).Status)
 
-	halves(toNew("b", On(0)))
+	committed := n.inHalves(toNew("b", On(0)))
 	assert.Equal(t, 200, n.Call("POST", n.inPhase(launcherapi.PhaseGo)+"/go", nil).Status)
 	uncommitted := n.inPhase(launcherapi.PhaseCommit)
 	asked := make(chan Answer, 1)
@@ -58,10 +65,12 @@ func TestAClientHoldsASwapBeforeItBeginsAndBeforeItEnds(t *testing.T) {
 	assert.Equal(t, 200, n.Call("POST", uncommitted+"/commit", nil).Status, "the first answer may have been lost")
 	assert.Contains(t, n.Call("POST", uncommitted+"/undo", nil).Problem(t).Detail, "it is committed")
 
-	halves(to("a"))
+	<-committed
+	killed = n.inHalves(to("a"))
 	assert.Equal(t, 200, n.Call("POST", n.inPhase(launcherapi.PhaseGo)+"/go", nil).Status)
 	uncommitted = n.inPhase(launcherapi.PhaseCommit)
 	n.Kill9()
+	<-killed
 	n.Start()
 	assert.Equal(t, uncommitted, n.inPhase(launcherapi.PhaseCommit), "it waits in the next life of the launcher, too")
 	assert.Equal(t, 200, n.Call("POST", uncommitted+"/undo", nil).Status)

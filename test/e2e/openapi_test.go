@@ -77,9 +77,17 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	expect(200, "GET", over+"?follow=true", nil, "Accept", "text/event-stream")
 	expect(409, "DELETE", over, nil)
 	expect(404, "GET", "/v2/swaps/none", nil)
-	expect(200, "POST", over+"/go", nil)
 	expect(409, "POST", over+"/commit", nil)
 	expect(409, "POST", over+"/undo", nil)
+	for _, word := range []string{"undo", "commit"} {
+		answered := n.inHalves(toNew("held", On(1)))
+		held := n.inPhase(launcherapi.PhaseGo)
+		expect(200, "POST", held+"/"+word, nil)
+		if word == "commit" {
+			expect(200, "POST", held+"/go", nil)
+		}
+		<-answered
+	}
 	expect(200, "DELETE", "/v2/vllm/swap", nil, "Idempotency-Key", "waits")
 	<-second
 	third := n.waits("waits too")
