@@ -189,7 +189,7 @@ func (w *world) asksForItsUndo(r *request, code string) bool {
 // world while its client prepares a swap, says go, and then says commit or undo, or dies before that.
 // All is as before then, or as after the swap; as after it if the commit was answered.
 func TestAKillAtEachCallOfASwapInTwoHalves(t *testing.T) {
-	for _, last := range []string{"", "commit", "undo"} {
+	for _, last := range []string{"", "commit", "one commit", "undo"} {
 		for _, after := range []bool{false, true} {
 			for n, more := 1, true; more; n++ {
 				require.Less(t, n, 10_000)
@@ -199,7 +199,10 @@ func TestAKillAtEachCallOfASwapInTwoHalves(t *testing.T) {
 					{at: 10*time.Second + 1, what: "swap in new", request: "second", keyed: true, persist: true, prepare: true, until: true, id: "b", gpus: []string{"g0"}, share: "0.9"},
 					{at: 15 * time.Second, what: "go", request: "second"},
 				}}
-				if last != "" { // until it is answered
+				switch last {
+				case "one commit": // then the client dies
+					s.steps = append(s.steps, step{at: 30 * time.Second, what: "commit", request: "second"})
+				case "commit", "undo": // until it is answered
 					for at := 30 * time.Second; at < 40*time.Second; at += 3 * time.Second {
 						s.steps = append(s.steps, step{at: at, what: last, request: "second"})
 					}
@@ -210,13 +213,13 @@ func TestAKillAtEachCallOfASwapInTwoHalves(t *testing.T) {
 				for _, i := range out.left {
 					left = append(left, i.InstanceID+" "+i.State)
 				}
-				if last == "commit" && len(left) == 2 {
+				if len(left) == 2 && (last == "commit" || last == "one commit") {
 					assert.Equal(t, []string{"a " + string(launcher.Sleeping), "b " + string(launcher.Awake)}, left)
 				} else {
 					assert.Equal(t, []string{"a " + string(launcher.Awake)}, left, "%q, killed at call %d", last, n)
 				}
 				if !more {
-					assert.Len(t, left, map[string]int{"": 1, "undo": 1, "commit": 2}[last], "nobody was killed")
+					assert.Len(t, left, map[string]int{"": 1, "undo": 1, "commit": 2, "one commit": 2}[last], "nobody was killed")
 				}
 				if !assert.Empty(t, out.wrong, "%q, killed at call %d, after its effect: %v", last, n, after) {
 					t.Log(out.log)
