@@ -98,8 +98,8 @@ func (w *world) undoneIsTrue(r *request, a answer) {
 	unseen := w.everWrong("no descriptors") // whose end was not seen is shown as it was written, until it is adopted
 	for _, out := range a.result.Out {
 		p := w.process(out.InstanceID)
-		// Its last record says that it is awake, and it does not say that it sleeps.
-		silent := p != nil && time.Now().Before(p.hung) && w.deaths > 0 && w.everWrong("disk full")
+		// Its last record says that it is awake, and it does not say that it sleeps, or says so late.
+		silent := p != nil && (time.Now().Before(p.hung) || p.slow > 0) && w.deaths > 0 && w.everWrong("disk full")
 		if (p == nil && !unseen || p != nil && (p.level > 0 || !p.ready)) && !silent && !w.justDied(out.InstanceID) {
 			w.m.wrong(undoneIsTrue, "%s is undone, and %s is not awake", r.step, out.InstanceID)
 		}
