@@ -235,6 +235,8 @@ func TestSwapIsToldGoCommitAndUndo(t *testing.T) {
 		h.swaps.Next(nil, launcher.Conflictf("it is committed"))
 		_, err = tell(within(t), "swap-1")
 		assert.True(t, client.IsConflict(err), name)
+		_, keys := h.swaps.Requests()
+		assert.Equal(t, name+" swap-1", keys[len(keys)-1])
 	}
 }
 

@@ -83,9 +83,9 @@ func (c *Client) GoSwap(ctx context.Context, id string) (launcherapi.Swap, error
 	return c.tellSwap(ctx, id, "go")
 }
 
-// CommitSwap lets a swap that was asked for with Until open the gate of the instance that comes
-// in. After that a client cannot undo the swap. The error has the code conflict if the swap is being
-// undone; for a swap that has failed it is the swap's.
+// CommitSwap lets a swap that was asked for with Until, and is in the phase commit, open the gate
+// of the instance that came in. The error has the code conflict if the swap is not in that phase or is
+// being undone; for a swap that has failed it is the swap's.
 func (c *Client) CommitSwap(ctx context.Context, id string) (launcherapi.Swap, error) {
 	return c.tellSwap(ctx, id, "commit")
 }

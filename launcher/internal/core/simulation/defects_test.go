@@ -93,7 +93,7 @@ var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Def
 	),
 	schedules.NewDefect("a swap that is taken up waits twice",
 		"	if !r.answerDeadline.IsZero() {\n		return r.answerDeadline\n	}\n", "",
-		"settle, cancel := context.WithDeadline(phases, settleBy)", "_ = settleBy\n	settle, cancel := context.WithDeadline(phases, r.answerBy())",
+		"settle, cancel := context.WithDeadline(ctx, settleBy)", "_ = settleBy\n	settle, cancel := context.WithDeadline(ctx, r.answerBy())",
 	),
 	schedules.NewDefect("a sleep that is resumed asks its engine without a bound",
 		"before := s.bytesBeforeSleep(ctx, i, op)", "before := s.bytesBeforeSleep(op.ctx, i, op)",

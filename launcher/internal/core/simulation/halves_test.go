@@ -67,8 +67,7 @@ func (d *drawing) drawHalves(steps []step) []step {
 // saying is what clients have said to a swap, by its id.
 type saying struct {
 	goes, commit, undo bool
-	// held: the commit was answered while the swap waited for it.
-	held bool
+	held               bool // the commit was answered
 }
 
 // say has a client say a word to its swap, which an earlier life may have begun.
@@ -88,19 +87,21 @@ func (w *world) say(what string, r *request) {
 		s = &saying{}
 		w.said[id] = s
 	}
+	earlier := s.commit
 	s.goes, s.commit, s.undo = s.goes || what == "go", s.commit || what == "commit", s.undo || what == "undo"
 	w.mu.Unlock()
 	go func() {
-		waits := false
-		if run, err := l.swaps.Get(id); err == nil {
-			now, _ := run.Show()
-			waits = now.Phase == launcherapi.PhaseCommit
-		}
 		_, err := words[what](l.swaps, id)
 		w.note("%s to %s: %v", what, r.request, err)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		s.held = s.held || what == "commit" && waits && err == nil
+		switch {
+		case what != "commit":
+		case err == nil:
+			s.held = true
+		case launcher.CodeOf(err) == launcherapi.CodeConflict:
+			s.commit = earlier
+		}
 	}()
 }
 

@@ -363,11 +363,11 @@ func (w *world) madeByAFailure(p *proc) bool {
 }
 
 // wasStartedAgain says whether a swap started an instance again that had failed: its process
-// is not the first of that name for that request, or the launcher died after the request and
+// is not the first of that name for that request, or the launcher died at or after the request and
 // before it had made one. The lock is held.
 func (w *world) wasStartedAgain(p *proc) bool {
 	if slices.ContainsFunc(w.requests, func(r *request) bool {
-		return r.request == p.model && r.id == p.name && slices.ContainsFunc(w.died, func(at time.Time) bool { return at.After(r.began) && at.Before(p.birth) })
+		return r.request == p.model && r.id == p.name && slices.ContainsFunc(w.died, func(at time.Time) bool { return !at.Before(r.began) && at.Before(p.birth) })
 	}) {
 		return true
 	}

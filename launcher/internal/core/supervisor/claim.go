@@ -24,7 +24,7 @@ type Claim struct {
 	s     *Supervisor
 	plan  launcher.Plan
 	draft *Draft // of a new instance; nil: the swap creates none, or an earlier launcher may have created it
-	owns  bool   // false: the swap has nothing to do, or is a dry run
+	owns  bool   // false: the swap has nothing to do or to keep, or is a dry run
 
 	// Guarded by the supervisor's lock.
 	in      *instance            // the one that comes in; nil: there is none, or it is not created yet
@@ -50,11 +50,12 @@ type ClaimRequest struct {
 	GPUs   []string      // UUIDs of the GPUs on which only the instance that comes in is to be awake
 	Draft  *Draft        // of a new instance; nil: the swap creates none
 	DryRun bool          // decide, and own nothing
+	Keep   bool          // own the instance that comes in although there is nothing to do
 }
 
 // Claim decides what a swap has to do and, under the same lock, claims all that the
-// swap needs. If there is nothing to do, or in a dry run, the claim owns nothing. Even
-// then Claim opens the ports of a new instance for a moment, to find out whether it can.
+// swap needs. If there is nothing to do and nothing to keep, or in a dry run, the claim owns
+// nothing. Even then Claim opens the ports of a new instance for a moment, to find out whether it can.
 // An error leaves everything unchanged. Claim returns the errors of [ledger.Decide], an
 // [ErrOutdated], and
 //
@@ -101,7 +102,7 @@ func (s *Supervisor) decide(ask ClaimRequest, decide func(ledger.World) (launche
 	if err != nil {
 		return nil, err
 	}
-	c := &Claim{s: s, plan: plan, draft: ask.Draft, owns: !ask.DryRun && !plan.NothingToDo(), room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
+	c := &Claim{s: s, plan: plan, draft: ask.Draft, owns: !ask.DryRun && (ask.Keep || !plan.NothingToDo()), room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
 	if err := c.findInstances(func(i *instance) error {
 		if i.swapID != "" {
 			return i.claimedError()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"hotseat.dev/hotseat/launcher"
 )
@@ -230,6 +231,25 @@ func (c *Claim) Canary(ctx context.Context) error {
 		return fmt.Errorf("the canary got no answer: %w", context.Cause(ctx))
 	}
 	return launcher.EngineFailedf("the canary got no answer: %w", err)
+}
+
+// Check returns an error if an instance that leaves has ended, or the one that comes in has ended
+// or was deleted, since the claim was made.
+func (c *Claim) Check() error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for _, id := range c.plan.Parties() {
+		i := c.instanceOf(id)
+		deleted := i == nil || i.deleting || !c.s.isListed(i)
+		switch {
+		case slices.Contains(c.plan.Evict, id):
+		case deleted && id == c.plan.In:
+			return launcher.Conflictf("instance %s was deleted while the swap was held", id)
+		case !deleted && i.state.Ended():
+			return launcher.Conflictf("instance %s has ended while the swap was held: %s; ask for the swap again", id, i.reason)
+		}
+	}
+	return nil
 }
 
 // AwaitLoss waits until the instance that came in is not awake any more. The error says why, or

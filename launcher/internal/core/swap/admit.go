@@ -100,7 +100,7 @@ func withKey(keys []string, key string) []string {
 // leave have been awake for min_residency. While the swap waits for min_residency,
 // swaps that need not wait may take their turn.
 func (r *Run) claimOnceSettled(ctx context.Context, turn *gpuqueue.Turn, keys []string) error {
-	ask := supervisor.ClaimRequest{Plan: r.saved.Plan, GPUs: r.gpus, Draft: r.draft, DryRun: r.req.DryRun}
+	ask := supervisor.ClaimRequest{Plan: r.saved.Plan, GPUs: r.gpus, Draft: r.draft, DryRun: r.req.DryRun, Keep: r.req.Prepare || r.saved.NeedsCommit}
 	ask.Plan.GPUs = slices.Clone(keys)
 	for {
 		if r.c.isClosing() {

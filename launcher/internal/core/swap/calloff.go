@@ -6,7 +6,7 @@ import (
 )
 
 var (
-	errCancelled      = launcher.Conflictf("the swap was cancelled while it waited for its turn")
+	errCancelled      = launcher.Conflictf("the swap was cancelled while it waited")
 	errCancelledEarly = launcher.Conflictf("the swap was cancelled before it arrived; use a new Idempotency-Key for a new request")
 )
 

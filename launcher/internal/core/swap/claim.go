@@ -36,6 +36,9 @@ type Claim interface {
 	Healthy(ctx context.Context) error
 	// Canary asks the engine for one answer.
 	Canary(ctx context.Context) error
+	// Check returns an error if an instance that leaves has ended, or the one that comes in has
+	// ended or was deleted, since the claim was made.
+	Check() error
 	// AwaitLoss waits until the instance that came in is not awake any more, and returns why.
 	AwaitLoss(ctx context.Context) error
 	// Open opens the gate.

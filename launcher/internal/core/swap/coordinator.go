@@ -207,7 +207,7 @@ func (c *Coordinator) resumedRun(saved Saved) *Run {
 	r := c.newRun(saved.Plan.SwapID)
 	c.restoreTimes(&saved, r.began)
 	r.saved, r.written, r.recorded, r.limit = saved, true, true, c.opts.Limits.Start
-	r.committed, r.undoing = saved.Committed, saved.Failure != nil
+	r.committed, r.undoAsked = saved.Committed, saved.UndoAsked
 	r.begun = true // the swap may have moved instances, so nobody may cancel it
 	r.result.Deleted, r.result.Evicted, r.result.Cut = saved.Deleted, saved.Evicted, saved.Cut
 	r.view = viewOf(saved)

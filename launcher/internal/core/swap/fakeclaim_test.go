@@ -82,6 +82,8 @@ func (f *fakeClaim) Start(ctx context.Context) error            { return f.call(
 func (f *fakeClaim) Healthy(ctx context.Context) error          { return f.call(ctx, "healthy", "") }
 func (f *fakeClaim) Canary(ctx context.Context) error           { return f.call(ctx, "canary", "") }
 func (f *fakeClaim) Compares() bool                             { return f.compares }
+func (*fakeClaim) Check() error                                 { return nil }
+
 func (f *fakeClaim) AwaitLoss(ctx context.Context) error {
 	f.note("await loss")
 	<-ctx.Done()

@@ -2,6 +2,7 @@ package swap
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,11 +67,11 @@ func TestPreparedSwapIsRefusedAfterItsHold(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		result, err := r.Wait(t.Context())
-		assert.ErrorContains(t, err, "nobody said go within 1m0s")
+		assert.ErrorContains(t, err, "no client said go within 1m0s")
 		assert.Equal(t, []any{launcherapi.OutcomeRefused, launcherapi.PhaseGo, time.Minute}, []any{result.Outcome, asFailed(err).Phase, time.Since(began)})
 		synctest.Wait()
 		_, err = w.Go(r.ID())
-		assert.ErrorContains(t, err, "nobody said go", "it came too late")
+		assert.ErrorContains(t, err, "no client said go", "it came too late")
 		_, err = w.Undo(r.ID())
 		assert.ErrorContains(t, err, "was not asked for with until")
 		next, err := w.begin(requestForNew("b", "g0")).Wait(t.Context())
@@ -144,20 +145,96 @@ func TestGateOpensOnceTheSwapIsCommitted(t *testing.T) {
 	})
 }
 
-func TestCommitMayComeBeforeItsPhase(t *testing.T) {
+func TestCommitBeforeItsPhaseIsRefused(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		r := w.begin(untilHealthy(prepared(requestForNew("b", "g0"))))
+		synctest.Wait()
 		_, err := w.Commit(r.ID())
+		assert.ErrorContains(t, err, "in the phase go")
+		_, err = w.Go(r.ID())
 		require.NoError(t, err)
 		synctest.Wait()
-		assert.Equal(t, "waiting go", at(r), "it begins by go alone")
-		assert.Empty(t, w.paper.ever(), "a swap that waits leaves no record")
-		_, err = w.Go(r.ID())
+		_, err = w.Commit(r.ID())
 		require.NoError(t, err)
 		_, err = r.Wait(t.Context())
 		require.NoError(t, err)
-		assert.True(t, w.paper.ever()[0].Committed, "in its first record")
+	})
+}
+
+// The instance that is to come in is awake already: it stays so until the swap is over.
+func TestHeldSwapWithNothingToDoKeepsItsInstance(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		r := w.begin(untilHealthy(prepared(launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "a"}})))
+		synctest.Wait()
+		kept := func() {
+			_, err := w.sup.Sleep("a", launcher.VerbRequest{})
+			assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err))
+		}
+		kept()
+		_, err := w.Go(r.ID())
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, "running commit", at(r))
+		kept()
+		_, err = w.Commit(r.ID())
+		require.NoError(t, err)
+		result, err := r.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.OutcomeDone, result.Outcome)
+		synctest.Wait()
+		_, err = w.sup.Sleep("a", launcher.VerbRequest{})
+		require.NoError(t, err)
+	})
+}
+
+func TestPreparedSwapIsRefusedIfAnInstanceHasEndedMeanwhile(t *testing.T) {
+	for name, c := range map[string]struct {
+		request launcherapi.SwapRequest
+		lose    func(w *world)
+		says    string // empty: the swap is done
+	}{
+		"the one that leaves dies":      {requestForNew("b", "g0"), func(w *world) { w.runner.fail("a") }, "a has ended while the swap was held"},
+		"the one that leaves is gone":   {requestForNew("b", "g0"), func(w *world) { _, _ = w.sup.Delete(w.t.Context(), "a") }, ""},
+		"the one that comes in dies":    {launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "s"}}, func(w *world) { w.runner.fail("s") }, "s has ended while the swap was held"},
+		"the one that comes in is gone": {launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "s"}}, func(w *world) { _, _ = w.sup.Delete(w.t.Context(), "s") }, "s was deleted while the swap was held"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, w *world) {
+				w.asleep("s", "g0")
+				w.awake("a", "g0")
+				r := w.begin(prepared(c.request))
+				synctest.Wait()
+				require.Equal(t, "waiting go", at(r))
+				c.lose(w)
+				synctest.Wait()
+				_, err := w.Go(r.ID())
+				require.NoError(t, err)
+				result, err := r.Wait(t.Context())
+				if c.says == "" {
+					require.NoError(t, err)
+					return
+				}
+				assert.ErrorContains(t, err, c.says)
+				assert.Equal(t, []string{launcherapi.OutcomeRefused, launcherapi.PhaseGo}, []string{result.Outcome, asFailed(err).Phase})
+			})
+		})
+	}
+}
+
+// A launcher died after it had answered an undo, and before the undo had begun.
+func TestUndoIsWrittenDownBeforeItIsAnswered(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		r := w.begin(untilHealthy(requestForNew("b", "g0")))
+		synctest.Wait()
+		_, err := w.Undo(r.ID())
+		require.NoError(t, err)
+		_, _ = r.Wait(t.Context())
+		first := slices.IndexFunc(w.paper.ever(), func(s Saved) bool { return s.UndoAsked })
+		require.GreaterOrEqual(t, first, 0)
+		assert.Nil(t, w.paper.ever()[first].Failure, "before the undo begins")
 	})
 }
 
@@ -197,9 +274,9 @@ func TestSwapThatIsNotCommittedIsUndone(t *testing.T) {
 		fail func(w *world)
 		code string
 	}{
-		"at its deadline":         {func(*world) { time.Sleep(10*time.Minute - time.Nanosecond) }, launcherapi.CodeEngineTimeout},
-		"when its engine dies":    {func(w *world) { w.runner.fail("b") }, launcherapi.CodeEngineFailed},
-		"when its one is deleted": {func(w *world) { _, _ = w.sup.Delete(w.t.Context(), "b") }, launcherapi.CodeConflict},
+		"at its deadline":              {func(*world) { time.Sleep(10*time.Minute - time.Nanosecond) }, launcherapi.CodeEngineTimeout},
+		"when its engine dies":         {func(w *world) { w.runner.fail("b") }, launcherapi.CodeEngineFailed},
+		"when the instance is deleted": {func(w *world) { _, _ = w.sup.Delete(w.t.Context(), "b") }, launcherapi.CodeConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, w *world) {
@@ -218,7 +295,7 @@ func TestSwapThatIsNotCommittedIsUndone(t *testing.T) {
 	}
 }
 
-func TestSwapThatWaitsForItsClientIsInterruptedWhenTheLauncherCloses(t *testing.T) {
+func TestHeldSwapIsInterruptedWhenTheLauncherCloses(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		held := w.begin(prepared(requestForNew("b", "g0")))
@@ -231,13 +308,14 @@ func TestSwapThatWaitsForItsClientIsInterruptedWhenTheLauncherCloses(t *testing.
 		for _, c := range []struct {
 			r       *Run
 			outcome string
-		}{{held, launcherapi.OutcomeRefused}, {uncommitted, launcherapi.OutcomeInterrupted}} {
+			phase   string
+		}{{held, launcherapi.OutcomeRefused, launcherapi.PhaseGo}, {uncommitted, launcherapi.OutcomeInterrupted, launcherapi.PhaseCommit}} {
 			result, err := c.r.Wait(t.Context())
-			assert.Equal(t, []string{c.outcome, launcherapi.CodeUnavailable}, []string{result.Outcome, launcher.CodeOf(err)})
+			assert.Equal(t, []string{c.outcome, c.phase, launcherapi.CodeUnavailable}, []string{result.Outcome, asFailed(err).Phase, launcher.CodeOf(err)})
 		}
 		left := w.unfinished()
 		require.Len(t, left, 1)
-		assert.Equal(t, []any{"c", true, false}, []any{left[0].Plan.In, left[0].AwaitsCommit, left[0].Committed})
+		assert.Equal(t, []any{"c", true, false}, []any{left[0].Plan.In, left[0].NeedsCommit, left[0].Committed})
 	})
 }
 
@@ -263,7 +341,7 @@ func TestRecoveredSwapWaitsForItsCommit(t *testing.T) {
 				s := newStage(t, newPaper(t))
 				f := &fakeClaim{plan: planToCreate("s", "n", "a"), states: map[string]string{"a": "sleeping", "n": "awake"}}
 				f.plan.Until = time.Now().Add(time.Minute + pace["a"])
-				c.saved.Plan, c.saved.AwaitsCommit = f.plan, true
+				c.saved.Plan, c.saved.NeedsCommit = f.plan, true
 				if c.saved.Phase == "" {
 					c.saved.Phase = launcherapi.PhaseCommit
 				}
@@ -297,7 +375,7 @@ func TestCommitThatCannotBeWrittenIsSaid(t *testing.T) {
 		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(err))
 		w.paper.fill(false)
 		result, err := r.Wait(t.Context())
-		require.NoError(t, err, "whoever says commit has decided")
+		require.NoError(t, err, "the client has decided")
 		assert.Equal(t, launcherapi.OutcomeDone, result.Outcome)
 	})
 }

@@ -108,7 +108,7 @@ func (c *Coordinator) remember(k *rememberedKey) {
 func (c *Coordinator) finishedRun(saved Saved) *Run {
 	r := c.newRun(saved.Plan.SwapID)
 	r.view, r.result, r.answered, r.over = viewOf(saved), *saved.Result, true, true
-	r.saved.AwaitsCommit = saved.AwaitsCommit
+	r.saved.NeedsCommit = saved.NeedsCommit
 	if saved.Failure != nil {
 		r.err = failedError(*saved.Failure, r.result)
 	} else {

@@ -55,7 +55,7 @@ var rows = []row{
 		phases:    []phase{{launcherapi.PhaseCanary, (*Run).canary}},
 	},
 	{
-		instances: (*Run).awaitsCommit,
+		instances: (*Run).heldForCommit,
 		phases:    []phase{{launcherapi.PhaseCommit, (*Run).awaitCommit}},
 	},
 	{

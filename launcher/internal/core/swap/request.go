@@ -15,7 +15,7 @@ import (
 func (c *Coordinator) newRun(id string) *Run {
 	return &Run{
 		c: c, id: id, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
-		goSaid: make(chan struct{}), commitSaid: make(chan struct{}),
+		begin: make(chan struct{}), commitWritten: make(chan struct{}),
 		saved:  Saved{Plan: launcher.Plan{SwapID: id}, Began: time.Now()},
 		result: launcherapi.SwapResult{SwapID: id, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}},
 	}

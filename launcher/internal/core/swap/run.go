@@ -36,20 +36,22 @@ type Run struct {
 	ended       chan struct{}           // closed when the swap is over
 	answered    bool                    // no more progress follows
 	resultFinal bool                    // result and err are final
-	begun       bool                    // the swap no longer waits for its turn and cannot be cancelled
-	cancelled   bool                    // while the swap waited for its turn
+	begun       bool                    // the swap no longer waits for its turn or for go and cannot be cancelled
+	cancelled   bool                    // while the swap waited for its turn or for go
 	stopWaiting context.CancelCauseFunc // ends the wait for the turn, and for go
-	goes        bool                    // a client has said go
-	goSaid      chan struct{}           // closed when a client says go
+	goAsked     bool                    // a client has said go
+	begin       chan struct{}           // closed when a client says go
+	refusal     error                   // why the swap is refused though a client has held it
+	atCommit    bool                    // the swap may be committed
 	committed   bool                    // a client has said commit
-	commitSaid  chan struct{}           // closed when the commit is written down
-	undoing     bool                    // the swap cannot be committed any more
 	undoAsked   bool                    // a client has asked for the undo
-	breakOff    context.CancelCauseFunc // ends the phases for the undo that a client asks for; nil: they have not begun
-	over        bool                    // the swap does nothing any more; it may be answered before
-	view        launcherapi.Swap        // what Show returns, but for the state and the outcome
-	result      launcherapi.SwapResult
-	err         error
+	// commitWritten is closed when the commit is written down, or cannot be.
+	commitWritten chan struct{}
+	breakOff      context.CancelCauseFunc // ends the phases for the undo that a client asks for; nil: they have not begun
+	over          bool                    // the swap does nothing any more; it may be answered before
+	view          launcherapi.Swap        // what Show returns, but for the state and the outcome
+	result        launcherapi.SwapResult
+	err           error
 }
 
 // ID returns the swap's id.
@@ -183,7 +185,7 @@ func (r *Run) executeOrUndo(ctx context.Context) {
 	case r.req.DryRun:
 		r.conclude(launcherapi.OutcomeDryRun, nil)
 		return
-	case r.saved.Plan.NothingToDo():
+	case r.saved.Plan.NothingToDo() && !r.saved.NeedsCommit:
 		r.conclude(launcherapi.OutcomeNoop, nil)
 		return
 	}
@@ -235,7 +237,11 @@ func (r *Run) conclude(outcome string, err error) {
 	if r.written {
 		outcome = launcherapi.OutcomeInterrupted
 	}
-	r.setResult(outcome, &launcher.SwapError{Phase: phaseOf(r.saved.Phase), Err: errLauncherCloses})
+	phase := phaseOf(r.saved.Phase)
+	if failed := asFailed(err); failed != nil {
+		phase = failed.Phase
+	}
+	r.setResult(outcome, &launcher.SwapError{Phase: phase, Err: errLauncherCloses})
 }
 
 // setResult sets the result and the error of the swap. Only the first call counts.

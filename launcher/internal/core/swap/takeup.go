@@ -26,15 +26,15 @@ func (r *Run) takeUp(ctx context.Context) {
 	if settleBy.Before(r.saved.Plan.Until) {
 		settleBy = r.saved.Plan.Until
 	}
-	phases, stop := r.untilUndo(ctx)
-	defer stop()
-	settle, cancel := context.WithDeadline(phases, settleBy)
+	settle, cancel := context.WithDeadline(ctx, settleBy)
 	defer cancel()
-	r.claim.Settle(settle)
+	r.claim.Settle(settle) // also before an undo, which has to know what there is
 	if ctx.Err() != nil {
 		r.conclude(launcherapi.OutcomeInterrupted, errLauncherCloses)
 		return
 	}
+	phases, stop := r.untilUndo(ctx)
+	defer stop()
 	failed := error(&launcher.SwapError{Phase: phaseOf(r.saved.Phase), Err: launcher.EngineFailedf("the launcher died during the swap")})
 	switch {
 	case r.saved.Failure != nil:
@@ -61,7 +61,7 @@ func (r *Run) finishTakenUp(ctx context.Context, until time.Time) error {
 	if err := r.tryCanary(ctx, until); err != nil {
 		return err
 	}
-	if len(r.awaitsCommit()) > 0 {
+	if len(r.heldForCommit()) > 0 {
 		ctx, cancel := context.WithDeadlineCause(ctx, r.saved.Plan.Until, errTimeout)
 		defer cancel()
 		if err := r.phase(launcherapi.PhaseCommit, r.saved.Plan.In, func() error { return r.awaitCommit(ctx, r.saved.Plan.In) }); err != nil {
@@ -74,8 +74,7 @@ func (r *Run) finishTakenUp(ctx context.Context, until time.Time) error {
 
 // tryCanary asks the instance that came in for one token, if the request wants that and
 // the launcher died before it was done. The answer may take until the given time, and at least
-// settleGrace: instances that leave may have needed all of that time to settle. Nil: the gate may
-// open.
+// settleGrace: instances that leave may have needed all of that time to settle.
 func (r *Run) tryCanary(ctx context.Context, until time.Time) error {
 	if len(r.canaryAsked()) == 0 || r.saved.Phase == launcherapi.PhaseOpen || r.saved.Phase == launcherapi.PhaseCommit {
 		return nil

@@ -28,9 +28,6 @@ func (r *Run) answerBy() time.Time {
 // breaks off an undo. Once the swap is answered, the closing of the launcher does too.
 func (r *Run) undo(failure error) {
 	failed := asFailed(failure)
-	r.mu.Lock()
-	r.undoing = true
-	r.mu.Unlock()
 	r.c.log.Warn("undoing a swap", "swap", r.ID(), "reason", failure)
 	if err := r.updateRecord(func(s *Saved) { s.Failure = savedFailure(failed) }); err != nil {
 		r.c.log.Warn("cannot record why a swap is undone", "swap", r.ID(), "error", err)

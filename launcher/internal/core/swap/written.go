@@ -30,10 +30,11 @@ type Saved struct {
 	Evicted []string `json:"evicted,omitempty"` // ids of the victims that have ended
 	Cut     int      `json:"cut,omitempty"`     // number of answers that were cut
 	Canary  bool     `json:"canary,omitempty"`  // ask the instance that comes in for a token before its gate opens
-	// AwaitsCommit: the gate of the instance that comes in opens once a client has said commit.
-	AwaitsCommit bool          `json:"awaits_commit,omitempty"`
-	Committed    bool          `json:"committed,omitempty"` // a client has said so
-	Failure      *SavedFailure `json:"failure,omitempty"`   // why the swap is undone or was refused
+	// NeedsCommit: the gate of the instance that comes in opens once a client has said commit.
+	NeedsCommit bool          `json:"needs_commit,omitempty"`
+	Committed   bool          `json:"committed,omitempty"`  // a client has said so
+	UndoAsked   bool          `json:"undo_asked,omitempty"` // by a client
+	Failure     *SavedFailure `json:"failure,omitempty"`    // why the swap is undone or was refused
 
 	Done   bool                    `json:"done"`             // the swap is over
 	Key    *SavedKey               `json:"key,omitempty"`    // the idempotency key; nil: none
@@ -127,11 +128,20 @@ func (r *Run) save() error {
 // several instances run side by side: their changes are written in this order.
 func (r *Run) updateRecord(change func(*Saved)) error {
 	r.c.mu.Lock()
+	written := r.putRecord(change)
+	r.c.mu.Unlock()
+	return r.awaitRecord(written)
+}
+
+// putRecord changes the record and has it written. The lock of the coordinator is held.
+func (r *Run) putRecord(change func(*Saved)) *statedir.Write {
 	change(&r.saved)
 	r.saved.Stamp = r.c.opts.Clock.Stamp(r.saved.Began, r.saved.Plan.Until)
-	record := r.c.records.Put(r.saved.Plan.SwapID, r.saved)
-	r.c.mu.Unlock()
-	if err := record.Wait(); err != nil {
+	return r.c.records.Put(r.saved.Plan.SwapID, r.saved)
+}
+
+func (r *Run) awaitRecord(written *statedir.Write) error {
+	if err := written.Wait(); err != nil {
 		return launcher.Storagef("cannot record swap %s: %w", r.saved.Plan.SwapID, err)
 	}
 	return nil

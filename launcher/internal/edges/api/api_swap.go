@@ -154,19 +154,19 @@ func docCancelSwap(op *huma.Operation, _ huma.Registry) {
 }
 
 func (s *Server) goSwap(_ context.Context, in *oneSwapInput) (*body[launcherapi.Swap], error) {
-	return told(s.opts.Swaps.Go(in.ID))
+	return swapNow(s.opts.Swaps.Go(in.ID))
 }
 
 func (s *Server) commitSwap(_ context.Context, in *oneSwapInput) (*body[launcherapi.Swap], error) {
-	return told(s.opts.Swaps.Commit(in.ID))
+	return swapNow(s.opts.Swaps.Commit(in.ID))
 }
 
 func (s *Server) undoSwap(_ context.Context, in *oneSwapInput) (*body[launcherapi.Swap], error) {
-	return told(s.opts.Swaps.Undo(in.ID))
+	return swapNow(s.opts.Swaps.Undo(in.ID))
 }
 
-// told returns the swap that was told something, as it is now.
-func told(run launcher.SwapRun, err error) (*body[launcherapi.Swap], error) {
+// swapNow returns a swap as it is now.
+func swapNow(run launcher.SwapRun, err error) (*body[launcherapi.Swap], error) {
 	if err != nil {
 		return nil, err
 	}
@@ -174,15 +174,15 @@ func told(run launcher.SwapRun, err error) (*body[launcherapi.Swap], error) {
 }
 
 func docGo(op *huma.Operation, _ huma.Registry) {
-	op.Description = "For a swap with prepare. It may come before the swap has its turn, and has no effect on a swap that has begun. The answer for a swap that has failed is its problem: after its hold the swap is refused (409)."
+	op.Description = "For a swap with prepare. It may come before the swap has its turn, and has no effect on a swap that has begun. The answer for a swap that has failed is its problem: after its hold the swap is refused (409). If an instance of the swap has ended while it was held, the swap is refused after this call."
 }
 
 func docCommit(op *huma.Operation, _ huma.Registry) {
-	op.Description = "For a swap with until: healthy. It may come before the incoming instance is awake. It is answered when the commit is written down; from then on a client cannot undo the swap, which is done once that instance is awake. A second call has no effect. If the swap is being undone, the answer is 409; if it has failed, its problem."
+	op.Description = "For a swap with until: healthy, in its phase commit. The commit is written down before the answer, and the gate opens after that. A second call has no effect. The answer is 409 if the swap has not got to that phase, or is being undone; if the swap has failed, it is its problem. 507: the commit could not be written down; the swap is done all the same, unless the launcher dies at once. Call again."
 }
 
 func docUndo(op *huma.Operation, _ huma.Registry) {
-	op.Description = "For a swap with until: healthy. It may come at any time before the commit, and interrupts the phase that runs; a swap that waits is cancelled. It is answered at once: follow the swap to learn when it is undone. A second call has no effect. If the swap is committed, the answer is 409."
+	op.Description = "For a swap with until: healthy. It may come at any time before the commit, and interrupts the phase that runs; a swap that waits is cancelled. It is written down before the answer, which does not wait for the end of the undo: follow the swap to learn of that. A second call has no effect, and neither has a call for a swap that has failed or had nothing to do. If the swap is committed, the answer is 409. 507: as for a commit."
 }
 
 // streamSwap writes each step of a swap as it happens. The last line has the

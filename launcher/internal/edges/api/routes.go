@@ -69,13 +69,13 @@ func routes() []route {
 		{id: "get_preloaders", method: http.MethodGet, path: "/v2/vllm/preloaders", tag: tagInstances, summary: "Processes with a loaded engine, from which instances are forked", handle: handler((*Server).preloaders)},
 
 		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 403, 404, 409, 415, 422, 500, 502, 504, 507}, doc: docSwap, handle: handler((*Server).swap)},
-		{id: "call_off_swap", method: http.MethodDelete, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Cancel a swap that waits for its turn", errors: []int{404, 409, 422}, doc: docCallOff, handle: handler((*Server).callOffSwap)},
+		{id: "call_off_swap", method: http.MethodDelete, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Cancel a swap that waits for its turn or for go", errors: []int{404, 409, 422}, doc: docCallOff, handle: handler((*Server).callOffSwap)},
 		{id: "get_swaps", method: http.MethodGet, path: swapsPath, tag: tagGPUs, summary: "Swaps that wait, run or are over", handle: handler((*Server).listSwaps)},
 		{id: "get_swap", method: http.MethodGet, path: oneSwap, tag: tagGPUs, summary: "One swap, or with follow=true its steps as they happen", errors: []int{404, 422, 429}, doc: docGetSwap, handle: handler((*Server).getSwap)},
-		{id: "cancel_swap", method: http.MethodDelete, path: oneSwap, tag: tagGPUs, summary: "Cancel a swap that waits for its turn, whoever asked for it", errors: []int{404, 409}, doc: docCancelSwap, handle: handler((*Server).cancelSwap)},
-		{id: "go_swap", method: http.MethodPost, path: oneSwap + "/go", tag: tagGPUs, summary: "Let a prepared swap begin", errors: []int{404, 409, 500, 502, 503, 504, 507}, doc: docGo, handle: handler((*Server).goSwap)},
-		{id: "commit_swap", method: http.MethodPost, path: oneSwap + "/commit", tag: tagGPUs, summary: "Let a swap open the gate of the instance that came in", errors: []int{404, 409, 500, 502, 503, 504, 507}, doc: docCommit, handle: handler((*Server).commitSwap)},
-		{id: "undo_swap", method: http.MethodPost, path: oneSwap + "/undo", tag: tagGPUs, summary: "Undo a swap that is not committed", errors: []int{404, 409, 503}, doc: docUndo, handle: handler((*Server).undoSwap)},
+		{id: "cancel_swap", method: http.MethodDelete, path: oneSwap, tag: tagGPUs, summary: "Cancel a swap that waits for its turn or for go, whoever asked for it", errors: []int{404, 409}, doc: docCancelSwap, handle: handler((*Server).cancelSwap)},
+		{id: "go_swap", method: http.MethodPost, path: oneSwap + "/go", tag: tagGPUs, summary: "Let a prepared swap begin", errors: []int{404, 409, 422, 500, 502, 503, 504, 507}, doc: docGo, handle: handler((*Server).goSwap)},
+		{id: "commit_swap", method: http.MethodPost, path: oneSwap + "/commit", tag: tagGPUs, summary: "Let a swap open the gate of the instance that came in", errors: []int{404, 409, 422, 500, 502, 503, 504, 507}, doc: docCommit, handle: handler((*Server).commitSwap)},
+		{id: "undo_swap", method: http.MethodPost, path: oneSwap + "/undo", tag: tagGPUs, summary: "Undo a swap that is not committed", errors: []int{404, 409, 503, 507}, doc: docUndo, handle: handler((*Server).undoSwap)},
 		{id: "get_gpus", method: http.MethodGet, path: "/v2/gpus", tag: tagGPUs, summary: "GPUs, and what is on each", handle: handler((*Server).gpus)},
 
 		{id: "get_models", method: http.MethodGet, path: modelsPath, tag: tagModels, summary: "Every model of the model store", errors: []int{404, 500, 507}, handle: handler((*Server).listModels)},

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,8 @@ func TestSwapIsToldGoCommitAndUndo(t *testing.T) {
 		got = r.do(t, http.MethodPost, "/v2/swaps/swap-1/"+word, "")
 		assert.Equal(t, []any{http.StatusGatewayTimeout, launcherapi.OutcomeUndone}, []any{got.status, got.problem(t).Outcome}, word)
 	}
+	_, keys := r.swaps.Requests()
+	assert.Equal(t, []string{"go swap-1", "commit swap-1", "undo swap-1"}, slices.Compact(keys))
 	assert.Equal(t, http.StatusNotFound, r.do(t, http.MethodPost, "/v2/swaps/swap-1/other", "").status)
 }
 

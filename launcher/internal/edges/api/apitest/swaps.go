@@ -70,14 +70,14 @@ func (f *Swaps) Get(id string) (launcher.SwapRun, error) { return f.CallOff(id) 
 // Cancel records the id.
 func (f *Swaps) Cancel(id string) (launcher.SwapRun, error) { return f.CallOff(id) }
 
-// Go records the id.
-func (f *Swaps) Go(id string) (launcher.SwapRun, error) { return f.CallOff(id) }
+// Go records the id, after the name of the call.
+func (f *Swaps) Go(id string) (launcher.SwapRun, error) { return f.CallOff("go " + id) }
 
-// Commit records the id.
-func (f *Swaps) Commit(id string) (launcher.SwapRun, error) { return f.CallOff(id) }
+// Commit records the id, after the name of the call.
+func (f *Swaps) Commit(id string) (launcher.SwapRun, error) { return f.CallOff("commit " + id) }
 
-// Undo records the id.
-func (f *Swaps) Undo(id string) (launcher.SwapRun, error) { return f.CallOff(id) }
+// Undo records the id, after the name of the call.
+func (f *Swaps) Undo(id string) (launcher.SwapRun, error) { return f.CallOff("undo " + id) }
 
 // SwapRun is a swap whose steps the test sends; closing them ends it.
 type SwapRun struct {
