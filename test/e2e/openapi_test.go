@@ -82,10 +82,11 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	for _, word := range []string{"undo", "commit"} {
 		answered := n.inHalves(toNew("held", On(1)))
 		held := n.inPhase(launcherapi.PhaseGo)
-		expect(200, "POST", held+"/"+word, nil)
 		if word == "commit" {
 			expect(200, "POST", held+"/go", nil)
+			n.inPhase(launcherapi.PhaseCommit)
 		}
+		expect(200, "POST", held+"/"+word, nil)
 		<-answered
 	}
 	expect(200, "DELETE", "/v2/vllm/swap", nil, "Idempotency-Key", "waits")
