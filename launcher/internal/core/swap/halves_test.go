@@ -333,6 +333,7 @@ func TestRecoveredSwapWaitsForItsCommit(t *testing.T) {
 		"and is undone":                {told: (*Run).askUndo, calls: undone, after: time.Second},
 		"and is told nothing":          {calls: undone, after: time.Minute},
 		"though it was committed":      {saved: Saved{Committed: true}, calls: []string{"settle", "open", "release"}},
+		"though it was to be undone":   {saved: Saved{UndoAsked: true}, calls: []string{"settle", "send back", "bring back a", "release"}},
 		"though it failed":             {saved: Saved{Failure: &SavedFailure{Phase: "commit"}}, calls: []string{"settle", "send back", "bring back a", "release"}},
 		"and its canary was not asked": {saved: Saved{Phase: "healthy", Canary: true, Committed: true}, calls: []string{"settle", "canary", "open", "release"}},
 	} {
