@@ -44,7 +44,7 @@ func (a *apiServer) answer(ln net.Listener) error {
 		time.AfterFunc(a.sim.MuteAfter, func() { a.engine.Spoil(true) })
 	}
 	grace := a.untilTheEnd()
-	err := a.tree.Close()
+	err := a.ranks.Close()
 	a.errs.Plain("INFO:     Shutting down")
 	closeServer(srv, grace)
 	serving.Wait()
@@ -69,6 +69,11 @@ func (a *apiServer) untilTheEnd() (grace time.Duration) {
 			}
 			a.drain()
 			a.engine.Stop()
+			return time.Second
+		case <-a.ranks.Lost():
+			a.out.Error("multiproc_executor.py:314", "Worker of another node died unexpectedly, shutting down executor.")
+			a.engine.Die()
+			time.Sleep(a.sim.DeadDelay)
 			return time.Second
 		case <-a.tree.Died():
 			if a.crashing.Load() {

@@ -23,6 +23,10 @@ type config struct {
 	port            int
 	reusePort       bool
 	tp, pp, dp      int
+	nodes, node     int    // --nnodes, --node-rank
+	masterAddr      string // of the entry
+	masterPort      int
+	headless        bool
 	utilization     float64
 	maxModelLen     int
 	maxLogprobs     int
@@ -45,6 +49,7 @@ type config struct {
 const (
 	defaultModel       = "Qwen/Qwen3-0.6B"
 	defaultPort        = 8000
+	defaultMasterPort  = 29501
 	defaultUtilization = 0.92
 	defaultSlots       = 256
 	defaultKeepAlive   = 5 // seconds
@@ -52,7 +57,7 @@ const (
 
 // unsupported are options of vLLM that change what a client or a supervisor
 // sees and that the stand-in does not know.
-var unsupported = []string{"ssl_keyfile", "ssl_certfile", "headless", "nnodes", "grpc"}
+var unsupported = []string{"ssl_keyfile", "ssl_certfile", "grpc"}
 
 func configure(args []string, log *vlog.Logger) (*config, error) {
 	c := &config{sim: simopts.Defaults()}
@@ -94,6 +99,8 @@ func (c *config) read(given *cmdline.Args) {
 	}
 	c.host, c.port, c.uds = given.Str("host", ""), given.Int("port", defaultPort), given.Str("uds", "")
 	c.tp, c.pp = given.Int("tensor_parallel_size", 1), given.Int("pipeline_parallel_size", 1)
+	c.nodes, c.node, c.headless = given.Int("nnodes", 1), given.Int("node_rank", 0), given.Bool("headless")
+	c.masterAddr, c.masterPort = given.Str("master_addr", "127.0.0.1"), given.Int("master_port", defaultMasterPort)
 	c.dp = given.Int("data_parallel_size_local", given.Int("data_parallel_size", 1))
 	// One API server binds its port alone; several share it.
 	c.reusePort = c.sim.ReusePort || given.Int("api_server_count", c.dp) > 1
@@ -162,7 +169,7 @@ func (c *config) boot() tree.Boot {
 		gpus = ""
 	}
 	return tree.Boot{
-		Model: c.names[0], Path: c.model, Utilization: c.utilization, TP: c.tp, PP: c.pp, DP: c.dp,
+		Model: c.names[0], Path: c.model, Utilization: c.utilization, TP: c.tp, PP: c.pp, DP: c.dp, Nodes: c.nodes, Node: c.node,
 		GPUDir: gpus, Visible: visible, API: os.Getpid(), Settings: c.sim,
 	}
 }

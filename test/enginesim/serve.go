@@ -3,14 +3,17 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/test/enginesim/internal/cmdline"
 	"hotseat.dev/hotseat/test/enginesim/internal/engine"
+	"hotseat.dev/hotseat/test/enginesim/internal/ranks"
 	"hotseat.dev/hotseat/test/enginesim/internal/simopts"
 	"hotseat.dev/hotseat/test/enginesim/internal/stamp"
 	"hotseat.dev/hotseat/test/enginesim/internal/tree"
@@ -38,7 +41,11 @@ func serve(args []string) int {
 		signals := make(chan os.Signal, 8)
 		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 		a := &apiServer{config: c, out: out, errs: errs, signals: signals, tree: tree.New()}
-		err = a.run()
+		if c.headless {
+			err = a.runHeadless()
+		} else {
+			err = a.run()
+		}
 	}
 	if err != nil {
 		errs.Plain("Traceback (most recent call last):\n%s", err)
@@ -53,6 +60,7 @@ type apiServer struct {
 	out, errs *vlog.Logger
 	signals   chan os.Signal
 	tree      *tree.Tree
+	ranks     *ranks.Entry // the tree with the other ranks; nil in one of these
 	engine    *engine.Engine
 	crashing  atomic.Bool // a fault is ending this process
 }
@@ -70,23 +78,58 @@ func (a *apiServer) run() error {
 	if err := a.checkModel(); err != nil {
 		return err
 	}
+	if a.ranks, err = ranks.Listen(a.tree, a.nodes, a.masterPort); err != nil {
+		return err
+	}
 	if a.sim.CrashAtLoad.Due("api", a.sim.OnceFile) {
 		go a.crash(a.sim.CrashAtLoad)
 	}
-	err = a.tree.Start(a.boot())
+	if err = a.tree.Start(a.boot()); err == nil {
+		err = a.ranks.Meet()
+	}
 	a.stayIfTold()
 	if err != nil {
 		a.out.Info("utils.py:632", "[shutdown] Process manager: send sigterm to process EngineCore")
 		failure := vllmerr.New("RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}")
-		return errors.Join(failure, a.tree.Close())
+		return errors.Join(failure, a.ranks.Close())
 	}
 	ln, err := sock.listen()
 	if err != nil {
-		return errors.Join(err, a.tree.Close())
+		return errors.Join(err, a.ranks.Close())
 	}
 	stamp.Ready()
-	a.engine = engine.New(engine.Options{Executor: a.tree, Slots: a.slots, Warn: a.out.Warn})
+	a.engine = engine.New(engine.Options{Executor: a.ranks, Slots: a.slots, Warn: a.out.Warn})
 	return a.answer(ln)
+}
+
+// runHeadless is a rank other than the entry: it has workers and no server. When the entry is
+// gone it stays, without a word. When its own workers are gone it ends.
+func (a *apiServer) runHeadless() error {
+	if err := a.checkModel(); err != nil {
+		return err
+	}
+	address := net.JoinHostPort(a.masterAddr, strconv.Itoa(a.masterPort))
+	a.out.Info("serve.py:171", "Launching vLLM (v%s) headless multiproc executor, with head node address %s for torch.distributed process group.", tree.Version, address)
+	loaded := make(chan struct{})
+	// The process ends with its connection.
+	go func() { _ = ranks.Join(a.tree, a.node, address, loaded) }()
+	if err := a.tree.Start(a.boot()); err != nil {
+		return errors.Join(err, a.tree.Close())
+	}
+	close(loaded)
+	for {
+		select {
+		case <-a.signals:
+			if a.sim.IgnoreTerm {
+				continue
+			}
+			_ = a.tree.Close() // a worker that has ended was to end
+			select {}          // vLLM's own process stays
+		case <-a.tree.Died():
+			a.out.Error("multiproc_executor.py:314", "Worker proc VllmWorker died unexpectedly, shutting down executor.")
+			return a.tree.Close()
+		}
+	}
 }
 
 // stayIfTold never returns when the process was asked to end while it started,

@@ -51,10 +51,18 @@ func Pair() (*Parent, *os.File, error) {
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("cannot use a socket pair: %w", err), theirs.Close())
 	}
+	return Over(conn), theirs, nil
+}
+
+// Over makes the calling end of a connection, which it owns from then on.
+func Over(conn net.Conn) *Parent {
 	p := &Parent{conn: conn, waiting: map[uint64]chan Reply{}, done: make(chan struct{})}
 	go p.read()
-	return p, theirs, nil
+	return p
 }
+
+// Of makes the answering end of a connection.
+func Of(conn net.Conn) *Child { return &Child{in: json.NewDecoder(conn), out: conn} }
 
 // Parent is the calling end.
 type Parent struct {

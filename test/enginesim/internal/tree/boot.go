@@ -28,6 +28,7 @@ type Boot struct {
 	Path        string // the model as named on the command line
 	Utilization float64
 	TP, PP, DP  int
+	Nodes, Node int    // machines that share TP × PP, and which of them this is; 0: one
 	GPUDir      string // folder of simulated GPUs, "" for none
 	Visible     string // CUDA_VISIBLE_DEVICES
 	API         int    // process ID of the API server
@@ -37,7 +38,7 @@ type Boot struct {
 }
 
 // world is the number of workers below one EngineCore.
-func (b Boot) world() int { return b.TP * b.PP }
+func (b Boot) world() int { return b.TP * b.PP / max(b.Nodes, 1) }
 
 // coreName is the title that vLLM gives an EngineCore.
 func (b Boot) coreName() string {
@@ -50,12 +51,12 @@ func (b Boot) coreName() string {
 // workerName is the title that vLLM gives a worker: its place is named only
 // along the axes that have more than one.
 func (b Boot) workerName() string {
-	name := workerTitle
+	name, rank := workerTitle, b.Node*b.world()+b.Rank
 	if b.PP > 1 {
-		name += fmt.Sprintf("_PP%d", b.Rank/b.TP)
+		name += fmt.Sprintf("_PP%d", rank/b.TP)
 	}
 	if b.TP > 1 {
-		name += fmt.Sprintf("_TP%d", b.Rank%b.TP)
+		name += fmt.Sprintf("_TP%d", rank%b.TP)
 	}
 	return name
 }
@@ -70,10 +71,10 @@ const (
 // What a parent may ask of its child.
 const (
 	opBoot   = "boot"
-	opSleep  = "sleep"
-	opWake   = "wake_up"
-	opReload = "reload_weights"
-	opReach  = "reach"
+	OpSleep  = "sleep"
+	OpWake   = "wake_up"
+	OpReload = "reload_weights"
+	OpReach  = "reach"
 )
 
 // Child runs this process as one of the tree below the API server when it was

@@ -62,9 +62,9 @@ func (c *core) handle(call link.Call) error {
 	switch call.Op {
 	case opBoot:
 		return c.start(call.Boot)
-	case opSleep:
+	case OpSleep:
 		c.crash(s.CrashAtSleep)
-	case opWake:
+	case OpWake:
 		c.crash(s.CrashAtWake)
 	}
 	began := time.Now()
@@ -72,9 +72,9 @@ func (c *core) handle(call link.Call) error {
 		return err
 	}
 	switch took := time.Since(began).Seconds(); call.Op {
-	case opSleep:
+	case OpSleep:
 		c.log.Info("abstract.py:346", "It took %.6f seconds to fall asleep.", took)
-	case opWake:
+	case OpWake:
 		c.log.Info("abstract.py:364", "It took %.6f seconds to wake up.", took)
 	}
 	return nil

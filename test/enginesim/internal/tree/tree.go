@@ -69,16 +69,16 @@ func (t *Tree) all() []*child {
 func (t *Tree) Died() <-chan struct{} { return t.died }
 
 // Sleep puts the workers to sleep.
-func (t *Tree) Sleep(level int) error { return t.call(link.Call{Op: opSleep, Level: level}) }
+func (t *Tree) Sleep(level int) error { return t.call(link.Call{Op: OpSleep, Level: level}) }
 
 // WakeUp wakes the workers, but for the tags that stay asleep.
-func (t *Tree) WakeUp(asleep []string) error { return t.call(link.Call{Op: opWake, Tags: asleep}) }
+func (t *Tree) WakeUp(asleep []string) error { return t.call(link.Call{Op: OpWake, Tags: asleep}) }
 
 // ReloadWeights makes the workers load what a level 2 sleep dropped.
-func (t *Tree) ReloadWeights() error { return t.call(link.Call{Op: opReload}) }
+func (t *Tree) ReloadWeights() error { return t.call(link.Call{Op: OpReload}) }
 
 // Reach returns when every worker has answered.
-func (t *Tree) Reach() error { return t.call(link.Call{Op: opReach}) }
+func (t *Tree) Reach() error { return t.call(link.Call{Op: OpReach}) }
 
 func (t *Tree) call(call link.Call) error {
 	return together(t.all(), func(c *child) error { return c.link.Call(call) })

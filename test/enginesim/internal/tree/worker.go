@@ -72,16 +72,16 @@ func (w *worker) handle(call link.Call) error {
 	switch call.Op {
 	case opBoot:
 		return w.load(call.Boot)
-	case opSleep:
+	case OpSleep:
 		return w.sleep(s, gpu, call.Level)
-	case opWake:
+	case OpWake:
 		w.crash(s.CrashAtWake, s)
 		time.Sleep(s.WakeTime)
 		// Weights and KV cache are taken for halves of the memory.
 		return gpu.Wake(1 - float64(len(call.Tags))/2)
-	case opReach:
+	case OpReach:
 		return nil
-	case opReload:
+	case OpReload:
 		return w.weights.Load(s.WeightsBytes, s.WeightsFile)
 	}
 	return fmt.Errorf("unknown call %q", call.Op)
