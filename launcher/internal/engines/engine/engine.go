@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/engines/rank"
 )
 
 // Engine is one kind of inference engine.
@@ -102,6 +104,10 @@ type Request struct {
 	// ExtraEnv are the variables of the GPU provider (KEY=value). They win over
 	// Env.
 	ExtraEnv []string
+
+	// Rank is which part of a server over several launchers the engine is; nil: it is a
+	// server by itself.
+	Rank *rank.Rank
 }
 
 // GPU is a device of a Request.
@@ -134,10 +140,14 @@ type Plan struct {
 	// ServedNames are the names that clients call the model by, at least one.
 	ServedNames []string
 
-	// The degrees of parallelism. The GPUs needed are their product.
+	// The degrees of parallelism. The GPUs needed are their product, of which each rank of a
+	// server has its part.
 	TP, PP  int // tensor, pipeline
 	PCP     int // prefill context
 	DPLocal int // data parallel ranks in this engine
+
+	// Rank is that of the Request.
+	Rank *rank.Rank
 
 	// PublicHost and PublicPort are --host and --port of the arguments: where
 	// clients expect the instance. "" and 0: the launcher chooses. The function
@@ -188,7 +198,16 @@ type Plan struct {
 }
 
 // GPUs is how many GPUs the engine needs.
-func (p Plan) GPUs() int { return p.TP * p.PP * p.PCP * p.DPLocal }
+func (p Plan) GPUs() int {
+	all := p.TP * p.PP * p.PCP * p.DPLocal
+	if p.Rank != nil {
+		return all / p.Rank.Size
+	}
+	return all
+}
+
+// IsWorker reports whether the engine is a rank that serves no HTTP.
+func (p Plan) IsWorker() bool { return p.Rank != nil && p.Rank.IsWorker() }
 
 // Argv is everything after the program's name, with the engine listening on
 // host and port and nowhere else. It is a fresh slice.
@@ -198,6 +217,11 @@ func (p Plan) Argv(host string, port int) []string {
 
 // SocketArgv is Argv with the engine listening on a Unix socket and nowhere else.
 func (p Plan) SocketArgv(path string) []string { return p.argv(p, "--uds", path) }
+
+// WorkerArgv is Argv for a rank that serves no HTTP.
+func (p Plan) WorkerArgv() []string { return p.argv(p, headless) }
+
+const headless = "--headless"
 
 // Env is the engine's whole environment (KEY=value), sorted by key. It is a
 // fresh slice. It may hold secrets.
@@ -231,7 +255,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // InputError is a request that cannot be honoured, in words for who sent it.
 type InputError struct {
-	Field   string // of the create body: options, args, env_vars.NAME, gpu_uuids
+	Field   string // of the create body: options, args, env_vars.NAME, gpu_uuids, rank.size
 	Flag    string // the engine's flag at fault, such as --uds; "" for none
 	Message string // a whole sentence, which says what would be right
 }

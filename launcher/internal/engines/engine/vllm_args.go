@@ -74,8 +74,8 @@ func readItem(tokens []string) (item, error) {
 	key, value, inline := strings.Cut(first, "=")
 	name, _, dotted := strings.Cut(key, ".")
 	it := item{flag: canonicalFlag(name), dotted: dotted, inline: inline, raw: tokens[:1]}
-	if attached, ok := attachedNodes(first); ok {
-		it.flag, it.dotted, it.inline, value = "--nnodes", false, true, attached
+	if flag, attached, ok := attachedValue(first); ok {
+		it.flag, it.dotted, it.inline, value = flag, false, true, attached
 	}
 	_, it.known = vllmFlags[it.flag]
 	if whole, ok := abbreviates(it.flag); ok {
@@ -124,13 +124,15 @@ func readOptimizationLevel(tokens []string) (item, error) {
 	return item{flag: "--optimization-level", known: true, values: []string{level}, inline: true, raw: tokens[:1]}, nil
 }
 
-// attachedNodes reads -n2, argparse's other way to write -n 2.
-func attachedNodes(token string) (string, bool) {
-	nodes, ok := strings.CutPrefix(token, "-n")
-	if _, exact := vllmFlags[token]; exact || strings.HasPrefix(nodes, "=") {
-		return "", false
+// attachedValue reads -n2 and -r1, argparse's other way to write -n 2 and -r 1.
+func attachedValue(token string) (flag, value string, ok bool) {
+	for _, short := range []string{"-n", "-r"} {
+		value, ok := strings.CutPrefix(token, short)
+		if _, exact := vllmFlags[token]; ok && !exact && !strings.HasPrefix(value, "=") {
+			return vllmShort[short], value, true
+		}
 	}
-	return nodes, ok
+	return "", "", false
 }
 
 // isFlag tells by the looks of an argument, as argparse does, whether it is a flag.

@@ -1,6 +1,10 @@
 package engine
 
-import "errors"
+import (
+	"errors"
+
+	"hotseat.dev/hotseat/launcher/internal/engines/rank"
+)
 
 // commandLine is what the launcher has read from an instance's arguments.
 type commandLine struct {
@@ -14,13 +18,15 @@ type commandLine struct {
 }
 
 // readCommandLine reads the arguments and the file that they name with
-// --config. Instances listen on instanceHost and no wider.
-func readCommandLine(tokens []string, instanceHost string) (commandLine, error) {
+// --config. Instances listen on instanceHost and no wider. r is the rank of the engine; nil:
+// it has none.
+func readCommandLine(tokens []string, instanceHost string, r *rank.Rank) (commandLine, error) {
 	items, err := readItems(tokens)
 	if err != nil {
 		return commandLine{}, err
 	}
 	line := commandLine{settings: defaultSettings()}
+	line.settings.ranked = r != nil
 	if err := line.readConfigOf(items); err != nil {
 		return commandLine{}, err
 	}
@@ -34,9 +40,16 @@ func readCommandLine(tokens []string, instanceHost string) (commandLine, error) 
 		line.noteCompiled(it)
 		switch it.flag {
 		case "", "--model", "--host", "--port", "--config":
+		case "--api-server-count":
+			if r == nil || !r.IsWorker() { // vLLM refuses it beside --headless
+				line.rest = append(line.rest, it.raw...)
+			}
 		default:
 			line.rest = append(line.rest, it.raw...)
 		}
+	}
+	if r != nil && r.IsWorker() {
+		line.settings.host, line.settings.port = "", 0 // it listens nowhere
 	}
 	return line, line.readHost(instanceHost)
 }

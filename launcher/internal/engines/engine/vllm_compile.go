@@ -64,10 +64,11 @@ func compilationMode(it item) (mode string, said bool) {
 	return "", false
 }
 
-// compiles is the Plan's text.
+// compiles is the Plan's text. It is empty for a rank too. A rank waits for the others of its
+// server: if it also waited for an instance that compiles the same, that one could wait for it.
 func (l *commandLine) compiles() string {
 	s := &l.settings
-	if s.eager || s.unoptimized || s.uncompiled {
+	if s.eager || s.unoptimized || s.uncompiled || s.ranked {
 		return ""
 	}
 	return strings.Join(append([]string{s.model, s.revision}, l.compiled...), "\x00")

@@ -26,7 +26,17 @@ func environment(r Request) (env, notes []string, err error) {
 		}
 		vars[name] = r.Env[name]
 	}
-	for _, entry := range append(slices.Clone(r.ExtraEnv), ownVariables(r.GPUs)...) {
+	own := append(slices.Clone(r.ExtraEnv), ownVariables(r.GPUs)...)
+	if r.Rank != nil {
+		own = append(own, r.Rank.Variables()...)
+		for _, entry := range r.Rank.Defaults() {
+			name, value, _ := strings.Cut(entry, "=")
+			if _, set := vars[name]; !set {
+				vars[name] = value
+			}
+		}
+	}
+	for _, entry := range own {
 		name, value, _ := strings.Cut(entry, "=")
 		if theirs, ok := r.Env[name]; ok && theirs != value {
 			notes = append(notes, name+" of env_vars is overridden: the launcher sets it to "+value)

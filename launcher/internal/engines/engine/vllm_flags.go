@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"hotseat.dev/hotseat/launcher/internal/engines/rank"
 )
 
 // settings are what the launcher reads from the arguments of vLLM.
@@ -25,6 +27,8 @@ type settings struct {
 	// What keeps vLLM from compiling: --enforce-eager, -O0, and the mode of
 	// --compilation-config.
 	eager, unoptimized, uncompiled bool
+
+	ranked bool // the engine is one rank of a server over several launchers
 }
 
 // The defaults of vLLM 0.30.0: vllm/config/parallel.py and vllm/config/cache.py.
@@ -61,6 +65,7 @@ var vllmShort = map[string]string{
 	"-dpe": "--data-parallel-external-lb",
 	"-dpm": "--data-parallel-multi-port-external-lb",
 	"-n":   "--nnodes",
+	"-r":   "--node-rank",
 	"-asc": "--api-server-count",
 }
 
@@ -80,10 +85,10 @@ var vllmReaders = map[string]reader{
 	"--tensor-parallel-size":          number(1, maxRanks, func(s *settings, n int) { s.tp = n }),
 	"--pipeline-parallel-size":        number(1, maxRanks, func(s *settings, n int) { s.pp = n }),
 	"--prefill-context-parallel-size": number(1, maxRanks, func(s *settings, n int) { s.pcp = n }),
-	"--data-parallel-size":            number(1, maxRanks, func(s *settings, n int) { s.dp = n }),
-	"--data-parallel-size-local":      number(0, maxRanks, func(s *settings, n int) { s.dpLocal = &n }),
-	"--data-parallel-rank":            text(func(s *settings, _ string) { s.dpAlone = true }),
-	"--data-parallel-external-lb":     noValue(func(s *settings) { s.dpAlone = true }),
+	"--data-parallel-size":            inOneServer(number(1, maxRanks, func(s *settings, n int) { s.dp = n })),
+	"--data-parallel-size-local":      inOneServer(number(0, maxRanks, func(s *settings, n int) { s.dpLocal = &n })),
+	"--data-parallel-rank":            inOneServer(text(func(s *settings, _ string) { s.dpAlone = true })),
+	"--data-parallel-external-lb":     inOneServer(noValue(func(s *settings) { s.dpAlone = true })),
 	"--no-data-parallel-external-lb":  noValue(func(s *settings) { s.dpAlone = false }),
 
 	"--gpu-memory-utilization": share(func(s *settings, x float64) { s.utilization = x }),
@@ -102,17 +107,24 @@ var vllmReaders = map[string]reader{
 	"--ssl-cert-reqs":      refuse(noTLS),
 	"--ssl-ciphers":        refuse(noTLS),
 	"--enable-ssl-refresh": refuse(noTLS),
-	"--headless":           refuse("without an API server nobody can reach the engine"),
+	"--headless":           refuse("without an API server nobody can reach the engine; " + byRank),
 	"--grpc":               refuse("the launcher speaks HTTP to the engine"),
 	"--data-parallel-multi-port-external-lb": refuse(
 		"it opens one server for each rank, each on a port of its own; make one instance for each instead"),
-	"--nnodes": onlyOne("an instance lives on one node"),
+	"--nnodes": onlyOne("an instance lives on one node; " + byRank),
+
+	// Flags that the launcher writes for a rank.
+	"--node-rank":                    unranked,
+	"--master-addr":                  unranked,
+	"--master-port":                  unranked,
+	"--distributed-executor-backend": executorOfRank,
 	"--api-server-count": number(1, 1024, func(*settings, int) {
 		// No API server at all would be the same as --headless.
 	}),
 }
 
 const (
+	byRank   = "for an instance with rank in the body of its call, the launcher writes it"
 	maxRanks = 1 << 16
 	noTLS    = "the launcher speaks plain HTTP to the engine, and TLS ends before it"
 )
@@ -199,9 +211,38 @@ func refuse(why string) reader {
 	}
 }
 
-// onlyOne accepts 1 and refuses every other number.
+// unranked is for flags that the launcher writes for a rank. Another engine may have them.
+func unranked(s *settings, it item) error {
+	if s.ranked {
+		return refuse("the launcher writes it, from rank in the body of the call")(s, it)
+	}
+	return nil
+}
+
+// executorOfRank refuses another executor than that of ranks.
+func executorOfRank(s *settings, it item) error {
+	if s.ranked && !slices.Equal(it.values, []string{rank.Executor}) {
+		return refuse("the ranks of a server are executed by "+rank.Executor)(s, it)
+	}
+	return nil
+}
+
+// inOneServer is for flags of data parallelism, which ranks cannot have.
+func inOneServer(read reader) reader {
+	return func(s *settings, it item) error {
+		if err := read(s, it); err != nil || !s.ranked || s.dp == 1 && !s.dpAlone && (s.dpLocal == nil || *s.dpLocal == 1) {
+			return err
+		}
+		return refuse("a server with ranks cannot be data parallel as well; make a server for each replica")(s, it)
+	}
+}
+
+// onlyOne accepts 1 and refuses every other number. A rank may not have the flag at all.
 func onlyOne(why string) reader {
 	return valued(func(s *settings, it item) error {
+		if s.ranked {
+			return unranked(s, it)
+		}
 		if strings.TrimSpace(it.values[0]) == "1" {
 			return nil
 		}

@@ -7,26 +7,27 @@ import (
 	"slices"
 	"strings"
 
+	"hotseat.dev/hotseat/launcher/internal/engines/rank"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // Plan decides how to run vLLM. The command line is
 //
-//	serve MODEL --uds … [--enable-sleep-mode] and the rest
+//	serve MODEL --uds … [--nnodes …] [--enable-sleep-mode] and the rest
 //
-// or --host … --port … in place of --uds, with the rest as it was given. The launcher's address stands before any flag that
+// or --host … --port … or --headless in place of --uds, with the rest as it was given. The launcher's address stands before any flag that
 // could take it for a value, and no later argument has an address.
 func (*VLLM) Plan(r Request) (Plan, error) {
 	tokens, field, err := splitArguments(r)
 	if err != nil {
 		return Plan{}, err
 	}
-	line, err := readCommandLine(tokens, r.InstanceHost)
+	line, err := readCommandLine(tokens, r.InstanceHost, r.Rank)
 	if err != nil {
 		return Plan{}, inField(err, field)
 	}
 	s := line.settings
-	if err := checkGPUs(s, r.GPUs); err != nil {
+	if err := checkGPUs(s, r); err != nil {
 		return Plan{}, err
 	}
 	env, notes, err := environment(r)
@@ -43,13 +44,14 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 		PP:                   s.pp,
 		PCP:                  s.pcp,
 		DPLocal:              s.localRanks(),
+		Rank:                 r.Rank,
+		Compiles:             line.compiles(),
 		PublicHost:           s.host,
 		PublicPort:           s.port,
 		GPUMemoryUtilization: s.utilization,
 		SleepMode:            inject || s.sleepMode != nil && *s.sleepMode,
 		APIKey:               apiKey(s.apiKeys, env),
 		KeepAlive:            keepAlive(env),
-		Compiles:             line.compiles(),
 		Config:               line.config,
 		ConfigPath:           line.configPath,
 		ConfigWords:          line.configWords,
@@ -67,6 +69,9 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 	}
 	p.argv = func(p Plan, listen ...string) []string {
 		argv := append([]string{"serve", cmp.Or(p.Folder, s.model)}, listen...)
+		if p.Rank != nil {
+			argv = append(argv, p.Rank.Arguments()...)
+		}
 		if p.Folder != "" && len(s.servedNames) == 0 {
 			argv = append(argv, "--served-model-name", s.model)
 		}
@@ -121,9 +126,24 @@ func inField(err error, field string) error {
 	return err
 }
 
-func checkGPUs(s settings, gpus []GPU) error {
-	if len(gpus) == 0 {
-		return nil
+// gpusNeeded is how many GPUs the engine needs.
+func gpusNeeded(s settings, r *rank.Rank) (int, error) {
+	all := s.tp * s.pp * s.pcp * s.localRanks()
+	if r == nil {
+		return all, nil
+	}
+	need, err := r.GPUs(all)
+	if wrong, ok := errors.AsType[*rank.Error](err); ok {
+		return 0, inputError("rank."+wrong.Field, mismatchedFlag(s), "%s (%s)", wrong.Message, degrees(s))
+	}
+	return need, err
+}
+
+func checkGPUs(s settings, r Request) error {
+	need, err := gpusNeeded(s, r.Rank)
+	gpus := r.GPUs
+	if err != nil || len(gpus) == 0 {
+		return err
 	}
 	if s.deviceIDs {
 		return inputError("gpu_uuids", "--device-ids", "--device-ids and gpu_uuids both choose the GPUs: leave --device-ids out")
@@ -140,12 +160,15 @@ func checkGPUs(s settings, gpus []GPU) error {
 			return inputError("gpu_uuids", "", "%s is a MIG device, and an engine can use only one: ask for it alone", gpu.UUID)
 		}
 	}
-	need := s.tp * s.pp * s.pcp * s.localRanks()
 	if need == len(gpus) {
 		return nil
 	}
+	product := degrees(s)
+	if r.Rank != nil {
+		product += fmt.Sprintf(" ÷ %d ranks", r.Rank.Size)
+	}
 	return inputError("gpu_uuids", mismatchedFlag(s), "the arguments need %d %s (%s), but gpu_uuids names %d",
-		need, plural(need, "GPU"), degrees(s), len(gpus))
+		need, plural(need, "GPU"), product, len(gpus))
 }
 
 // degrees spells out the product behind the number of GPUs.

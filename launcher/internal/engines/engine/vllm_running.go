@@ -9,14 +9,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/engines/rank"
 )
 
 // Running describes the engine that runs in a process, as the process tells.
 type Running struct {
-	Args        []string // as a Request has them, without the launcher's own
-	Socket      string   // the path of the Unix socket at which it listens; empty: at Port
-	Port        int      // at which it listens on loopback
-	Devices     []string // the GPUs in CUDA_VISIBLE_DEVICES: indices, or UUIDs
+	Args        []string   // as a Request has them, without the launcher's own
+	Socket      string     // the path of the Unix socket at which it listens; empty: at Port
+	Port        int        // at which it listens on loopback; 0: at Socket, or nowhere, since it is a worker
+	Rank        *rank.Rank // which rank of a server it is, without the group; nil: none
+	Devices     []string   // the GPUs in CUDA_VISIBLE_DEVICES: indices, or UUIDs
 	Model       string
 	ServedNames []string
 	APIKey      Secret
@@ -34,11 +37,13 @@ type Running struct {
 }
 
 // Running reads the arguments and the environment of a process that was started
-// with the Argv or SocketArgv and the environment of a Plan.
+// with the Argv, SocketArgv or WorkerArgv and the environment of a Plan.
 func (*VLLM) Running(argv, env []string) (Running, error) {
 	for n := range argv {
 		own := argv[n:]
 		switch {
+		case len(own) > 2 && own[0] == "serve" && own[2] == headless:
+			return readRunning(Running{Model: own[1]}, own[3:], env)
 		case len(own) > 3 && own[0] == "serve" && own[2] == "--uds":
 			return readRunning(Running{Model: own[1], Socket: own[3]}, own[4:], env)
 		case len(own) > 5 && own[0] == "serve" && own[2] == "--host" && own[4] == "--port":
@@ -55,10 +60,13 @@ func (*VLLM) Running(argv, env []string) (Running, error) {
 // readRunning reads the rest of the arguments, after the model and the address.
 func readRunning(r Running, rest, env []string) (Running, error) {
 	model := r.Model
+	if is, others, ok := rank.FromArguments(rest); ok {
+		r.Rank, rest = &is, others
+	}
 	r.Args = append([]string{model}, rest...)
 	r.KeepAlive = keepAlive(env)
 	r.Args, r.ConfigGone = withoutGoneConfig(r.Args)
-	line, err := readCommandLine(slices.Clone(r.Args), "")
+	line, err := readCommandLine(slices.Clone(r.Args), "", r.Rank)
 	if err != nil {
 		return r, err
 	}
