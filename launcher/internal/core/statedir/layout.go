@@ -22,15 +22,19 @@ func whole(pattern string) *regexp.Regexp { return regexp.MustCompile(`^(?:` + p
 // folders are those that launchers make in a state folder, with the names that may be in
 // each. In a folder of records these must be records, too.
 var folders = map[string]*regexp.Regexp{
-	"instances":  whole(recordName + `\.(json|doubted|yaml|(broken|foreign)(-[0-9]+)?)|\.spare`),
-	"swaps":      whole(recordName + `\.(json|doubted|(broken|foreign)(-[0-9]+)?)|\.spare`),
-	"logs":       whole(`.+\.[1-9][0-9]*\.log`),
-	"exits":      whole(`\.?[0-9]+-[0-9]+`),
-	"preloaders": whole(`preloader\.pyz?|times\.json(\..+)?|@preloader-[0-9]+\.log|probe`),
-	"shm":        whole(`@?` + recordName + `\.json`),
-	"run":        whole(`[0-9a-f]{12}`),
-	"compiled":   whole(`[0-9a-f]{32}|trash-[A-Z2-7]{26}`),
+	"instances":   whole(recordName + `\.(json|doubted|yaml|(broken|foreign)(-[0-9]+)?)|\.spare`),
+	"swaps":       whole(recordName + `\.(json|doubted|(broken|foreign)(-[0-9]+)?)|\.spare`),
+	"port-leases": whole(recordName + `\.(json|doubted|(broken|foreign)(-[0-9]+)?)|\.spare`),
+	"logs":        whole(`.+\.[1-9][0-9]*\.log`),
+	"exits":       whole(`\.?[0-9]+-[0-9]+`),
+	"preloaders":  whole(`preloader\.pyz?|times\.json(\..+)?|@preloader-[0-9]+\.log|probe`),
+	"shm":         whole(`@?` + recordName + `\.json`),
+	"run":         whole(`[0-9a-f]{12}`),
+	"compiled":    whole(`[0-9a-f]{32}|trash-[A-Z2-7]{26}`),
 }
+
+// recordFolders are the folders of records.
+var recordFolders = []string{"instances", "swaps", "port-leases"}
 
 // files are those that launchers make in a state folder, with what each has in it; nil:
 // anything, since it is a draft.
@@ -204,7 +208,7 @@ func (l *look) atFolder(name string) error {
 	for _, e := range below {
 		path := filepath.Join(name, e.Name())
 		end := filepath.Ext(path)
-		isRecord := (name == "instances" || name == "swaps") && (end == current || end == doubted)
+		isRecord := slices.Contains(recordFolders, name) && (end == current || end == doubted)
 		switch {
 		case strings.HasPrefix(e.Name(), ".nfs"): // a removed file that somebody has open
 		case !names.MatchString(e.Name()), isRecord && !e.Type().IsRegular():

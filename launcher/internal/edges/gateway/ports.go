@@ -65,7 +65,12 @@ func (p *Ports) bind(port int) (*Reservation, error) {
 	if p.reserved[port] {
 		return nil, &PortTakenError{Host: loopback, Port: port}
 	}
-	fd, bound, err := bindShared(port)
+	var fd, bound int
+	err := p.avoidReserved(func() (int, func(), error) {
+		unused, port, err := bindShared(port)
+		fd, bound = unused, port
+		return port, func() { _ = unix.Close(unused) }, err
+	})
 	if errors.Is(err, unix.EADDRINUSE) && port != 0 {
 		fd, bound, err = -1, port, nil
 	}
@@ -80,13 +85,27 @@ func (p *Ports) bind(port int) (*Reservation, error) {
 // would let it have a reserved port. Therefore listen checks the reservations, and
 // holds the lock so that no new one is made meanwhile.
 func (p *Ports) listen(host string, port int) (net.Listener, error) {
-	if p != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.reserved[port] {
-			return nil, &PortTakenError{Host: host, Port: port}
-		}
+	if p == nil {
+		return listen(host, port)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reserved[port] {
+		return nil, &PortTakenError{Host: host, Port: port}
+	}
+	var listener net.Listener
+	err := p.avoidReserved(func() (int, func(), error) {
+		unused, err := listen(host, port)
+		if err != nil {
+			return 0, nil, err
+		}
+		listener = unused
+		return unused.Addr().(*net.TCPAddr).Port, func() { _ = unused.Close() }, nil // nobody has connected
+	})
+	return listener, err
+}
+
+func listen(host string, port int) (net.Listener, error) {
 	address := net.JoinHostPort(host, strconv.Itoa(port))
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
 	if errors.Is(err, unix.EADDRINUSE) {
