@@ -63,6 +63,13 @@ func TestEveryOperationHasItsMethod(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "waking", waking.State)
 
+	lease, err := c.LeasePorts(ctx, "p", 2)
+	require.NoError(t, err)
+	assert.Equal(t, []int{40000, 40001}, lease.Ports)
+	given, err := c.GiveBackPorts(ctx, "p")
+	require.NoError(t, err)
+	assert.Equal(t, lease, given)
+
 	gpus, err := c.GPUs(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, "GPU-a", gpus.GPUs[0].UUID)

@@ -71,7 +71,7 @@ func (h *host) forget(revision uint64) {
 func (h *host) up(t *testing.T) {
 	t.Helper()
 	opts := api.Options{
-		Instances: h.instances, Swaps: h.swaps, Events: h.feed, Logs: h.logs, Version: "test",
+		Instances: h.instances, Swaps: h.swaps, PortLeases: &apitest.PortLeases{}, Events: h.feed, Logs: h.logs, Version: "test",
 		Ready:        func() launcherapi.Ready { return h.ready },
 		StalledSince: func() time.Time { return time.Time{} },
 		Metrics:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "up 1") }),

@@ -16,6 +16,7 @@ type InstanceSpec struct {
 	Engine      string              `json:"engine,omitempty" enum:"vllm" doc:"Which engine adapter runs it. Default: vllm."`
 	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"fork: fork from a preloader; refused unless a fitting one is ready. exec: run the engine's command. auto: fork, after a wait for a preloader that is loading, or exec if no preloader is possible. Default: the launcher's start_method."`
 	ModelCache  string              `json:"model_cache,omitempty" enum:"auto,require,off" doc:"auto (default): the engine reads the model from the launcher's model store or from a claim if one of them has it, and else finds it by itself. require: the call is refused unless one of them has the model whole. off: the engine finds the model by itself."`
+	Rank        *Rank               `json:"rank,omitempty" doc:"The instance is one rank of a server over several launchers. Absent: it is a server by itself."`
 }
 
 // Values of InstanceSpec.ModelCache, and of Instance.ModelFrom.
@@ -58,6 +59,7 @@ type Instance struct {
 	Annotations map[string]string   `json:"annotations,omitempty"`
 	Engine      string              `json:"engine"`
 	StartMethod string              `json:"start_method,omitempty" doc:"As given."`
+	Rank        *Rank               `json:"rank,omitempty" doc:"As given."`
 	StartedBy   string              `json:"started_by,omitempty" enum:"exec,fork" doc:"How the launcher made its process; absent before. If fork was asked for and exec was used, reason says why, until the instance sleeps or ends."`
 
 	Model            string   `json:"model" doc:"Name of the model in the request."`
@@ -70,7 +72,8 @@ type Instance struct {
 	SleepLevel       int      `json:"sleep_level,omitempty" minimum:"1" maximum:"2" doc:"Level at which it sleeps: 1 keeps the weights in main memory, 2 drops them."`
 
 	Host     string `json:"host,omitempty" doc:"Address of the public port: --host of the arguments, limited by the launcher's instance_host. Absent while the port is closed."`
-	Port     int    `json:"port" minimum:"0" maximum:"65535" doc:"Public port, at which the launcher's proxy serves inference and read-only paths. 0 after it was released."`
+	Port     int    `json:"port" minimum:"0" maximum:"65535" doc:"Public port, at which the launcher's proxy serves inference and read-only paths. 0 after it was released, and for a rank that is not the entry."`
+	Leased   []int  `json:"leased_ports,omitempty" doc:"Ports that the instance has taken over from its port lease: $(PORT_0), $(PORT_1) and so on."`
 	PID      int    `json:"pid,omitempty" minimum:"1" doc:"Process id of the engine's API server."`
 	LogName  string `json:"log_name,omitempty" doc:"Name of its log file, in the folder logs of the state folder."`
 	AsleepAt int64  `json:"asleep_log_bytes,omitempty" doc:"Length of its log when it last fell asleep. The engine wrote the rest after that."`

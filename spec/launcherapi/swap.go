@@ -29,6 +29,7 @@ type SwapIn struct {
 	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" maxItems:"64" doc:"Must equal the swap's gpu_uuids when both are given."`
 	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"How the launcher starts a new instance, as in a create call."`
 	ModelCache  string              `json:"model_cache,omitempty" enum:"auto,require,off" doc:"Where a new instance reads its model from, as in a create call."`
+	Rank        *Rank               `json:"rank,omitempty" doc:"Which rank a new instance is, as in a create call."`
 }
 
 // SwapOut says what happens to the instances that are awake on the GPUs.

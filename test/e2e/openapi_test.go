@@ -98,6 +98,11 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	n.Delete("slow")
 	<-first
 	expect(200, "DELETE", instances, nil)
+	expect(200, "PUT", "/v2/port-leases/p", map[string]any{"count": 2})
+	expect(409, "PUT", "/v2/port-leases/p", map[string]any{"count": 3})
+	expect(422, "PUT", "/v2/port-leases/p", map[string]any{"count": 9})
+	expect(200, "DELETE", "/v2/port-leases/p", nil)
+	expect(404, "DELETE", "/v2/port-leases/p", nil)
 	m := n.pull("hf://org/tiny")
 	expect(200, "PUT", "/v2/models", map[string]any{"uri": "hf://org/tiny"})
 	expect(200, "GET", "/v2/models", nil)

@@ -213,6 +213,12 @@ func (c *Claim) saveAndReserve() error {
 		if err := c.s.lease(c.draft); err != nil {
 			return err
 		}
+		if err := c.s.takeLeasedPorts(c.draft); err != nil {
+			return err
+		}
+	}
+	if c.draft.plan.IsWorker() {
+		return nil
 	}
 	opened, err := c.s.openPorts(c.draft)
 	if err != nil {
@@ -321,6 +327,9 @@ func (c *Claim) end(leave func()) {
 	c.s.mu.Unlock()
 	if c.owns && c.draft != nil && !made {
 		c.s.unlease(c.draft.ID, nil, c.draft)
+	}
+	if c.owns && c.draft != nil && !made && len(c.draft.ports) > 0 {
+		c.s.opts.Leases.End(c.draft.ID)
 	}
 	c.s.mu.Lock()
 	unused := c.ports

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ type Draft struct {
 	local    modelSource
 	compiles string    // name of what the engine compiles; empty: nothing that is cached
 	method   string    // launcherapi.StartAuto, …Exec or …Fork
+	ports    []int     // leased for the instance
 	again    *instance // the ended instance that it describes anew; nil: the request describes the instance
 }
 
@@ -52,20 +54,32 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	env, hidden, err := secrets.Environment(c.Spec.EnvVars, s.opts.EnvFileDirs)
+	ports := s.opts.Leases.Of(c.ID)
+	placed, err := s.rankOf(c, ports)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := putLate(c, ports, placed)
+	if err != nil {
+		return nil, err
+	}
+	env, hidden, err := secrets.Environment(spec.EnvVars, s.opts.EnvFileDirs)
 	if err != nil {
 		return nil, err
 	}
 	plan, err := eng.Plan(engine.Request{
-		Options: c.Spec.Options, Args: c.Spec.Args, GPUs: engineGPUs(devices), Env: env,
+		Options: spec.Options, Args: spec.Args, GPUs: engineGPUs(devices), Env: env,
 		Accelerator: s.opts.GPUs.Kind(), InstanceHost: s.opts.InstanceHost, SleepMode: s.opts.SleepMode,
-		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(),
+		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(), Rank: placed,
 	})
-	hidden.Find(c.Spec, plan.ConfigWords)
+	hidden.Find(spec, plan.ConfigWords)
 	if err != nil {
 		return nil, invalidInput(err, hidden)
 	}
-	where, err := s.locate(c.Spec, env, &plan)
+	if slices.Contains(ports, plan.PublicPort) {
+		return nil, launcher.Invalidf("body", "--port %d is a leased port, which the engine uses by itself; leave out --port, and the launcher chooses the public port", plan.PublicPort)
+	}
+	where, err := s.locate(spec, env, &plan)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +91,7 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	for _, d := range devices {
 		want.Bytes[d.UUID] = uint64(plan.GPUMemoryUtilization * float64(d.MemoryTotalBytes))
 	}
-	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compileKey(&plan, devices), method: method}, nil
+	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compileKey(&plan, devices), method: method, ports: ports}, nil
 }
 
 // DraftAgain reads the create call of an instance that has ended once more.
@@ -194,6 +208,9 @@ func (s *Supervisor) start(d *Draft, c *Claim) (launcherapi.Instance, error) {
 		return launcherapi.Instance{}, err
 	}
 	err = s.lease(d)
+	if err == nil && c == nil { // a claim has taken them
+		err = s.takeLeasedPorts(d)
+	}
 	if err == nil {
 		err = s.openOrTakePorts(i, d, c)
 	}
@@ -240,7 +257,7 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 		facts: facts{
 			ID: d.ID, Mark: s.opts.Mark, Spec: redacted, Model: d.plan.Model, ServedNames: d.plan.ServedNames,
 			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: want.Bytes, MadeBy: want.SwapID,
-			Local: d.local, Compiles: d.compiles, StartedAgain: c != nil && s.instances[d.ID] != nil,
+			Local: d.local, Compiles: d.compiles, Ports: d.ports, StartedAgain: c != nil && s.instances[d.ID] != nil,
 		},
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
@@ -276,7 +293,7 @@ func (s *Supervisor) openOrTakePorts(i *instance, d *Draft, c *Claim) error {
 		opened, c.ports = c.ports, ports{}
 		s.mu.Unlock()
 	}
-	if opened.gate == nil {
+	if opened.gate == nil && !d.plan.IsWorker() {
 		var err error
 		if opened, err = s.openPorts(d); err != nil {
 			return err
@@ -286,16 +303,20 @@ func (s *Supervisor) openOrTakePorts(i *instance, d *Draft, c *Claim) error {
 	defer s.mu.Unlock()
 	i.private, i.gate = opened.private, opened.gate
 	s.setGate(i)
-	i.facts.EngineSocket, i.facts.KeepAlive, i.facts.PublicPort = opened.socket, d.plan.KeepAlive, opened.gate.Port()
+	i.facts.EngineSocket, i.facts.KeepAlive = opened.socket, d.plan.KeepAlive
+	if opened.gate != nil {
+		i.facts.PublicPort = opened.gate.Port()
+	}
 	if opened.private != nil {
 		i.facts.EnginePort = opened.private.Port()
 	}
 	return nil
 }
 
-// undoCreate undoes admit, lease and openOrTakePorts.
+// undoCreate undoes admit, lease, takeLeasedPorts and openOrTakePorts.
 func (s *Supervisor) undoCreate(i *instance) {
 	s.unlease(i.facts.ID, i, nil)
+	s.opts.Leases.End(i.facts.ID)
 	s.mu.Lock()
 	held := i.takePorts()
 	delete(s.instances, i.facts.ID)

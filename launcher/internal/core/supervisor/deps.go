@@ -128,6 +128,26 @@ type Reservation interface {
 	Close() error
 }
 
+// Leases keeps ports for instances that are yet to be created; [portlease.Book] implements it.
+type Leases interface {
+	// Of returns the ports that are leased for an id; nil: none.
+	Of(id string) []int
+	// Take gives the ports to the instance. The error says that they are not leased any more.
+	Take(id string, ports []int) error
+	// Yield lets the engine of the instance use its ports, just before it starts.
+	Yield(id string)
+	// End takes the ports back from an instance that is gone, or was not created.
+	End(id string)
+}
+
+// noLeases leases nothing.
+type noLeases struct{}
+
+func (noLeases) Of(string) []int          { return nil }
+func (noLeases) Take(string, []int) error { return nil }
+func (noLeases) Yield(string)             {}
+func (noLeases) End(string)               {}
+
 // Logs keeps the engines' log files; [outlog.Store] implements it.
 type Logs interface {
 	Create(id string) (*os.File, string, error)

@@ -34,6 +34,10 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 		return
 	}
 	crashpoint.At(crashpoint.SleepDrained)
+	if i.isWorker() {
+		s.seeAsleep(i, op)
+		return
+	}
 	ctx, stop := s.boundAnswer(op)
 	defer stop()
 	before := s.bytesBeforeSleep(ctx, i, op)
@@ -231,6 +235,10 @@ func (s *Supervisor) rollBack(i *instance, op *operation, why error, limit time.
 // wakeUp wakes the engine.
 func (s *Supervisor) wakeUp(i *instance, op *operation) {
 	s.awaitRecordIfWell(i)
+	if i.isWorker() {
+		s.seeAwake(i, op)
+		return
+	}
 	before, known := s.sampleAsleep(i, op)
 	began := time.Now()
 	ctx, stop := s.boundAnswer(op)

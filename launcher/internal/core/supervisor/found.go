@@ -92,7 +92,7 @@ func (s *Supervisor) unrecordedInstance(tree process.Found) SavedInstance {
 			saved.Root, saved.State = root, launcher.Starting // until the engine is asked
 			saved.Reason = unwrittenReason + "its facts are read from its process"
 			s.fillFromProcess(&saved.Facts, running)
-			if !s.fillPublicAddress(&saved.Facts, root.PID) {
+			if !saved.Facts.isWorker() && !s.fillPublicAddress(&saved.Facts, root.PID) {
 				saved.Reason += ", and it has a new port"
 			}
 			return saved
@@ -151,6 +151,9 @@ func (s *Supervisor) fillFromProcess(f *facts, running engine.Running) {
 	f.Model, f.ServedNames, f.Expected = running.Model, running.ServedNames, map[string]uint64{}
 	f.EnginePort, f.EngineSocket, f.KeepAlive = running.Port, running.Socket, running.KeepAlive
 	f.Spec = hidden.Redact(launcherapi.InstanceSpec{Args: running.Args, GPUUUIDs: []string{}})
+	if r := running.Rank; r != nil {
+		f.Spec.Rank = &launcherapi.Rank{Group: unknownGroup, Index: r.Index, Size: r.Size, Entry: r.Entry()}
+	}
 	for _, name := range running.Devices {
 		n := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.UUID == name || strconv.Itoa(d.Index) == name })
 		if n < 0 {

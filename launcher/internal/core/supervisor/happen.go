@@ -102,7 +102,7 @@ func (s *Supervisor) beginEffect(i *instance, row launcher.Transition) {
 		s.spawn(func() { s.wakeUp(i, op) })
 	case launcher.StopTree:
 		grace := s.opts.Limits.StopGrace
-		if row.From == launcher.Starting {
+		if row.From == launcher.Starting || i.isWorker() { // a worker does not end by SIGTERM, and has no answers in flight
 			grace = s.opts.Limits.StartingGrace
 		}
 		s.spawn(func() { s.stopTree(i, grace) })
@@ -114,6 +114,7 @@ func (s *Supervisor) beginEffect(i *instance, row launcher.Transition) {
 				s.log.Warn("cannot close the ports of an instance", "instance", i.facts.ID, "error", err)
 			}
 			s.unlease(i.facts.ID, i, nil)
+			s.endLeasedPorts(i)
 			s.onReleased(i)
 		})
 	case launcher.NoEffect:

@@ -30,6 +30,7 @@ type facts struct {
 	EnginePort  int                      `json:"engine_port"`          // 0: the engine listens on EngineSocket, or it is not known where
 	// EngineSocket is the path of the Unix socket at which the engine listens.
 	EngineSocket string        `json:"engine_socket,omitempty"`
+	Ports        []int         `json:"ports,omitempty"`      // that were leased for the instance
 	KeepAlive    time.Duration `json:"keep_alive,omitempty"` // as in engine.Plan; 0: an earlier release wrote the record
 	LogName      string        `json:"log_name"`
 	StartedBy    string        `json:"started_by,omitempty"`
@@ -190,10 +191,10 @@ func (i *instance) view() launcherapi.Instance {
 		Reason: i.wholeReason(), Cause: i.cause, LastLogLines: i.lastLog,
 		Options: i.facts.Spec.Options, Args: i.facts.Spec.Args, GPUUUIDs: i.facts.Spec.GPUUUIDs,
 		EnvVars: i.facts.Spec.EnvVars, Annotations: i.facts.Spec.Annotations, Engine: i.engine.Name(),
-		StartMethod: i.facts.Spec.StartMethod, StartedBy: i.facts.StartedBy,
+		StartMethod: i.facts.Spec.StartMethod, StartedBy: i.facts.StartedBy, Rank: i.facts.Spec.Rank,
 		Model: i.facts.Model, ServedModelNames: i.facts.ServedNames,
 		ModelCache: i.facts.Spec.ModelCache, ModelFrom: i.facts.Local.From, ModelWhy: i.facts.Local.Why, ModelID: i.facts.Local.ID, ModelPath: i.facts.Local.Folder,
-		Port: i.facts.PublicPort, PID: i.root.PID, LogName: i.facts.LogName, SwapID: i.publishedSwapID,
+		Port: i.facts.PublicPort, Leased: i.facts.Ports, PID: i.root.PID, LogName: i.facts.LogName, SwapID: i.publishedSwapID,
 		CreatedAt: i.created.UTC(), StateSince: i.since.UTC(), Timings: i.timings,
 		HostBytes: i.hostBytes, AsleepAt: i.asleepAt, Revision: i.revision,
 	}
@@ -201,7 +202,7 @@ func (i *instance) view() launcherapi.Instance {
 		v.SleepLevel = i.level
 	}
 	if i.released {
-		v.Port = 0 // another instance may have the port by now
+		v.Port, v.Leased = 0, nil // another instance may have the ports by now
 	}
 	if i.exit != nil {
 		v.ExitCode = i.exit.Code

@@ -217,8 +217,11 @@ func (c *Claim) Canary(ctx context.Context) error {
 	c.s.mu.Lock()
 	compares, forgotten, kind := c.compares, i.keyForgotten, i.fingerprint.kind()
 	c.s.mu.Unlock()
-	if compares {
+	switch {
+	case compares:
 		return c.awaitAwake(ctx, i)
+	case i.isWorker():
+		return nil // the entry answers for it
 	}
 	_, err = c.s.ask(ctx, i, kind)
 	switch {
@@ -275,6 +278,7 @@ func (c *Claim) AwaitLoss(ctx context.Context) error {
 
 // Open lets requests through to the instance that came in.
 func (c *Claim) Open() {
+	c.measureWorker()
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if c.in == nil || !c.s.isListed(c.in) {

@@ -135,6 +135,17 @@ type SavedState struct {
 	Revision  uint64          // the highest of any instance
 }
 
+// LeasedPorts returns the leased ports of the instances that have not ended, by id.
+func (s *SavedState) LeasedPorts() map[string][]int {
+	used := map[string][]int{}
+	for _, saved := range s.Instances {
+		if len(saved.Facts.Ports) > 0 && !saved.State.Ended() {
+			used[saved.Facts.ID] = saved.Facts.Ports
+		}
+	}
+	return used
+}
+
 // ReadSaved reads the record of an instance.
 func ReadSaved(f statedir.Found) (SavedInstance, error) {
 	var saved SavedInstance

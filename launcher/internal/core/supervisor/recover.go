@@ -127,8 +127,8 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 	for n := range all {
 		saved := &all[n]
 		eng, err := s.engine(saved.Engine)
-		moving := saved.State == launcher.FallingAsleep || saved.State == launcher.Waking
-		if err != nil || saved.State.Ended() || saved.State == launcher.Stopping || moving && !saved.Doubted {
+		moving := saved.isMoving()
+		if err != nil || !saved.canBeAsked() {
 			continue
 		}
 		asked.Go(func() {
@@ -153,6 +153,16 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 		})
 	}
 	asked.Wait()
+}
+
+// isMoving reports whether the engine was falling asleep or waking.
+func (v *SavedInstance) isMoving() bool {
+	return v.State == launcher.FallingAsleep || v.State == launcher.Waking
+}
+
+// canBeAsked reports whether askAll asks the engine. A worker cannot be asked anything.
+func (v *SavedInstance) canBeAsked() bool {
+	return !v.Facts.isWorker() && !v.State.Ended() && v.State != launcher.Stopping && (v.Doubted || !v.isMoving())
 }
 
 // stateOfWoken returns the state of an engine that may have woken without a record. If it
@@ -291,7 +301,7 @@ func (s *Supervisor) resume(i *instance) {
 		}
 		s.beginOperation(i, &operation{limit: left, resumed: true})
 		op := i.op
-		s.spawn(func() { s.awaitReady(i, op) })
+		s.spawn(func() { s.awaitStarted(i, op) })
 	case launcher.FallingAsleep:
 		s.beginOperation(i, &operation{limit: limits.Sleep, resumed: true}) // the answers in flight ended with the old gate
 		op := i.op

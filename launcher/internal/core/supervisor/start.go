@@ -134,7 +134,7 @@ func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err e
 		s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
 	}
 	op := i.op
-	s.spawn(func() { s.awaitReady(i, op) })
+	s.spawn(func() { s.awaitStarted(i, op) })
 	if i.deleting || i.endWanted {
 		return s.transition(i, launcher.EventStopAsked, nil)
 	}
@@ -232,11 +232,18 @@ func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree 
 		return nil, nil, fmt.Errorf("cannot copy the --config file: %w", err)
 	}
 	args, env := plan.Argv("127.0.0.1", i.facts.EnginePort), plan.Env()
-	if i.facts.EngineSocket != "" {
+	public := net.JoinHostPort(i.facts.PublicHost, strconv.Itoa(i.facts.PublicPort))
+	switch {
+	case i.isWorker():
+		args, public = plan.WorkerArgv(), ""
+	case i.facts.EngineSocket != "":
 		args, env = plan.SocketArgv(i.facts.EngineSocket), plan.SocketEnv()
 	}
 	argv := slices.Concat(s.opts.Program, args)
-	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: env, Output: output, Scratch: plan.Scratch, Socket: i.facts.EngineSocket, Public: net.JoinHostPort(i.facts.PublicHost, strconv.Itoa(i.facts.PublicPort))}
+	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: env, Output: output, Scratch: plan.Scratch, Socket: i.facts.EngineSocket, Public: public}
+	if len(i.facts.Ports) > 0 {
+		s.opts.Leases.Yield(d.ID)
+	}
 	switch {
 	case d.method == launcherapi.StartExec:
 	case s.ctx.Err() != nil:

@@ -48,6 +48,11 @@ type Options struct {
 	SleepMode string          // engine.SleepModeAuto, …Always or …Never
 	// InstanceHost is the widest address at which public ports may listen.
 	InstanceHost string
+	// RankAddress is where the ranks of servers over several launchers listen; empty: this
+	// launcher has no ranks.
+	RankAddress string
+	// Interface returns the network interface that has an address.
+	Interface func(address string) (string, error)
 	// StartMethod is the default of instances that name none: launcherapi.StartAuto,
 	// …Exec or …Fork; empty: exec.
 	StartMethod string
@@ -62,6 +67,7 @@ type Options struct {
 	Compiled  Compiled          // nil: no start waits for another that compiles the same
 	Claims    modelstore.Claims // claims with models; nil: none
 	Gates     Gates
+	Leases    Leases  // nil: no ports are leased
 	Sockets   Sockets // nil: every engine listens on a port
 	Logs      Logs
 	Records   Records
@@ -105,6 +111,9 @@ type Supervisor struct {
 func New(opts Options) *Supervisor {
 	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, claims: map[string]*Claim{}, leases: make(chan struct{}, 1)}
 	s.meter = devmem.New(devmem.Options{GPUs: opts.GPUs, Processes: opts.Processes, Trees: opts.Runner, ReturnTime: opts.Limits.Memory, Logger: opts.Logger})
+	if s.opts.Leases == nil {
+		s.opts.Leases = noLeases{}
+	}
 	if s.opts.Writes == nil {
 		s.opts.Writes = &statedir.Queue{}
 	}

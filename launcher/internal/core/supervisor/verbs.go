@@ -121,7 +121,7 @@ func (s *Supervisor) verb(i *instance, swapID string, ask launcher.VerbRequest, 
 	if row.To != row.From && i.swapID != swapID {
 		return i.claimedError()
 	}
-	if row.To != row.From && !i.facts.knowsEngine() {
+	if row.To != row.From && !i.facts.knowsEngine() && !i.isWorker() {
 		return launcher.Conflictf("cannot reach the engine of instance %s: %s", i.facts.ID, i.reason)
 	}
 	if err := check(); err != nil {
@@ -133,6 +133,9 @@ func (s *Supervisor) verb(i *instance, swapID string, ask launcher.VerbRequest, 
 	}
 	if ask.Limit > 0 {
 		limit = ask.Limit
+	}
+	if i.isWorker() {
+		limit += ask.Drain // of the entry, which drains before it sleeps
 	}
 	i.reason, i.cause = "", ""
 	i.removeTiming("drain")

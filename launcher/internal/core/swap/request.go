@@ -97,7 +97,7 @@ func (r *Run) readIn() error {
 		return launcher.Invalidf("body.in.gpu_uuids", "in.gpu_uuids and gpu_uuids differ; give one of them")
 	}
 	if in.InstanceID != "" {
-		if in.Options != nil || in.Args != nil || in.ID != "" || in.EnvVars != nil || in.Engine != "" || in.Annotations != nil || in.StartMethod != "" || in.ModelCache != "" {
+		if describesNew(in) {
 			return launcher.Invalidf("body.in", "in names the instance %s and describes a new one too; give instance_id alone, or leave it out", in.InstanceID)
 		}
 		view, err := sup.Get(in.InstanceID)
@@ -117,7 +117,7 @@ func (r *Run) readIn() error {
 		ID: in.ID, DryRun: r.req.DryRun,
 		Spec: launcherapi.InstanceSpec{
 			Options: in.Options, Args: in.Args, EnvVars: in.EnvVars, Annotations: in.Annotations, Engine: in.Engine,
-			GPUUUIDs: r.gpus, StartMethod: in.StartMethod, ModelCache: in.ModelCache,
+			GPUUUIDs: r.gpus, StartMethod: in.StartMethod, ModelCache: in.ModelCache, Rank: in.Rank,
 		},
 	})
 	if err != nil {
@@ -125,6 +125,11 @@ func (r *Run) readIn() error {
 	}
 	r.create(draft)
 	return nil
+}
+
+// describesNew reports whether a request has anything that a new instance alone has.
+func describesNew(in *launcherapi.SwapIn) bool {
+	return in.Options != nil || in.Args != nil || in.ID != "" || in.EnvVars != nil || in.Engine != "" || in.Annotations != nil || in.StartMethod != "" || in.ModelCache != "" || in.Rank != nil
 }
 
 // inHasChanged reports whether the instance that the request names has ended, was started

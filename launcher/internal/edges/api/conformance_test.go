@@ -45,6 +45,8 @@ func TestEveryOperationOfTheDocumentAnswersAsItSays(t *testing.T) {
 		{http.MethodPost, "/v2/swaps/s/go", ""},
 		{http.MethodPost, "/v2/swaps/s/commit", ""},
 		{http.MethodPost, "/v2/swaps/s/undo", ""},
+		{http.MethodPut, "/v2/port-leases/a", `{"count":2}`},
+		{http.MethodDelete, "/v2/port-leases/a", ""},
 		{http.MethodPut, "/v2/models", `{"uri":"m"}`},
 		{http.MethodGet, "/v2/models", ""},
 		{http.MethodGet, "/v2/models/m", ""},

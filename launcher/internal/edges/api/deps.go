@@ -50,6 +50,13 @@ type Swaps interface {
 	Undo(id string) (launcher.SwapRun, error)
 }
 
+// PortLeases keeps ports for instances that are yet to be created. Package portlease implements
+// it.
+type PortLeases interface {
+	Lease(id string, count int) (launcherapi.PortLease, error)
+	GiveBack(id string) (launcherapi.PortLease, error)
+}
+
 // Models keeps the models of the model store. Package keeper implements it.
 type Models interface {
 	List() (launcherapi.ModelList, error)

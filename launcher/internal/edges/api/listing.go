@@ -76,7 +76,7 @@ func sameSpec(a, b *launcherapi.Instance) bool {
 	return a.InstanceID == b.InstanceID && a.CreatedAt.Equal(b.CreatedAt) && a.Engine == b.Engine &&
 		equal(a.Options, b.Options) && slices.Equal(a.Args, b.Args) && slices.Equal(a.GPUUUIDs, b.GPUUUIDs) &&
 		maps.Equal(a.EnvVars, b.EnvVars) && maps.Equal(a.Annotations, b.Annotations) &&
-		a.StartMethod == b.StartMethod
+		a.StartMethod == b.StartMethod && equal(a.Rank, b.Rank)
 }
 
 func sameModel(a, b *launcherapi.Instance) bool {
@@ -86,7 +86,7 @@ func sameModel(a, b *launcherapi.Instance) bool {
 
 func sameUse(a, b *launcherapi.Instance) bool {
 	return a.InFlight == b.InFlight && a.Held == b.Held && equal(a.LastUsedAt, b.LastUsedAt) &&
-		a.Host == b.Host && a.Port == b.Port && a.PID == b.PID && a.StartedBy == b.StartedBy && a.LogName == b.LogName &&
+		a.Host == b.Host && a.Port == b.Port && slices.Equal(a.Leased, b.Leased) && a.PID == b.PID && a.StartedBy == b.StartedBy && a.LogName == b.LogName &&
 		a.AsleepAt == b.AsleepAt && a.HostBytes == b.HostBytes && maps.Equal(a.GPUBytes, b.GPUBytes)
 }
 

@@ -19,7 +19,7 @@ func full(id string) launcherapi.Instance {
 	return launcherapi.Instance{
 		InstanceID: id, Status: launcherapi.StatusRunning, State: "awake", Reason: "r", Cause: "c", ExitCode: &one, LastLogLines: []string{"l"},
 		Options: &text, Args: []string{"]"}, GPUUUIDs: []string{"g"}, EnvVars: map[string]launcherapi.EnvValue{"A": {Value: "b"}},
-		Annotations: map[string]string{"a": "b"}, Engine: "vllm", StartMethod: "auto", StartedBy: "exec",
+		Annotations: map[string]string{"a": "b"}, Engine: "vllm", StartMethod: "auto", StartedBy: "exec", Rank: &launcherapi.Rank{Group: "g", Size: 2, Entry: "h:1"}, Leased: []int{1},
 		Model: "m", ServedModelNames: []string{"s"}, ModelCache: "auto", ModelFrom: "cache", ModelWhy: "w", ModelID: "i", ModelPath: "/p", SleepLevel: 1, Host: "127.0.0.1", Port: 1, PID: 1, LogName: "n", AsleepAt: 1, SwapID: "s",
 		InFlight: 1, Held: 1, CreatedAt: at, StateSince: at, LastUsedAt: &at, Timings: []launcherapi.PhaseTime{{Name: "p"}},
 		GPUBytes: map[string]uint64{"g": 1}, HostBytes: 1, Revision: 1,

@@ -16,6 +16,7 @@ const (
 	tagGPUs      = "gpus"
 	tagModels    = "models"
 	tagCompiled  = "compile caches"
+	tagPorts     = "port leases"
 )
 
 // route is one operation of the API.
@@ -39,6 +40,7 @@ const (
 	warmPath      = modelPath + "/warm"
 	swapsPath     = "/v2/swaps"
 	oneSwap       = swapsPath + "/{swap_id}"
+	portLeasePath = "/v2/port-leases/{instance_id}"
 	compiledPath  = "/v2/compile-caches"
 	oneCompiled   = compiledPath + "/{key}"
 	healthPath    = "/health"
@@ -77,6 +79,9 @@ func routes() []route {
 		{id: "commit_swap", method: http.MethodPost, path: oneSwap + "/commit", tag: tagGPUs, summary: "Let a swap open the gate of the instance that came in", errors: []int{404, 409, 422, 500, 502, 503, 504, 507}, doc: docCommit, handle: handler((*Server).commitSwap)},
 		{id: "undo_swap", method: http.MethodPost, path: oneSwap + "/undo", tag: tagGPUs, summary: "Undo a swap that is not committed", errors: []int{404, 409, 503, 507}, doc: docUndo, handle: handler((*Server).undoSwap)},
 		{id: "get_gpus", method: http.MethodGet, path: "/v2/gpus", tag: tagGPUs, summary: "GPUs, and what is on each", handle: handler((*Server).gpus)},
+
+		{id: "lease_ports", method: http.MethodPut, path: portLeasePath, tag: tagPorts, summary: "Lease ports for an instance that is yet to be created", errors: []int{400, 409, 415, 422, 500, 507}, doc: docLeasePorts, handle: handler((*Server).leasePorts)},
+		{id: "give_back_ports", method: http.MethodDelete, path: portLeasePath, tag: tagPorts, summary: "Give back ports that no instance has taken", errors: []int{404, 409}, handle: handler((*Server).giveBackPorts)},
 
 		{id: "get_models", method: http.MethodGet, path: modelsPath, tag: tagModels, summary: "Every model of the model store", errors: []int{404, 500, 507}, handle: handler((*Server).listModels)},
 		{id: "pull_model", method: http.MethodPut, path: modelsPath, tag: tagModels, summary: "Fetch a model into the model store", errors: []int{400, 403, 404, 409, 415, 422, 500, 502, 507}, doc: docPull, handle: handler((*Server).pullModel)},

@@ -39,9 +39,11 @@ const (
 type Options struct {
 	Instances Instances
 	Swaps     Swaps
-	Events    Events
-	Logs      Logs
-	Models    Models // nil: the launcher has no model store
+	// PortLeases keeps ports for instances that are yet to be created.
+	PortLeases PortLeases
+	Events     Events
+	Logs       Logs
+	Models     Models // nil: the launcher has no model store
 	// CompileCaches is nil where the launcher keeps nothing of what engines compile.
 	CompileCaches CompileCaches
 	// Preloaders lists the preloaders.

@@ -32,6 +32,7 @@ type Config struct {
 	InsecurePublic bool
 	PublicMetrics  bool
 	InstanceHost   string // without a port
+	RankAddress    string // empty: InstanceHost, unless that stands for every address
 	Cgroups        string // auto, v2, v1 or none
 	OnExit         string // stop or leave
 

@@ -124,6 +124,7 @@ var other = map[string]struct {
 	"preload_memory_limit": {"3GiB", func(c *Config) { c.PreloadMemoryLimit = 3 << 30 }},
 	"preload_idle_timeout": {"9m", func(c *Config) { c.PreloadIdleTimeout = 9 * time.Minute }},
 	"enable_sleep_mode":    {"never", func(c *Config) { c.EnableSleepMode = "never" }},
+	"rank_address":         {"10.0.0.8", func(c *Config) { c.RankAddress = "10.0.0.8" }},
 	"engine_socket":        {"never", func(c *Config) { c.EngineSocket = "never" }},
 
 	"model_store":            {"/models", func(c *Config) { c.ModelStore = "/models" }},

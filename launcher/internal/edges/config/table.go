@@ -67,6 +67,7 @@ func accessSettings(c *Config) []setting {
 	return []setting{
 		{"listen", "127.0.0.1:8001", "address of the control API", address(&c.Listen)},
 		{"instance_host", "127.0.0.1", "address on which the instances' public ports listen; --host in an instance's options can narrow it, but not widen it", host(&c.InstanceHost)},
+		{"rank_address", "", "address of this machine at which ranks of a server over several launchers listen for each other; every launcher of the server must reach it; default: --instance-host, unless that is 0.0.0.0 or ::", optional(&c.RankAddress, host)},
 		{"engine_socket", "auto", "whether engines listen on a Unix socket, which no other user reaches, or on a port of loopback, where every local user reaches their developer endpoints; auto: on a socket if the launcher finds that vllm has --uds", choice(&c.EngineSocket, "auto", "always", "never")},
 		{"token_file", "", "file with the token that clients must send; not everybody should be able to read it; default: no token", optional(&c.TokenFile, path)},
 		{"tls_cert", "", "file with the certificate for serving the control API by TLS; needs --tls-key; default: plain HTTP", optional(&c.TLSCert, path)},

@@ -17,6 +17,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/core/gpuqueue"
+	"hotseat.dev/hotseat/launcher/internal/core/portlease"
 	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/core/swap"
@@ -77,6 +78,7 @@ const (
 	logsFolder   = "logs"
 	instances    = "instances" // records of instances
 	swaps        = "swaps"     // records of swaps
+	portLeases   = "port-leases"
 	exitsFolder  = "exits"
 	preFolder    = "preloaders"
 	sharedFolder = "shm"        // records of shared memory
@@ -113,6 +115,7 @@ type Daemon struct {
 	sup      *supervisor.Supervisor
 	pool     *preload.Pool // nil: engines are started by exec alone
 	swaps    *swap.Coordinator
+	leases   *portlease.Book
 	models   *modelstore.User // nil: no store of models
 	keeper   *keeper.Keeper   // nil likewise
 	compiled *compiled.Cache  // nil: engines keep what they compile where they like
@@ -122,6 +125,7 @@ type Daemon struct {
 	keepMark func() // writes the mark into the state folder, where it is missing
 	state    supervisor.SavedState
 	saved    []swap.Saved
+	leased   []portlease.Saved
 }
 
 // New opens everything whose opening may fail: token file, address, state folder,
@@ -250,6 +254,8 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		compat: d.opts.LLMDCompat, logger: d.log,
 		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
 	}
+	d.leases = portlease.New(portlease.Options{Ports: leasable{g.ports}, Records: state.leases, Writes: writes, Logger: d.log}, d.leased, d.state.LeasedPorts())
+	d.later(d.leases.Close)
 	environ := limitedTo(d.compiled.AddTo(os.Environ()), gpus)
 	var forks supervisor.Forker
 	if d.opts.StartMethod != launcherapi.StartExec {
@@ -269,8 +275,8 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	}
 	d.sup = supervisor.New(supervisor.Options{
 		Mark:    d.mark,
-		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
-		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Sockets: d.newSockets(host), Logs: d.logs, Records: state.instances, Writes: writes, Feed: d.feed, Turns: queue,
+		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, RankAddress: rankAddress(d.opts.Config), Interface: interfaceOf, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Leases: d.leases, Sockets: d.newSockets(host), Logs: d.logs, Records: state.instances, Writes: writes, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.limits(), Budget: d.opts.Budgets, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
 	})
@@ -282,7 +288,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		},
 	})
 	d.server = api.New(api.Options{
-		Instances: d.sup, Swaps: swapper{d.swaps}, Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, StalledSince: d.sup.StalledSince, Preloaders: d.preloaders,
+		Instances: d.sup, Swaps: swapper{d.swaps}, PortLeases: d.leases, Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, StalledSince: d.sup.StalledSince, Preloaders: d.preloaders,
 		Metrics: m.Handler(), Version: version.Version, Access: access, PublicMetrics: d.opts.PublicMetrics, Observe: m.API, Logger: d.log,
 		Connections: connlimit.New(mostAPIConnections()), MaxStreams: mostStreams(),
 	})

@@ -3,13 +3,14 @@ package daemon
 import (
 	"time"
 
+	"hotseat.dev/hotseat/launcher/internal/core/portlease"
 	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/core/swap"
 )
 
 // written are the records in the state folder, which outlive the launcher.
-type written struct{ instances, swaps *statedir.Records }
+type written struct{ instances, swaps, leases *statedir.Records }
 
 // openState reads what an earlier life of the launcher wrote. Where a newer version
 // of this program wrote a file, none is changed.
@@ -20,6 +21,9 @@ func (d *Daemon) openState(state *statedir.Dir) (w written, err error) {
 	if w.swaps, err = state.Records(swaps); err != nil {
 		return w, err
 	}
+	if w.leases, err = state.Records(portLeases); err != nil {
+		return w, err
+	}
 	ofInstances, err := w.instances.Read()
 	if err != nil {
 		return w, err
@@ -28,10 +32,15 @@ func (d *Daemon) openState(state *statedir.Dir) (w written, err error) {
 	if err != nil {
 		return w, err
 	}
+	ofLeases, err := w.leases.Read()
+	if err != nil {
+		return w, err
+	}
 	for _, saved := range readable(d, w.instances, ofInstances, supervisor.ReadSaved) {
 		d.state.Add(saved)
 	}
 	d.saved = readable(d, w.swaps, ofSwaps, swap.ReadSaved)
+	d.leased = readable(d, w.leases, ofLeases, portlease.ReadSaved)
 	swap.InOrder(d.saved)
 	d.state.UnderWay = swap.UnderWay(d.saved)
 	if d.state.Revision, err = state.NextRevision(d.state.Revision, time.Now(), statedir.Clock{}); err != nil {
