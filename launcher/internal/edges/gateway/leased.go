@@ -3,7 +3,9 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +30,18 @@ type Leased struct {
 func (p *Ports) Lease(port int) (*Leased, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if port == 0 {
+		for _, quiet := range quietPorts(kernelPorts()) {
+			if l, err := p.lease(quiet); err == nil {
+				return l, nil
+			}
+		}
+	}
+	return p.lease(port)
+}
+
+// lease is Lease for a caller that has the lock; 0 means any free port that the kernel chooses.
+func (p *Ports) lease(port int) (*Leased, error) {
 	if p.reserved[port] {
 		return nil, &PortTakenError{Host: everywhere, Port: port}
 	}
@@ -45,6 +59,41 @@ func (p *Ports) Lease(port int) (*Leased, error) {
 	}
 	p.reserved[l.port] = true
 	return l, nil
+}
+
+// Quiet ports are those that are leased first. No well-known program has its default among them;
+// those of torch are 29500 and 29501.
+const (
+	firstQuiet = 20000
+	lastQuiet  = 28999
+	quietTries = 32
+)
+
+// quietPorts returns some ports that the kernel does not choose by itself, neither for a program
+// that asks for any free port nor for a connection: between Yield and the moment at which the
+// engine listens, which may be a minute later, nobody gets such a port by chance. The kernel
+// chooses ports from low to high.
+func quietPorts(low, high int) []int {
+	var ports []int
+	for range quietTries {
+		if port := firstQuiet + rand.IntN(lastQuiet-firstQuiet+1); port < low || port > high {
+			ports = append(ports, port)
+		}
+	}
+	return ports
+}
+
+// kernelPorts returns the range of ports from which the kernel chooses (ip(7)). If that is not
+// known, it may be any port.
+func kernelPorts() (low, high int) {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &low, &high)
+	}
+	if err != nil {
+		return 1, 65535
+	}
+	return low, high
 }
 
 // Used keeps the leased port of an engine that outlived an earlier launcher.

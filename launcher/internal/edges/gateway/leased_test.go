@@ -37,6 +37,23 @@ func TestLeasedPortIsNobodyElsesUntilItIsYielded(t *testing.T) {
 	requirePortTaken(t, err, l.Port())
 }
 
+func TestPortsThatTheKernelChoosesByItselfAreNotLeasedFirst(t *testing.T) {
+	for _, port := range quietPorts(32768, 60999) {
+		assert.True(t, firstQuiet <= port && port <= lastQuiet, "%d", port)
+	}
+	assert.Len(t, quietPorts(32768, 60999), quietTries)
+	assert.Empty(t, quietPorts(1024, 65535))
+	for _, port := range quietPorts(22000, 28999) {
+		assert.Less(t, port, 22000)
+	}
+	low, high := kernelPorts()
+	kernels, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, kernels.Close()) })
+	chosen := kernels.Addr().(*net.TCPAddr).Port
+	assert.True(t, low <= chosen && chosen <= high, "%d is between %d and %d", chosen, low, high)
+}
+
 func TestPortThatAStrangerUsesIsNotLeased(t *testing.T) {
 	for _, host := range []string{loopback, everywhere} {
 		stranger, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
