@@ -14,7 +14,8 @@ import (
 // An instance's --config file may change before its engine reads it, to something that
 // the launcher would have refused. So the launcher gives the engine a copy of what it
 // has read. The copy may hold secrets; the launcher removes it as soon as
-// the instance has left the state starting.
+// the instance has left the state starting. A worker leaves that state before its engine has
+// read the copy: its copy stays until the worker sleeps or ends.
 
 // copied is the suffix of the copy's name.
 const copied = ".yaml"
@@ -37,19 +38,24 @@ func (s *Supervisor) removeConfig(id string) {
 	}
 }
 
+// mayReadConfig reports whether the engine may not have read its copy yet.
+func (f *facts) mayReadConfig(state launcher.State) bool {
+	return state == launcher.Starting || state == launcher.Awake && f.isWorker()
+}
+
 // removeConfigs removes the copies that an earlier launcher left. It keeps those of
-// engines that are starting, which may not have read theirs yet.
+// engines that may not have read theirs yet.
 func (s *Supervisor) removeConfigs(state SavedState) {
-	starting := map[string]bool{}
+	needed := map[string]bool{}
 	for _, saved := range state.Instances {
-		starting[saved.Facts.ID] = saved.State == launcher.Starting
+		needed[saved.Facts.ID] = saved.Facts.mayReadConfig(saved.State)
 	}
 	files, err := os.ReadDir(s.opts.ConfigDir)
 	if err != nil {
 		s.log.Warn("cannot look for copies of --config files", "error", err)
 	}
 	for _, file := range files {
-		if id, ok := strings.CutSuffix(file.Name(), copied); ok && file.Type().IsRegular() && idPattern.MatchString(id) && !starting[id] {
+		if id, ok := strings.CutSuffix(file.Name(), copied); ok && file.Type().IsRegular() && idPattern.MatchString(id) && !needed[id] {
 			s.removeConfig(id)
 		}
 	}

@@ -45,7 +45,7 @@ func (s *Supervisor) transition(i *instance, event launcher.Event, note func()) 
 	switch {
 	case row.To != row.From:
 		s.publish(i, eventTypeOf(row.To))
-		if row.From == launcher.Starting {
+		if i.facts.mayReadConfig(row.From) && !i.facts.mayReadConfig(row.To) {
 			s.records.Then(func() { s.removeConfig(i.facts.ID) }) // before a later instance of that id is recorded, and makes its own
 		}
 		if point := crashpoint.State(string(row.To)); crashpoint.Armed(point) {

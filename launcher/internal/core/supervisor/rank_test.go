@@ -2,6 +2,8 @@ package supervisor
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -150,7 +152,7 @@ func TestRankThatCannotBeIsRefused(t *testing.T) {
 
 func TestWorkerIsAwakeWhileItsProcessLives(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.engine.ready = broken // nobody asks it
+		r.engine.ready = broken // its engine cannot be asked
 		view := r.createRank("worker", 1, "--port", "8000")
 		assert.Zero(t, view.Port)
 		assert.Nil(t, r.gates.gate("worker"))
@@ -304,5 +306,24 @@ func TestWorkerThatASwapBringsInIsMeasuredWhenTheSwapOpens(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, map[string]uint64{"g0": 60 * gib}, view.GPUBytes)
 		c.Release()
+	}, ranked)
+}
+
+func TestConfigCopyOfAWorkerStaysUntilItSleeps(t *testing.T) {
+	in(t, func(t *testing.T, old *rig) {
+		original := filepath.Join(t.TempDir(), "c.yaml")
+		require.NoError(t, os.WriteFile(original, []byte("seed: 1\n"), 0o600))
+		old.createRank("worker", 1, "--config", original)
+		_, err := old.AwaitState(t.Context(), "worker", launcher.Awake)
+		require.NoError(t, err)
+		state := remembered(t, old)
+		told := old.configPath("worker")
+		assert.FileExists(t, told, "the engine may not have read it yet")
+		r, _ := nextLife(t, old, ranked)
+		require.NoError(t, r.Recover(t.Context(), state))
+		assert.FileExists(t, told)
+		r.asleep("worker")
+		synctest.Wait()
+		assert.NoFileExists(t, told)
 	}, ranked)
 }

@@ -100,7 +100,7 @@ func (p *Ports) listen(host string, port int) (net.Listener, error) {
 			return 0, nil, err
 		}
 		listener = unused
-		return unused.Addr().(*net.TCPAddr).Port, func() { _ = unused.Close() }, nil // nobody has connected
+		return unused.Addr().(*net.TCPAddr).Port, func() { _ = unused.Close() }, nil // no client has connected
 	})
 	return listener, err
 }
