@@ -4,6 +4,7 @@ package vllm
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -13,20 +14,30 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// The two ranks of a server are instances of two launchers; the test is the controller. Tensor
-// parallel over two nodes works on a CPU as it does on GPUs, but for the device memory, of which
-// there is none to give back.
+// The two ranks of a server are instances of two launchers; the test is the controller. Two nodes
+// work on a CPU as on GPUs, but for the device memory, of which there is none to give back. On a
+// CPU, --enforce-eager skips the warm-up that a pipeline needs (spec/plan.md).
 func TestTwoLaunchersServeOneModelTogether(t *testing.T) {
-	words := map[string]string{}
-	for _, method := range []string{launcherapi.StartExec, launcherapi.StartFork} {
-		t.Run(method, func(t *testing.T) { words[method] = showRanks(t, method) })
+	tensors := arguments(modelA, "tiny-a", "-tp", "2")
+	pipeline := slices.DeleteFunc(arguments(modelA, "tiny-a", "-pp", "2", "--compilation-config.backend=eager"), func(arg string) bool { return arg == "--enforce-eager" })
+	words := map[string]bool{}
+	for _, c := range []struct {
+		name, method, worker string
+		args                 []string
+	}{
+		{"tensor parallel by exec", launcherapi.StartExec, "VLLM::Worker_TP1", tensors},
+		{"tensor parallel by fork", launcherapi.StartFork, "VLLM::Worker_TP1", tensors},
+		{"pipeline parallel by fork", launcherapi.StartFork, "VLLM::Worker_PP1", pipeline},
+	} {
+		t.Run(c.name, func(t *testing.T) { words[showRanks(t, c.method, c.worker, c.args)] = true })
 	}
-	assert.Equal(t, words[launcherapi.StartExec], words[launcherapi.StartFork])
+	assert.Len(t, words, 1, "all of them answer the same")
 }
 
-// showRanks shows the life of a server whose ranks are started by a method. It returns what the
-// server answers.
-func showRanks(t *testing.T, method string) (words string) {
+// showRanks shows the life of a server whose ranks are started by a method. The title of the
+// process of vLLM that works for rank 1 is that of the worker. showRanks returns what the server
+// answers.
+func showRanks(t *testing.T, method, worksForOne string, args []string) (words string) {
 	quick := func(n *node) { n.flags = []string{"--starting-grace", "1s"} }
 	first, second := newNode(t, by(method), quick), newNode(t, by(method), quick)
 	if method == launcherapi.StartFork {
@@ -37,7 +48,7 @@ func showRanks(t *testing.T, method string) (words string) {
 	require.NoError(t, err)
 	for index, n := range []*node{first, second} {
 		i, err := n.Create(t.Context(), []string{"entry", "worker"}[index], launcherapi.InstanceSpec{
-			Args: arguments(modelA, "tiny-a", "-tp", "2"), GPUUUIDs: gpu(0),
+			Args: args, GPUUUIDs: gpu(0),
 			Rank: &launcherapi.Rank{Group: "tiny-a", Index: index, Size: 2, Entry: fmt.Sprintf("127.0.0.1:%d", lease.Ports[0])},
 		})
 		require.NoError(t, err)
@@ -65,7 +76,7 @@ func showRanks(t *testing.T, method string) (words string) {
 		assert.Equal(t, words, ask(t, first.get("entry")))
 	}
 
-	require.NoError(t, syscall.Kill(find(t, second.get("worker"), "VLLM::Worker_TP1"), syscall.SIGKILL))
+	require.NoError(t, syscall.Kill(find(t, second.get("worker"), worksForOne), syscall.SIGKILL))
 	second.eventually("the other rank has failed", func() bool { return second.get("worker").State == "failed" })
 	assert.Equal(t, "awake", first.get("entry").State, "the entry says nothing of it before a request comes")
 	first.remove("entry")
