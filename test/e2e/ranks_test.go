@@ -153,3 +153,51 @@ func TestSwapBringsInARank(t *testing.T) {
 	assert.Equal(t, 422, refused.Status)
 	assert.Equal(t, "body.rank.entry", refused.Errors[0].Location)
 }
+
+// The test is a controller that swaps on two launchers by swaps in two halves.
+func TestTwoLaunchersSwapTogetherOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	nodes := []*Node{NewNode(t), NewNode(t)}
+	for _, n := range nodes {
+		n.Awake("old", On(0))
+	}
+	begin := func(attempt string, entryArgs ...string) (swaps []string, answered []<-chan struct{}) {
+		ids := []string{"entry-" + attempt, "worker-" + attempt}
+		port := nodes[0].Lease(ids[0], 1).Ports[0]
+		for index, n := range nodes {
+			in := rankSpec(index, port)
+			if index == 0 {
+				in = rankSpec(index, port, entryArgs...)
+			}
+			in["id"] = ids[index]
+			answered = append(answered, n.inHalves(map[string]any{"in": in}))
+			swaps = append(swaps, n.inPhase(launcherapi.PhaseGo))
+			assert.Equal(t, "awake", n.Get("old").State)
+		}
+		for index, n := range nodes {
+			assert.Equal(t, 200, n.Call("POST", swaps[index]+"/go", nil).Status)
+		}
+		return swaps, answered
+	}
+
+	swaps, answered := begin("fails", "--sim-crash-at-load", "exit:3")
+	<-answered[0]
+	assert.Equal(t, swaps[1], nodes[1].inPhase(launcherapi.PhaseCommit), "the worker waits for what becomes of the entry")
+	assert.Equal(t, 200, nodes[1].Call("POST", swaps[1]+"/undo", nil).Status)
+	<-answered[1]
+	for _, n := range nodes {
+		assert.Equal(t, "awake", n.Get("old").State)
+	}
+	assert.Equal(t, 404, nodes[1].Call("GET", instances+"/worker-fails", nil).Status)
+
+	swaps, answered = begin("serves")
+	for index, n := range nodes {
+		assert.Equal(t, swaps[index], n.inPhase(launcherapi.PhaseCommit))
+	}
+	for index, n := range nodes {
+		assert.Equal(t, 200, n.Call("POST", swaps[index]+"/commit", nil).Status)
+		<-answered[index]
+		assert.Equal(t, "sleeping", n.Get("old").State)
+	}
+	assert.NotEmpty(t, nodes[0].Ask(nodes[0].Get("entry-serves"), "x"))
+}
