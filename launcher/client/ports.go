@@ -8,8 +8,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// LeasePorts leases ports for an instance that is yet to be created with that id, or has the
-// lease last longer. Without such an instance the lease expires after 60 s.
+// LeasePorts leases ports for an instance that is yet to be created with that id, or renews
+// the lease. Without such an instance the lease expires after 60 s.
 func (c *Client) LeasePorts(ctx context.Context, id string, count int) (launcherapi.PortLease, error) {
 	return do[launcherapi.PortLease](ctx, c, call{method: http.MethodPut, path: portLeasePath(id), body: launcherapi.PortLeaseRequest{Count: count}})
 }

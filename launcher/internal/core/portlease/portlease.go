@@ -6,7 +6,8 @@
 //
 //	lease    who has the ports                        ends
 //	waiting  the launcher: nobody else can use them   at its deadline, or when it is given back
-//	taken    the instance                             with the instance
+//	taken    the instance                             with the instance; if its engine never started,
+//	                                                  the lease waits again
 package portlease
 
 import (
@@ -25,6 +26,10 @@ import (
 
 // Lifetime is how long a lease waits for its instance.
 const Lifetime = 60 * time.Second
+
+// MaxWaiting is how many leases may wait at once: each holds up to launcherapi.MaxLeasedPorts
+// descriptors.
+const MaxWaiting = 32
 
 // Ports keeps ports; package gateway implements it.
 type Ports interface {
@@ -153,6 +158,10 @@ func (b *Book) restore(s Saved) {
 // It returns once that is recorded.
 func (b *Book) Lease(id string, count int) (launcherapi.PortLease, error) {
 	l, isNew, record, err := b.enter(id, count)
+	expires := time.Time{}
+	if err == nil {
+		expires = l.expires
+	}
 	if err == nil && record != nil {
 		if err = record.Wait(); err != nil {
 			err = launcher.Storagef("cannot record the port lease of %s: %w", id, err)
@@ -160,13 +169,15 @@ func (b *Book) Lease(id string, count int) (launcherapi.PortLease, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err != nil {
-		if isNew && b.leases[id] == l && !l.taken {
-			b.drop(l)
-		}
-		return launcherapi.PortLease{}, err
+	switch {
+	case err == nil && b.leases[id] != l:
+		return launcherapi.PortLease{}, launcher.Unavailablef("the port lease of %s has ended meanwhile; ask again", id)
+	case err == nil:
+		return l.view(), nil
+	case isNew && b.leases[id] == l && !l.taken && l.expires.Equal(expires): // no other call has renewed it
+		b.drop(l)
 	}
-	return l.view(), nil
+	return launcherapi.PortLease{}, err
 }
 
 // enter makes or renews a lease. record is its write; nil: it is not written.
@@ -178,6 +189,8 @@ func (b *Book) enter(id string, count int) (l *lease, isNew bool, record *stated
 	}
 	l = b.leases[id]
 	switch {
+	case l == nil && b.waiting() >= MaxWaiting:
+		return nil, false, nil, launcher.Unavailablef("%d port leases wait for their instances, which are the most; give one back by DELETE, or try again later", MaxWaiting)
 	case l == nil:
 		if l, err = b.reserve(id, count); err != nil {
 			return nil, false, nil, err
@@ -192,6 +205,16 @@ func (b *Book) enter(id string, count int) (l *lease, isNew bool, record *stated
 	b.arm(l)
 	saved := Saved{ID: id, Ports: l.numbers(), Expires: l.expires, Stamp: b.opts.Clock.Stamp(l.expires)}
 	return l, isNew, b.records.Put(id, saved), nil
+}
+
+// waiting counts the leases that wait for their instances. The lock is held.
+func (b *Book) waiting() (n int) {
+	for _, l := range b.leases {
+		if !l.taken {
+			n++
+		}
+	}
+	return n
 }
 
 // reserve reserves free ports. The lock is held.

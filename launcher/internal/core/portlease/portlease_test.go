@@ -55,10 +55,14 @@ type rig struct {
 	t       *testing.T
 	ports   *machine
 	records *statedir.Records
-	fail    error // of the next write
+	fail    error  // of the next write
+	during  func() // called during each write
 }
 
 func (r *rig) Put(name string, record any) error {
+	if r.during != nil {
+		r.during()
+	}
 	if r.fail != nil {
 		return r.fail
 	}
@@ -237,6 +241,33 @@ func TestLeaseThatCannotBeRecordedIsNone(t *testing.T) {
 		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(err))
 		assert.Nil(t, r.Of("a"))
 		assert.Empty(t, r.ports.has)
+	})
+}
+
+func TestLeaseThatEndsWhileItIsRecordedIsNone(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.during = func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.drop(r.leases["a"])
+		}
+		_, err := r.Lease("a", 1)
+		assert.Equal(t, launcherapi.CodeUnavailable, launcher.CodeOf(err))
+		r.during = nil
+		r.lease("a", 1)
+	})
+}
+
+func TestOnlySoManyLeasesWait(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		for n := range MaxWaiting {
+			r.lease(fmt.Sprint("i", n), 1)
+		}
+		_, err := r.Lease("another", 1)
+		assert.Equal(t, launcherapi.CodeUnavailable, launcher.CodeOf(err))
+		renewed := r.lease("i0", 1)
+		require.NoError(t, r.Take("i0", renewed.Ports))
+		r.lease("another", 1)
 	})
 }
 

@@ -18,7 +18,7 @@ func (s *Server) leasePorts(_ context.Context, in *leaseInput) (*body[launcherap
 }
 
 func docLeasePorts(op *huma.Operation, _ huma.Registry) {
-	op.Description = "The ports are free at every address of the machine, and no other process or instance gets them. An instance that is created with this id takes them over, and they are free again when it has ended. Without such an instance the lease expires after 60 s; the same call again gives it 60 s more. A call with another count is refused (409). While an instance has the ports, the answer has no expires_at, and the call has no effect."
+	op.Description = "The ports are free at every address of the machine, and no other process or instance gets them before the engine starts. An instance that is created with this id takes them over, and they are free again when its engine has ended. At most 32 leases wait at once (503). Without such an instance the lease expires after 60 s; the same call again gives it 60 s more. A call with another count is refused (409). While an instance has the ports, the answer has no expires_at, and the call has no effect."
 }
 
 type giveBackInput struct {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/portlease"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
@@ -159,7 +160,8 @@ func mostClients() int {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {
 		return math.MaxInt32
 	}
-	return max(16, (int(limit.Cur)-ownDescriptors-mostAPIConnections()-mostStreams())/2)
+	leased := portlease.MaxWaiting * launcherapi.MaxLeasedPorts
+	return max(16, (int(limit.Cur)-ownDescriptors-leased-mostAPIConnections()-mostStreams())/2)
 }
 
 // sleepCallTime is how long a call of /sleep waits, so that it gets an answer

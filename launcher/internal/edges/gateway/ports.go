@@ -14,7 +14,7 @@ import (
 // loopback is the address that engines listen on.
 const loopback = "127.0.0.1"
 
-// Ports hands out the loopback ports that engines listen on.
+// Ports hands out the loopback ports that engines listen on, and leased ports ([Ports.Lease]).
 //
 // A reservation is a socket that is bound to the port and never listens. vLLM binds
 // with SO_REUSEADDR, and with SO_REUSEPORT as well when it has several API servers

@@ -54,6 +54,7 @@ func TestFlagsThatTheLauncherWritesForARankAreRefused(t *testing.T) {
 	for _, args := range []string{
 		"--nnodes 1", "--nnodes=2", "-n2", "--node-rank 1", "--node_rank=1", "-r 1", "-r1", "--master-addr a", "--master-port=1", "--headless",
 		"--distributed-executor-backend ray", "--data-parallel-size 2", "-dp=2", "-dpl 0", "-dpn 0", "-dpe", "--master-p 1",
+		"--data-parallel-hybrid-lb", "--data-parallel-start-rank 0",
 	} {
 		words := strings.Fields(args)
 		input := refused(t, ofRank(0, append([]string{"-tp", "2"}, words...)...))

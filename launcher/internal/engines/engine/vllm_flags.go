@@ -90,6 +90,8 @@ var vllmReaders = map[string]reader{
 	"--data-parallel-rank":            inOneServer(text(func(s *settings, _ string) { s.dpAlone = true })),
 	"--data-parallel-external-lb":     inOneServer(noValue(func(s *settings) { s.dpAlone = true })),
 	"--no-data-parallel-external-lb":  noValue(func(s *settings) { s.dpAlone = false }),
+	"--data-parallel-hybrid-lb":       unlessRanked(noValue(func(*settings) {})),
+	"--data-parallel-start-rank":      unlessRanked(text(func(*settings, string) {})),
 
 	"--gpu-memory-utilization": share(func(s *settings, x float64) { s.utilization = x }),
 	"--enable-sleep-mode":      noValue(func(s *settings) { s.sleepMode = new(true) }),
@@ -233,7 +235,19 @@ func inOneServer(read reader) reader {
 		if err := read(s, it); err != nil || !s.ranked || s.dp == 1 && !s.dpAlone && (s.dpLocal == nil || *s.dpLocal == 1) {
 			return err
 		}
-		return refuse("a server with ranks cannot be data parallel as well; make a server for each replica")(s, it)
+		return notDataParallel(s, it)
+	}
+}
+
+var notDataParallel = refuse("a server with ranks cannot be data parallel as well; make a server for each replica")
+
+// unlessRanked refuses a flag of data parallelism for a rank.
+func unlessRanked(read reader) reader {
+	return func(s *settings, it item) error {
+		if s.ranked {
+			return notDataParallel(s, it)
+		}
+		return read(s, it)
 	}
 }
 

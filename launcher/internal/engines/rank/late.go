@@ -40,8 +40,8 @@ func (e *MissingPortError) Error() string {
 }
 
 // PutLate replaces $(NAME) in a text as Kubernetes does: $$(NAME) stands for $(NAME), and a
-// reference to what has no value stays. Other references, such as $(HOME), are no matter of the
-// launcher and stay as they are. The error is a *MissingPortError.
+// reference to a variable without a value stays. Other references, such as $(HOME), stay as they
+// are. The error is a *MissingPortError.
 func PutLate(text string, values map[string]string) (string, error) {
 	var missing error
 	out := reference.ReplaceAllStringFunc(text, func(found string) string {
