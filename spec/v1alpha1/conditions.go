@@ -113,3 +113,13 @@ const (
 	ReasonClaimRefused = "ClaimRefused"       // the API server refused to create or change the claim
 	ReasonJobRefused   = "JobRefused"         // the API server refused the Job, for instance because a variable has an invalid name
 )
+
+// Reasons of the conditions and groups of a ModelServing, besides ReasonAllReady, ReasonNotReady,
+// ReasonNoneNeeded, ReasonNameTaken and ReasonMalformedTemplate.
+const (
+	ReasonStarting = "Starting" // Pods are being created, or are not ready
+	ReasonScaling  = "Scaling"  // Pods that are not wanted any more are being deleted
+	ReasonRefused  = "Refused"  // the API server refused to create an object
+	// ReasonWaitsForDeletion: an object of an earlier ModelServing of the same name is not gone yet.
+	ReasonWaitsForDeletion = "WaitsForDeletion"
+)

@@ -1,7 +1,7 @@
 // Package v1alpha1 holds the custom resources of group hotseat.dev.
 // [InferenceServerConfig] describes an inference server, [LauncherConfig] the launchers.
 // [ClusterModelCache] and [ModelCacheNodeGroup] keep models on nodes, and [ModelCache]
-// keeps a model on a PersistentVolumeClaim.
+// keeps a model on a PersistentVolumeClaim. [ModelServing] describes groups of servers.
 //
 // +kubebuilder:object:generate=true
 // +groupName=hotseat.dev
@@ -24,6 +24,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&ClusterModelCache{}, &ClusterModelCacheList{},
 		&ModelCacheNodeGroup{}, &ModelCacheNodeGroupList{},
 		&ModelCache{}, &ModelCacheList{},
+		&ModelServing{}, &ModelServingList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

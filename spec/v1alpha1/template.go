@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/json"
@@ -14,21 +16,16 @@ import (
 // fields, no container inference-server, no image in it, or a request for GPUs.
 func (c *LauncherConfig) Template() (corev1.PodTemplateSpec, []podmeta.Problem) {
 	const field = "spec.podTemplate"
-	template := corev1.PodTemplateSpec{}
 	raw := c.Spec.PodTemplate.Raw
 	if len(bytes.TrimSpace(raw)) == 0 {
-		return template, []podmeta.Problem{{Kind: podmeta.Invalid, Field: field, Message: "is missing: give a Pod template with a container " + podmeta.ServingContainer}}
+		return corev1.PodTemplateSpec{}, []podmeta.Problem{{Kind: podmeta.Invalid, Field: field, Message: "is missing: give a Pod template with a container " + podmeta.ServingContainer}}
 	}
-	strict, err := json.UnmarshalStrict(raw, &template)
-	if err != nil {
-		return template, []podmeta.Problem{{Kind: podmeta.Invalid, Field: field, Message: fmt.Sprintf("is not a valid Pod template: %v", err)}}
+	template, problems, ok := readTemplate(raw, field)
+	if !ok {
+		return template, problems
 	}
-	var problems []podmeta.Problem
 	add := func(field, message string) {
 		problems = append(problems, podmeta.Problem{Kind: podmeta.Invalid, Field: field, Message: message})
-	}
-	for _, err := range strict {
-		add(field, fmt.Sprintf("is not a valid Pod template: %v", err))
 	}
 	main := podmeta.Container(&template.Spec, podmeta.ServingContainer)
 	if main == nil {
@@ -48,4 +45,53 @@ func (c *LauncherConfig) Template() (corev1.PodTemplateSpec, []podmeta.Problem) 
 		}
 	}
 	return template, problems
+}
+
+// EntryPodTemplate reads the Pod template of a role's entry. A caller must not use a template with
+// problems: unknown fields, no container, GPUs without a server or a server without GPUs, and
+// labels and annotations that only the controller writes. The controller creates the Pods, so the
+// admission policies do not look at what users write into the template.
+func (r *ServingRole) EntryPodTemplate() (corev1.PodTemplateSpec, []podmeta.Problem) {
+	field := fmt.Sprintf("spec.template.roles[%s].entryTemplate", r.Name)
+	template, problems, ok := readTemplate(r.EntryTemplate.Raw, field)
+	if !ok {
+		return template, problems
+	}
+	add := func(at, message string) {
+		problems = append(problems, podmeta.Problem{Kind: podmeta.Invalid, Field: field + at, Message: message})
+	}
+	if len(template.Spec.Containers) == 0 {
+		add(".spec.containers", "has no container: add one")
+	}
+	holds, asks := podmeta.HoldsGPUs(&template.Spec), podmeta.IsRequester(&corev1.Pod{ObjectMeta: template.ObjectMeta})
+	switch {
+	case holds && !asks:
+		add(".metadata.annotations", fmt.Sprintf("do not say which server runs on the GPUs that the template requests: add %s or %s", podmeta.AnnotationServerPatch, podmeta.AnnotationInferenceServerConfig))
+	case asks && !holds:
+		add(".spec.containers", fmt.Sprintf("request no %s, and an annotation asks for a server: request GPUs under resources.limits, or remove the annotation", podmeta.ResourceGPU))
+	}
+	for _, key := range slices.Sorted(maps.Keys(template.Annotations)) {
+		if podmeta.IsReservedAnnotation(key) {
+			add(".metadata.annotations["+key+"]", "is the controller's to write: remove it")
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(template.Labels)) {
+		if podmeta.IsReservedLabel(key, template.Labels[key]) {
+			add(".metadata.labels["+key+"]", "is the controller's to write: remove it")
+		}
+	}
+	return template, problems
+}
+
+// readTemplate reads a Pod template that stands in a field. ok is false if nothing can be read;
+// otherwise the problems are unknown fields.
+func readTemplate(raw []byte, field string) (template corev1.PodTemplateSpec, problems []podmeta.Problem, ok bool) {
+	strict, err := json.UnmarshalStrict(raw, &template)
+	ok = err == nil
+	for _, err := range append(strict, err) {
+		if err != nil {
+			problems = append(problems, podmeta.Problem{Kind: podmeta.Invalid, Field: field, Message: fmt.Sprintf("is not a valid Pod template: %v", err)})
+		}
+	}
+	return template, problems, ok
 }

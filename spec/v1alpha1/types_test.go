@@ -55,6 +55,40 @@ func TestAPodTemplateIsReadOrSaidToBeNone(t *testing.T) {
 	}
 }
 
+func TestEntryTemplateIsReadOrItsMistakesAreTold(t *testing.T) {
+	const field = "spec.template.roles[prefill].entryTemplate"
+	for name, tt := range map[string]struct {
+		template string
+		want     []string
+	}{
+		"a requester":           {`{metadata: {annotations: {dual-pod.llm-d.ai/inference-server-config: llama}}, spec: {containers: [{name: inference-server, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}}`, nil},
+		"a Pod without GPUs":    {`{metadata: {labels: {app: router, app.kubernetes.io/component: router}}, spec: {containers: [{name: router, image: x}]}}`, nil},
+		"an empty one":          {`{}`, []string{field + ".spec.containers: has no container: add one"}},
+		"containers as a word":  {`{spec: {containers: none}}`, []string{field + ": is not a valid Pod template: json: cannot unmarshal string"}},
+		"an unknown field":      {`{spec: {containers: [{name: a, imagePolicy: Never}]}}`, []string{field + `: is not a valid Pod template: unknown field "spec.containers[0].imagePolicy"`}},
+		"GPUs without a server": {`{spec: {containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}}`, []string{field + ".metadata.annotations: do not say which server runs on the GPUs"}},
+		"a server without GPUs": {`{metadata: {annotations: {dual-pods.llm-d.ai/server-patch: x}}, spec: {containers: [{name: a}]}}`, []string{field + ".spec.containers: request no nvidia.com/gpu, and an annotation asks for a server"}},
+		"a record": {`{metadata: {annotations: {dual-pod.llm-d.ai/binding.a: "{}"}}, spec: {containers: [{name: a}]}}`, []string{
+			field + ".metadata.annotations[dual-pod.llm-d.ai/binding.a]: is the controller's to write: remove it",
+		}},
+		"the labels of a launcher": {`{metadata: {labels: {app.kubernetes.io/component: launcher, hotseat.dev/launcher-config: x}}, spec: {containers: [{name: a}]}}`, []string{
+			field + ".metadata.labels[app.kubernetes.io/component]: is the controller's to write: remove it",
+			field + ".metadata.labels[hotseat.dev/launcher-config]: is the controller's to write: remove it",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw, err := yaml.YAMLToJSON([]byte(tt.template))
+			require.NoError(t, err)
+			role := v1alpha1.ServingRole{Name: "prefill", EntryTemplate: &runtime.RawExtension{Raw: raw}}
+			_, problems := role.EntryPodTemplate()
+			require.Len(t, problems, len(tt.want), "%v", problems)
+			for i, want := range tt.want {
+				assert.Contains(t, problems[i].String(), want)
+			}
+		})
+	}
+}
+
 // TestEveryObjectThatIsTakenIsReadByTheTypes holds the types against the
 // schema: an object that the API server takes must never break a list or a
 // watch of those who read it.

@@ -1,0 +1,84 @@
+package podmeta
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Labels of the Pods, Services and EndpointSlices of a ModelServing. Kthena's ModelServing has
+// labels of the same names, with a prefix of its own.
+const (
+	PrefixServing = "modelserving." + PrefixOwn
+
+	LabelServing          = PrefixServing + "name"               // name of the ModelServing
+	LabelServingGroup     = PrefixServing + "group-name"         // name of the ServingGroup, such as llama-0
+	LabelServingRole      = PrefixServing + "role"               // name of the role, such as prefill
+	LabelServingRoleID    = PrefixServing + "role-id"            // which replica of the role, such as prefill-0
+	LabelServingEntry     = PrefixServing + "entry"              // "true" on an entry
+	LabelServingRevision  = PrefixServing + "revision"           // the revision of the template that a Pod was made from
+	LabelRoleTemplateHash = PrefixServing + "role-template-hash" // likewise, of its role alone
+
+	// ManagedByServing is the label endpointslice.kubernetes.io/managed-by of their EndpointSlices.
+	ManagedByServing = "modelserving.hotseat.dev"
+)
+
+// The environment of the Pods of a ModelServing.
+const (
+	EnvGroupSize    = "GROUP_SIZE"    // how many Pods a replica of the role has: the entry and its workers
+	EnvEntryAddress = "ENTRY_ADDRESS" // DNS name of the entry's Service
+	EnvWorkerIndex  = "WORKER_INDEX"  // which of these Pods this is; 0: the entry
+)
+
+// IsServingEnv reports whether a variable is one that the controller adds to Pods of a
+// ModelServing.
+func IsServingEnv(name string) bool {
+	return slices.Contains([]string{EnvGroupSize, EnvEntryAddress, EnvWorkerIndex}, name)
+}
+
+// KindServing is the kind of a ModelServing.
+const KindServing = "ModelServing"
+
+// ServingOf returns the ModelServing that controls an object; nil: none does.
+func ServingOf(o metav1.Object) *metav1.OwnerReference {
+	owner := metav1.GetControllerOfNoCopy(o)
+	if owner == nil || owner.Kind != KindServing || !strings.HasPrefix(owner.APIVersion, PrefixOwn) {
+		return nil
+	}
+	return owner
+}
+
+// HoldsGPUs reports whether a container of a Pod asks for GPUs.
+func HoldsGPUs(spec *corev1.PodSpec) bool {
+	asks := func(c corev1.Container) bool {
+		requested := c.Resources.Requests[ResourceGPU]
+		return hasGPUs(&c) || !requested.IsZero()
+	}
+	return slices.ContainsFunc(spec.InitContainers, asks) || slices.ContainsFunc(spec.Containers, asks)
+}
+
+// reservedPrefixes begin the keys that only the controller writes, but for usersAnnotations.
+var reservedPrefixes = []string{Prefix, PrefixAlias, PrefixOwn, PrefixServing}
+
+// usersAnnotations are the keys of annotations of a Pod that users write.
+var usersAnnotations = []string{
+	AnnotationServerPatch, AnnotationInferenceServerConfig, AnnotationAdminPort, AnnotationLauncherConfig, AnnotationModelCache,
+	alias(AnnotationServerPatch), alias(AnnotationInferenceServerConfig), alias(AnnotationAdminPort),
+}
+
+// IsReservedAnnotation reports whether only the controller writes an annotation of Pods.
+func IsReservedAnnotation(key string) bool {
+	return isReserved(key) && !slices.Contains(usersAnnotations, key)
+}
+
+// IsReservedLabel reports whether only the controller gives a Pod a label: also those that make
+// a Pod a launcher or an agent.
+func IsReservedLabel(key, value string) bool {
+	return isReserved(key) || key == LabelComponent && slices.Contains([]string{ComponentLauncher, ComponentAgent}, value)
+}
+
+func isReserved(key string) bool {
+	return slices.ContainsFunc(reservedPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+}

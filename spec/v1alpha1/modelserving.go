@@ -1,0 +1,197 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// ModelServing describes groups of inference servers that serve one model together, such as a
+// prefill and a decode server. Each group has the same roles; each replica of a role has an
+// entry Pod. The Pods of roles that request GPUs are server-requesting Pods.
+//
+// The Pods of a group are named NAME-GROUP-ROLE-REPLICA-POD, as llama-0-prefill-0-0. A Service
+// with the name of an entry leads to the launcher Pod in which the entry's server runs.
+//
+// A changed template applies to Pods that are created from then on.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:resource:shortName=ms,categories=hotseat
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name should be lower-case letters, digits and '-', beginning with a letter and ending with a letter or a digit, because the names of Services begin with it"
+// +kubebuilder:validation:XValidation:rule="self.spec.template.roles.all(r, size(self.metadata.name) + size(r.name) + size(string(self.spec.replicas > 0 ? self.spec.replicas - 1 : 0)) + size(string(r.replicas > 0 ? r.replicas - 1 : 0)) + 5 <= 63)",message="the names of Pods, such as NAME-GROUP-ROLE-REPLICA-0, would have more than 63 characters: give the ModelServing or the role a shorter name, or have fewer replicas"
+// +kubebuilder:printcolumn:name="Groups",type=integer,JSONPath=`.status.replicas`,description="groups that have Pods"
+// +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.readyReplicas`,description="groups whose Pods are all ready"
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Available")].message`
+type ModelServing struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Desired state.
+	// +required
+	Spec ModelServingSpec `json:"spec"`
+	// Observed state, written by the controller.
+	// +optional
+	Status ModelServingStatus `json:"status,omitempty"`
+}
+
+// ModelServingSpec is the desired state.
+type ModelServingSpec struct {
+	// How many groups there are.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// What each group consists of.
+	// +required
+	Template ServingGroupTemplate `json:"template"`
+}
+
+// ServingGroupTemplate describes a group.
+type ServingGroupTemplate struct {
+	// The roles of a group.
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	Roles []ServingRole `json:"roles"`
+}
+
+// ServingRole is a role in a group.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.entryTemplate) != has(self.inferenceServerConfig)",message="give either entryTemplate or inferenceServerConfig"
+// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || has(self.inferenceServerConfig)",message="gpus is for roles with inferenceServerConfig: let entryTemplate request nvidia.com/gpu"
+type ServingRole struct {
+	// Name of the role, such as prefill.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="should be lower-case letters, digits and '-', beginning with a letter and ending with a letter or a digit"
+	Name string `json:"name"`
+
+	// How many replicas of the role each group has.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// Pod template of the entry. If it requests nvidia.com/gpu, it is that of a
+	// server-requesting Pod, as in examples/dual-pods. Otherwise the Pod runs what the
+	// template says. If the template is not valid, the condition Accepted says why.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	EntryTemplate *runtime.RawExtension `json:"entryTemplate,omitempty"`
+
+	// Name of an InferenceServerConfig of the namespace. The controller makes the
+	// server-requesting Pods for it.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",message="should be the name of an InferenceServerConfig: lower-case letters, digits, '-' and '.', beginning and ending with a letter or a digit"
+	InferenceServerConfig string `json:"inferenceServerConfig,omitempty"`
+
+	// With inferenceServerConfig: how many GPUs each Pod requests. Default: 1.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	GPUs *int32 `json:"gpus,omitempty"`
+}
+
+// Count returns how many groups there are to be.
+func (s *ModelServingSpec) Count() int { return count(s.Replicas) }
+
+// Count returns how many replicas of the role each group is to have.
+func (r *ServingRole) Count() int { return count(r.Replicas) }
+
+// count is the value of a field whose default is 1.
+func count(n *int32) int {
+	if n == nil {
+		return 1
+	}
+	return int(*n)
+}
+
+// ServingGroupState is how far a group is.
+//
+// +kubebuilder:validation:Enum=Scaling;Progressing;Running;Failed
+type ServingGroupState string
+
+// The states of a group.
+const (
+	// GroupScaling: Pods that the group should not have any more are being deleted.
+	GroupScaling ServingGroupState = "Scaling"
+	// GroupProgressing: Pods are being created, or are not ready.
+	GroupProgressing ServingGroupState = "Progressing"
+	// GroupRunning: all Pods are ready.
+	GroupRunning ServingGroupState = "Running"
+	// GroupFailed: somebody has to do something before the group can run.
+	GroupFailed ServingGroupState = "Failed"
+)
+
+// ServingGroupStatus is the observed state of a group.
+type ServingGroupStatus struct {
+	// Name of the group, such as llama-0.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// How far the group is.
+	// +required
+	State ServingGroupState `json:"state"`
+	// Why the group does not run, as one word.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Why the group does not run.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// ModelServingStatus is the observed state.
+type ModelServingStatus struct {
+	// Generation of the object that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Accepted: the templates are valid. Available: all groups run. Progressing: Pods of a
+	// group are being created or deleted, or are not ready.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Groups that have Pods.
+	// +optional
+	Replicas int32 `json:"replicas"`
+	// Groups whose Pods are all ready.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas"`
+	// Label selector of the entry Pods, for autoscalers.
+	// +optional
+	Selector string `json:"selector,omitempty"`
+	// Revision of the template that new Pods are made from.
+	// +optional
+	Revision string `json:"revision,omitempty"`
+
+	// The groups, by ordinal.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Groups []ServingGroupStatus `json:"groups,omitempty"`
+}
+
+// ModelServingList is a list of ModelServing.
+//
+// +kubebuilder:object:root=true
+type ModelServingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ModelServing `json:"items"`
+}
