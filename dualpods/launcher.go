@@ -1,8 +1,10 @@
 package dualpods
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -123,6 +125,35 @@ func (l *Launchers) ownersOf(ctx context.Context, key client.ObjectKey) (of laun
 	}
 	l.owners[key] = of
 	return of, nil
+}
+
+// RecordOf returns the launcher that has the record of a requester, and the record; nil: no
+// launcher of the requester's node has one. The api must index Pods by IndexNode.
+func (l *Launchers) RecordOf(ctx context.Context, requester *corev1.Pod) (*corev1.Pod, *podmeta.Binding, error) {
+	if requester.Spec.NodeName == "" {
+		return nil, nil, nil
+	}
+	var pods corev1.PodList
+	on := client.MatchingFields{IndexNode: requester.Spec.NodeName}
+	if err := l.api.List(ctx, &pods, client.InNamespace(requester.Namespace), on, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, fmt.Errorf("cannot list the Pods of node %s: %w", requester.Spec.NodeName, err)
+	}
+	launchers, err := l.Among(ctx, pods.Items)
+	if err != nil {
+		return nil, nil, err
+	}
+	slices.SortFunc(launchers, func(a, b *corev1.Pod) int { // as binding chooses
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
+	for _, launcher := range launchers {
+		records, _ := podmeta.ReadBindings(launcher)
+		for n := range records {
+			if IdentityIn(&records[n]) == IdentityOf(requester) {
+				return launcher, &records[n], nil
+			}
+		}
+	}
+	return nil, nil, nil
 }
 
 // LauncherWait is what a requester waits for while it has no launcher that runs.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -69,4 +70,32 @@ func TestLauncherIsUnknownWhileItsOwnerCannotBeRead(t *testing.T) {
 		_, _, err := dualpods.NewLaunchers(api).KindOf(t.Context(), made(owner("DaemonSet", "vllm-launcher", "set")))
 		assert.ErrorContains(t, err, "no cache", unreadable)
 	}
+}
+
+func TestRecordOfARequesterIsFoundOnALauncherOfItsNode(t *testing.T) {
+	requester := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r", UID: "r"}, Spec: corev1.PodSpec{NodeName: "node-1"}}
+	key, record, err := podmeta.Binding{Instance: "i", RequesterUID: "r", Namespace: "ns", Name: "r", GPUs: []string{"GPU-0"}, ServingPort: 8000, SpecHash: "h", Attempt: 1, Since: time.Unix(1, 0)}.Encode()
+	require.NoError(t, err)
+	bound := func(name, node string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Name, p.Spec.NodeName, p.Annotations = name, node, map[string]string{key: record}
+		}
+	}
+	find := func(pods ...client.Object) string {
+		api := poolAPI(t).WithIndex(&corev1.Pod{}, dualpods.IndexNode, func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).WithObjects(pods...).Build()
+		launcher, found, err := dualpods.NewLaunchers(api).RecordOf(t.Context(), requester)
+		require.NoError(t, err)
+		if launcher == nil {
+			return ""
+		}
+		assert.Equal(t, "i", found.Instance)
+		return launcher.Name
+	}
+	ofPool := owner("LauncherConfig", "vllm", "config")
+	assert.Equal(t, "l", find(made(ofPool, bound("l", "node-1"))))
+	assert.Empty(t, find(made(ofPool, bound("l", "node-2"))), "on another node")
+	assert.Empty(t, find(made(nil, bound("stranger", "node-1"))), "a Pod that only looks like a launcher")
+	assert.Empty(t, find(made(ofPool, bound("l", "node-1"), func(p *corev1.Pod) { p.Annotations = nil })), "nothing is bound")
+	requester.UID = "another"
+	assert.Empty(t, find(made(ofPool, bound("l", "node-1"))), "the record is of an earlier Pod of the name")
 }

@@ -128,7 +128,7 @@ type candidate struct {
 // publish the addresses of Pods that are not ready.
 func endpointOf(service *corev1.Service, c *candidate, family discoveryv1.AddressType) (endpoint discoveryv1.Endpoint, ok bool) {
 	all := service.Spec.PublishNotReadyAddresses
-	addresses := addressesOf(c.pod, family)
+	addresses := AddressesOf(c.pod, family)
 	if len(addresses) == 0 || podmeta.Finished(c.pod) || !c.serves && !all {
 		return endpoint, false
 	}
@@ -179,8 +179,8 @@ func hintsFor(service *corev1.Service, e *discoveryv1.Endpoint) *discoveryv1.End
 	return &hints
 }
 
-// addressesOf returns the addresses of a Pod of one kind.
-func addressesOf(pod *corev1.Pod, family discoveryv1.AddressType) (addresses []string) {
+// AddressesOf returns the addresses of a Pod of one kind.
+func AddressesOf(pod *corev1.Pod, family discoveryv1.AddressType) (addresses []string) {
 	ips := pod.Status.PodIPs
 	if len(ips) == 0 {
 		ips = []corev1.PodIP{{IP: pod.Status.PodIP}}

@@ -212,11 +212,11 @@ func TestEndpointsSayWhatKubernetesOwnSay(t *testing.T) {
 
 func TestEndpointsHaveTheAddressesOfTheirKind(t *testing.T) {
 	pod := requester("a", func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00:0::1"}} })
-	assert.Equal(t, []string{"10.0.0.1"}, addressesOf(pod, discoveryv1.AddressTypeIPv4))
-	assert.Equal(t, []string{"fd00::1"}, addressesOf(pod, discoveryv1.AddressTypeIPv6))
+	assert.Equal(t, []string{"10.0.0.1"}, AddressesOf(pod, discoveryv1.AddressTypeIPv4))
+	assert.Equal(t, []string{"fd00::1"}, AddressesOf(pod, discoveryv1.AddressTypeIPv6))
 	pod.Status.PodIPs = nil
-	assert.Equal(t, []string{"10.0.0.1"}, addressesOf(pod, discoveryv1.AddressTypeIPv4))
-	assert.Empty(t, addressesOf(pod, discoveryv1.AddressTypeIPv6))
+	assert.Equal(t, []string{"10.0.0.1"}, AddressesOf(pod, discoveryv1.AddressTypeIPv4))
+	assert.Empty(t, AddressesOf(pod, discoveryv1.AddressTypeIPv6))
 }
 
 func TestEndpointsOfAHeadlessServiceHaveTheHostnamesOfTheirPods(t *testing.T) {

@@ -41,6 +41,9 @@ func FromPatch(requester *corev1.Pod, patch string) (Form, []podmeta.Problem) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: requester.Namespace, Labels: who.OwnLabels(requester)},
 		Spec:       *requester.Spec.DeepCopy(),
 	}
+	if podmeta.ServingOf(requester) != nil {
+		removeServingEnv(&base.Spec)
+	}
 	pod := w.apply(base, patch)
 	if pod == nil {
 		return w.done()
@@ -66,6 +69,17 @@ func FromPatch(requester *corev1.Pod, patch string) (Form, []podmeta.Problem) {
 	w.annotate(pod.Annotations, "metadata.annotations")
 	w.checkPort(requester, who.AdminPort, containerField+".ports")
 	return w.done()
+}
+
+// removeServingEnv removes the variables that the controller adds to the Pods of a ModelServing.
+// They differ between Pods that run the same server, so they are no part of what runs. A
+// $(ENTRY_ADDRESS) in the arguments stays as it is.
+func removeServingEnv(spec *corev1.PodSpec) {
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			containers[i].Env = slices.DeleteFunc(containers[i].Env, func(e corev1.EnvVar) bool { return podmeta.IsServingEnv(e.Name) })
+		}
+	}
 }
 
 // In the llm-d community's patches, templates of Go, these two values are given.

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -228,4 +229,19 @@ func TestTheHashIsThatOfWhatRuns(t *testing.T) {
 	none, empty := base, base
 	none.Env, empty.Env = nil, map[string]string{}
 	assert.Equal(t, none.Hash(), empty.Hash())
+}
+
+func TestVariablesOfAModelServingAreNoPartOfWhatRuns(t *testing.T) {
+	patch := serving(`image: vllm:1, command: [vllm, serve], args: [org/m, "--peer=$(ENTRY_ADDRESS)"]`)
+	pod := requester(t)
+	pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: podmeta.EnvEntryAddress, Value: "a"})
+	theirs, problems := FromPatch(pod, patch)
+	assert.Empty(t, problems)
+	assert.Equal(t, []string{"org/m", "--peer=a"}, theirs.Args, "a variable of a Pod that a user made is an ordinary one")
+
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "hotseat.dev/v1alpha1", Kind: podmeta.KindServing, Name: "llama", UID: "s", Controller: new(true)}}
+	form, problems := FromPatch(pod, patch)
+	assert.Empty(t, problems)
+	assert.Equal(t, []string{"org/m", "--peer=$(ENTRY_ADDRESS)"}, form.Args)
+	assert.Empty(t, form.Env)
 }

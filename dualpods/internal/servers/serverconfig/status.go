@@ -80,13 +80,13 @@ func (f *finding) available(s *v1alpha1.InferenceServerConfigStatus, waits *core
 		c.Reason, c.Message = v1alpha1.ReasonNoneNeeded, "no Pod asks for it"
 	case waits != nil:
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonNotReady
-		c.Message = dualpods.Truncate(fmt.Sprintf("%d of %d Pods are ready; %s %s", s.Ready, s.Requesters, waits.Name, why(waits)), maxMessage)
+		c.Message = dualpods.Truncate(fmt.Sprintf("%d of %d Pods are ready; %s %s", s.Ready, s.Requesters, waits.Name, WhyNotReady(waits)), maxMessage)
 	}
 	return c
 }
 
-// why says what a Pod that is not ready waits for.
-func why(pod *corev1.Pod) string {
+// WhyNotReady says, as in "POD is starting", what a Pod that is not ready waits for.
+func WhyNotReady(pod *corev1.Pod) string {
 	if why, _ := podmeta.Waits(pod); why != "" {
 		return why
 	}
