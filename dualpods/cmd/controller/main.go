@@ -77,6 +77,7 @@ func command() *cobra.Command {
 	f.StringVar(&opts.PodIP, "pod-ip", "", "address of this Pod, at which the API server calls the webhook of --admission-port")
 	f.IntVar(&opts.LauncherPort, "launcher-port", 8001, "port of the launchers' control API")
 	f.StringVar(&opts.LauncherImage, "launcher-image", "hotseat.local/launcher:dev", "image with /launcher, which the controller has copied into the launcher Pods of LauncherConfigs")
+	f.StringVar(&opts.RequesterImage, "requester-image", "hotseat.local/requester:dev", "image with the requester program, for the Pods of ModelServings that name an InferenceServerConfig")
 	f.StringVar(&opts.LauncherPriorityClass, "launcher-priority-class", "", "PriorityClass of launchers whose LauncherConfig names none; empty: none")
 	f.DurationVar(&opts.Drain, "drain-timeout", 10*time.Second, "how long client connections of an unbound requester may take to end before they are cut; those of a deleted requester have the rest of its grace period if that is longer")
 	f.IntVar(&opts.Nodes, "nodes-at-once", 64, "how many nodes to reconcile in parallel")

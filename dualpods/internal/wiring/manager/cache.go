@@ -18,14 +18,18 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// ownOnly keeps DaemonSets, Jobs, ConfigMaps and EndpointSlices of others, and Secrets that
-// are of no launcher, out of the cache.
+// ownOnly keeps DaemonSets, Jobs, ConfigMaps, EndpointSlices and ControllerRevisions of others,
+// and Secrets that are of no launcher, out of the cache.
 func ownOnly(opts Options) (map[client.Object]cache.ByObject, error) {
 	tokens, err := labels.Parse(podmeta.LabelLauncherConfig) // whatever its value
 	if err != nil {
 		return nil, err
 	}
-	keepers := []string{podmeta.ManagedByEndpoints}
+	revisions, err := labels.Parse(podmeta.LabelServing) // whatever its value
+	if err != nil {
+		return nil, err
+	}
+	keepers := []string{podmeta.ManagedByEndpoints, podmeta.ManagedByServing}
 	if answersAdmission(opts) {
 		keepers = append(keepers, podmeta.ManagedBy)
 	}
@@ -39,6 +43,7 @@ func ownOnly(opts Options) (map[client.Object]cache.ByObject, error) {
 		&appsv1.DaemonSet{}:          {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
 		&batchv1.Job{}:               {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
 		&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*slices)},
+		&appsv1.ControllerRevision{}: {Label: revisions},
 	}
 	if answersAdmission(opts) {
 		own[&admissionv1.ValidatingWebhookConfiguration{}] = cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, admission.Configuration)}

@@ -43,6 +43,7 @@ func TestEndpointSlicesOfOthersAreNotWatched(t *testing.T) {
 	by := func(keeper string) labels.Set { return labels.Set{discoveryv1.LabelManagedBy: keeper} }
 	for _, opts := range []Options{{}, {AdmissionPort: 9443}, {AdmissionPort: 9443, Namespace: "only"}} {
 		assert.True(t, watched(opts).Matches(by(podmeta.ManagedByEndpoints)))
+		assert.True(t, watched(opts).Matches(by(podmeta.ManagedByServing)))
 		assert.False(t, watched(opts).Matches(by("endpointslice-controller.k8s.io")))
 		assert.False(t, watched(opts).Matches(labels.Set{}))
 		assert.Equal(t, answersAdmission(opts), watched(opts).Matches(by(podmeta.ManagedBy)), "the slice of the admission webhook")

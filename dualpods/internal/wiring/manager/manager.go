@@ -28,6 +28,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
+	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
@@ -71,6 +72,9 @@ type Options struct {
 	LauncherPort  int
 	// LauncherImage is copied from into the launchers that LauncherConfigs ask for.
 	LauncherImage string
+	// RequesterImage is that of the requesters that ModelServings ask for by the name of an
+	// InferenceServerConfig.
+	RequesterImage string
 	// LauncherPriorityClass is the PriorityClass of launchers whose template names none;
 	// empty: none.
 	LauncherPriorityClass string
@@ -98,7 +102,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	life, end := context.WithCancel(ctx)
 	defer end()
-	var again, counts, models, claims requests
+	var again, counts, models, claims, servings requests
 	keeper, trusted, err := openAuthority(ctx, mgr, config, own, opts.Log, &counts)
 	if err != nil {
 		return err
@@ -118,6 +122,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		claimsOf: func(config client.ObjectKey) []reconcile.Request {
 			return modelclaim.CachesOfLauncher(life, mgr.GetClient(), config)
 		}, claims: &claims,
+		servingsOn: func(node string) []reconcile.Request { return groups.OnNode(life, mgr.GetClient(), node) }, servings: &servings,
 	}
 	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: heard.modelsChanged, Changed: heard.changed, Logger: slogOf(opts.Log.WithName("nodeview"))})
 	pool = launcherpool.New(launcherpool.Options{
@@ -146,7 +151,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer views.Close()
 	defer caches.Close()
 	defer end()
-	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, keeper, trusted, own}, heard, opts); err != nil {
+	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, newGroups(mgr, views, leading(lock), opts), keeper, trusted, own}, heard, opts); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {

@@ -67,14 +67,18 @@ type ears struct {
 	nodeOf   func(launcher string) (node string, ok bool)
 	configOf func(launcher string) (config client.ObjectKey, ok bool)
 
-	claimsOf func(config client.ObjectKey) []reconcile.Request // ModelCaches
+	claimsOf   func(config client.ObjectKey) []reconcile.Request // ModelCaches
+	servingsOn func(node string) []reconcile.Request             // ModelServings
 
-	nodes, configs, models, claims *requests
+	nodes, configs, models, claims, servings *requests
 }
 
 // changed is for something else of its instances, or that it is silent.
 func (e ears) changed(launcher string) {
 	e.toNode(launcher)
+	if node, ok := e.nodeOf(launcher); ok {
+		e.servings.addAll(e.servingsOn(node))
+	}
 	if config, ok := e.configOf(launcher); ok {
 		e.configs.addLater(config)
 		e.claims.addAll(e.claimsOf(config))
@@ -104,11 +108,11 @@ func triedAgain() controller.Options {
 	return controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, longestRetry)}
 }
 
-// services is how many Services are reconciled side by side.
-const services = 8
+// concurrent is how many Services, or ModelServings, are reconciled side by side.
+const concurrent = 8
 
 func sideBySide() controller.Options {
 	options := triedAgain()
-	options.MaxConcurrentReconciles = services
+	options.MaxConcurrentReconciles = concurrent
 	return options
 }

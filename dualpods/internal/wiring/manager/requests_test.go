@@ -25,16 +25,39 @@ func TestANodeThatIsAskedForBeforeTheQueueIsThereIsNoHarm(t *testing.T) {
 	assert.Zero(t, queue.Len(), "twice is once")
 }
 
-func TestANodeIsLookedAtWhenItsLauncherHasOtherModelsWhole(t *testing.T) {
-	queued := func() (*requests, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		var r requests
-		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-		t.Cleanup(queue.ShutDown)
-		require.NoError(t, r.begin(t.Context(), queue))
-		return &r, queue
+// queued returns requests whose queue is there.
+func queued(t *testing.T) (*requests, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	t.Helper()
+	var r requests
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(queue.ShutDown)
+	require.NoError(t, r.begin(t.Context(), queue))
+	return &r, queue
+}
+
+func TestModelServingsOfANodeAreReconciledWhenItsLauncherChanges(t *testing.T) {
+	nodes, _ := queued(t)
+	servings, asked := queued(t)
+	heard := ears{
+		nodeOf:   func(launcher string) (string, bool) { return "n1", launcher == "one" },
+		configOf: func(string) (client.ObjectKey, bool) { return client.ObjectKey{}, false },
+		servingsOn: func(node string) []reconcile.Request {
+			return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "llama-of-" + node}}}
+		},
+		nodes: nodes, servings: servings,
 	}
-	nodes, looked := queued()
-	models, told := queued()
+	heard.changed("unknown")
+	assert.Zero(t, asked.Len())
+	heard.changed("one")
+	require.Equal(t, 1, asked.Len())
+	got, _ := asked.Get()
+	assert.Equal(t, "ns/llama-of-n1", got.String())
+	asked.Done(got)
+}
+
+func TestANodeIsLookedAtWhenItsLauncherHasOtherModelsWhole(t *testing.T) {
+	nodes, looked := queued(t)
+	models, told := queued(t)
 	heard := ears{nodeOf: func(launcher string) (string, bool) { return "n1", launcher == "one" }, nodes: nodes, models: models}
 	heard.modelsChanged("one", false)
 	assert.Equal(t, 1, told.Len())

@@ -20,6 +20,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/models/sourcesecret"
+	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/dualpods/internal/servers/endpoints"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
@@ -35,6 +36,7 @@ type parts struct {
 	caches  *modelcache.Controller
 	views   *nodeview.Set
 	slices  *endpoints.Controller
+	groups  *groups.Controller
 	keeper  *authority.Keeper
 	trusted *trust
 	own     string // the controller's namespace
@@ -64,6 +66,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, config *rest.Config, p parts, 
 		volumes.SetupWithManager(ctx, mgr, triedAgain()),
 		placer.SetupWithManager(ctx, mgr),
 		p.slices.SetupWithManager(ctx, mgr, sideBySide()),
+		p.groups.SetupWithManager(ctx, mgr, queues.servings.source(), sideBySide()),
 		setUpAdmission(mgr, p.keeper, p.trusted, &admission.Guard{Uses: p.caches.Uses}, opts),
 		setUpProbes(mgr),
 	)
@@ -83,6 +86,13 @@ func newEndpoints(mgr ctrl.Manager, nodes *requests, leads func() bool, opts Opt
 	return endpoints.New(endpoints.Options{
 		API: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("hotseat"),
 		Left: nodes.add, Leads: leads, Now: time.Now, Log: opts.Log.WithName("endpoints"),
+	})
+}
+
+// newGroups makes the controller of ModelServings.
+func newGroups(mgr ctrl.Manager, views *nodeview.Set, leads func() bool, opts Options) *groups.Controller {
+	return groups.New(groups.Options{
+		API: mgr.GetClient(), Views: views, Image: opts.RequesterImage, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now,
 	})
 }
 

@@ -26,7 +26,7 @@ func slim(in any) (any, error) {
 		o.Status, o.Annotations = corev1.NodeStatus{Conditions: readiness(o)}, nil
 		o.Labels = podcache.Texts(o.Labels) // a thousand nodes have one for each of the same hundred models
 	case *corev1.Service:
-		if !endpoints.Concerns(o) {
+		if !endpoints.Concerns(o) && podmeta.ServingOf(o) == nil {
 			o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
 			o.Spec, o.Status = corev1.ServiceSpec{}, corev1.ServiceStatus{}
 		}
@@ -53,10 +53,10 @@ func readiness(node *corev1.Node) []corev1.NodeCondition {
 }
 
 // slimPod makes the controller's own Pods compact: requesters, launchers, agents, Pods that wait
-// for their placement and those that fetch a model. Of other Pods it keeps the names. Of those
+// for their placement, those of ModelServings and those that fetch a model. Of other Pods it keeps the names. Of those
 // that mount a claim it also keeps which claim, where, and whether they have ended.
 func slimPod(pod *corev1.Pod) {
-	if dualpods.LooksLike(pod) != dualpods.KindOther || podmeta.IsAgent(pod) || podmeta.AwaitsPlacement(pod) || pod.Labels[podmeta.LabelModelCacheUID] != "" {
+	if dualpods.LooksLike(pod) != dualpods.KindOther || podmeta.IsAgent(pod) || podmeta.AwaitsPlacement(pod) || podmeta.ServingOf(pod) != nil || pod.Labels[podmeta.LabelModelCacheUID] != "" {
 		podcache.Compact(pod)
 		return
 	}

@@ -51,8 +51,11 @@ func TestThePodsOfOthersAreCachedByNameAlone(t *testing.T) {
 	}, slimmed(mounts), "which claims it mounts, and whether it has ended")
 
 	for what, mark := range map[string]func(*corev1.Pod){
-		"one that fetches a model":                   func(p *corev1.Pod) { p.Labels = map[string]string{podmeta.LabelModelCacheUID: "u"} },
-		"a requester":                                func(p *corev1.Pod) { p.Annotations = map[string]string{podmeta.AnnotationServerPatch: "{}"} },
+		"one that fetches a model": func(p *corev1.Pod) { p.Labels = map[string]string{podmeta.LabelModelCacheUID: "u"} },
+		"one of a ModelServing": func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "hotseat.dev/v1alpha1", Kind: podmeta.KindServing, Name: "llama", UID: "s", Controller: new(true)}}
+		},
+		"a requester": func(p *corev1.Pod) { p.Annotations = map[string]string{podmeta.AnnotationServerPatch: "{}"} },
 		"a requester whose input somebody took away": func(p *corev1.Pod) { p.Finalizers = []string{podmeta.FinalizerRequester} },
 		"a launcher": func(p *corev1.Pod) {
 			p.Labels = map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "simulated"}
@@ -132,4 +135,7 @@ func TestServicesThatAskForNoSlicesAreCachedByNameAlone(t *testing.T) {
 	assert.Equal(t, service(asks), slimmed(service(asks)))
 	assert.Equal(t, service(nil, asked), slimmed(service(nil, asked)), "one that asked: its condition is to go")
 	assert.Equal(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "u", ResourceVersion: "7"}}, slimmed(service(nil)))
+	owned := service(nil)
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "hotseat.dev/v1alpha1", Kind: podmeta.KindServing, Name: "llama", UID: "s", Controller: new(true)}}
+	assert.Equal(t, owned.DeepCopy(), slimmed(owned), "one of a ModelServing")
 }

@@ -1,0 +1,87 @@
+package groups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Views returns what the launchers report, by the UID of their Pods.
+type Views interface {
+	One(key, id string) nodeview.View
+}
+
+// Options configure a [Controller].
+type Options struct {
+	// API reads from a cache and writes to the API server. The cache indexes Pods, Services,
+	// EndpointSlices and ControllerRevisions by Index, and Pods by dualpods.IndexNode. It holds
+	// only EndpointSlices and ControllerRevisions of the controller's own.
+	API      client.Client
+	Views    Views
+	Image    string // has the requester program
+	Recorder events.EventRecorder
+	// Leads says that no other replica can be at work by now; nil: there is none.
+	Leads func() bool
+	Now   func() time.Time
+}
+
+// Controller reconciles ModelServings. Passes for different ModelServings may run concurrently.
+type Controller struct {
+	opts Options
+	mu   sync.Mutex
+	made map[string]time.Time // when this process created objects that the cache does not show yet, by kind and name
+}
+
+// New makes a Controller.
+func New(opts Options) *Controller { return &Controller{opts: opts, made: map[string]time.Time{}} }
+
+// conflictPause is the pause after a write that was based on a stale cache. takenPause is the
+// pause before the controller tries a name again that another owner's object had: the cache does
+// not show the owners of all objects, so no event reports that the object is gone. hearLimit bounds
+// the wait until the cache shows an object: it may never show one that somebody deleted at once.
+const (
+	conflictPause = 100 * time.Millisecond
+	takenPause    = 30 * time.Second
+	hearLimit     = 10 * time.Second
+)
+
+// errNotLeading is why a process that was frozen writes nothing.
+var errNotLeading = errors.New("another replica may lead by now")
+
+// Reconcile runs a pass for one ModelServing.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var serving v1alpha1.ModelServing
+	if err := c.opts.API.Get(ctx, request.NamespacedName, &serving); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	w, err := c.observe(ctx, &serving)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("cannot observe ModelServing %s: %w", request, err)
+	}
+	if c.opts.Leads != nil && !c.opts.Leads() {
+		return reconcile.Result{}, errNotLeading
+	}
+	steps := Decide(w)
+	again, err := c.do(ctx, steps)
+	if err == nil || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		err = errors.Join(err, c.tell(ctx, w, steps))
+	}
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return reconcile.Result{}, nil // Kubernetes deletes all objects of the namespace
+	case isConflict(err):
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	}
+	return reconcile.Result{RequeueAfter: again}, err
+}

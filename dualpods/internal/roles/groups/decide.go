@@ -1,0 +1,165 @@
+package groups
+
+import (
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Action is a write.
+type Action string
+
+// The actions. The empty Action writes nothing.
+const (
+	Create Action = "create"
+	Change Action = "change"
+	Delete Action = "delete"
+)
+
+// Step is what a row says about one object.
+type Step struct {
+	Row    string
+	Of     *Member // nil: about a ControllerRevision
+	Do     Action
+	Object client.Object
+
+	// Again is after which time to look again though nothing changes; 0: never.
+	Again time.Duration
+	// State, Reason and Why are what the row means for the group.
+	State  v1alpha1.ServingGroupState
+	Reason string
+	Why    string
+}
+
+// Decide decides about a ModelServing by the tables in spec/roles.md. The steps are in the order
+// in which they are to be taken. There are none for a ModelServing that is being deleted:
+// Kubernetes deletes what it owns.
+func Decide(w *World) (steps []*Step) {
+	if !w.Serving.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	steps = w.revisions()
+	for _, m := range w.Members {
+		steps = append(steps, firstOf(addresses, w, m), firstOf(pods, w, m))
+	}
+	return steps
+}
+
+// rule is a row of a table. fits reports whether the row applies to a member, and then fills the
+// step.
+type rule struct {
+	row  string
+	fits func(*World, *Member, *Step) bool
+}
+
+func firstOf(rules []rule, w *World, m *Member) *Step {
+	for _, r := range rules {
+		s := &Step{Row: r.row, Of: m, State: v1alpha1.GroupRunning}
+		if r.fits(w, m, s) {
+			return s
+		}
+	}
+	panic("the last row of each table always fits")
+}
+
+// pods lists the rows for the Pod of an entry.
+var pods = []rule{
+	{"surplus, gone", func(_ *World, m *Member, _ *Step) bool { return !m.Wanted && m.Pod.Is == nil }},
+	{"surplus, being deleted", func(_ *World, m *Member, s *Step) bool {
+		return !m.Wanted && m.podLeaves() && s.waits(v1alpha1.GroupScaling, v1alpha1.ReasonScaling, "Pod "+m.name()+" is being deleted")
+	}},
+	{"surplus", func(_ *World, m *Member, s *Step) bool {
+		return !m.Wanted && s.writes(Delete, m.Pod.Is) && s.waits(v1alpha1.GroupScaling, v1alpha1.ReasonScaling, "Pod "+m.name()+" is being deleted")
+	}},
+	{"Pod of an earlier one", func(_ *World, m *Member, s *Step) bool {
+		return m.Pod.Other == Earlier && s.waitsForEarlier("Pod", m)
+	}},
+	{"Pod name taken", func(_ *World, m *Member, s *Step) bool {
+		return m.Pod.Other == Stranger && s.isTaken("Pod", m)
+	}},
+	{"Pod just created", func(_ *World, m *Member, s *Step) bool {
+		return m.Pod.Unheard && s.after(hearLimit) && s.starts(m, "is being created")
+	}},
+	{"template invalid", func(w *World, m *Member, s *Step) bool {
+		return m.Pod.Is == nil && len(w.Problems) > 0 &&
+			s.waits(v1alpha1.GroupFailed, v1alpha1.ReasonMalformedTemplate, "Pod "+m.name()+" cannot be created: "+podmeta.Join(w.Problems))
+	}},
+	{"no Service yet", func(_ *World, m *Member, _ *Step) bool { // the table of addresses says why
+		return m.Pod.Is == nil && m.Service.Other != ""
+	}},
+	{"create Pod", func(w *World, m *Member, s *Step) bool {
+		return m.Pod.Is == nil && s.writes(Create, w.newPod(m.place)) && s.starts(m, "is being created")
+	}},
+	{"Pod being deleted", func(_ *World, m *Member, s *Step) bool {
+		return m.podLeaves() && s.starts(m, "is being deleted, and is created again")
+	}},
+	{"Pod ended", func(_ *World, m *Member, s *Step) bool {
+		return podmeta.Finished(m.Pod.Is) && s.writes(Delete, m.Pod.Is) && s.starts(m, "has ended, and is created again")
+	}},
+	{"Pod not ready", func(_ *World, m *Member, s *Step) bool {
+		return !podmeta.Ready(m.Pod.Is) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonNotReady, "Pod "+m.name()+" "+serverconfig.WhyNotReady(m.Pod.Is))
+	}},
+	{"Pod ready", func(*World, *Member, *Step) bool { return true }},
+}
+
+// podLeaves reports whether the member's Pod is being deleted.
+func (m *Member) podLeaves() bool { return !m.Pod.Is.DeletionTimestamp.IsZero() }
+
+// waits says what the row means for the group. It returns true.
+func (s *Step) waits(state v1alpha1.ServingGroupState, reason, why string) bool {
+	s.State, s.Reason, s.Why = state, reason, why
+	return true
+}
+
+func (s *Step) starts(m *Member, what string) bool {
+	return s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonStarting, "Pod "+m.name()+" "+what)
+}
+
+// after says when to look again. It returns true.
+func (s *Step) after(pause time.Duration) bool {
+	s.Again = pause
+	return true
+}
+
+// writes says what the row does. It returns true.
+func (s *Step) writes(do Action, o client.Object) bool {
+	s.Do, s.Object = do, o
+	return true
+}
+
+func (s *Step) waitsForEarlier(kind string, m *Member) bool {
+	return s.after(takenPause) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForDeletion, kind+" "+m.name()+" of the ModelServing that had this name before is not gone yet")
+}
+
+func (s *Step) isTaken(kind string, m *Member) bool {
+	return s.after(takenPause) && s.waits(v1alpha1.GroupFailed, v1alpha1.ReasonNameTaken, kind+" "+m.name()+" exists and was not created for this ModelServing: delete it, or give the ModelServing another name")
+}
+
+// revisions returns the steps about ControllerRevisions: the one of the present template is
+// created, and those are deleted that no Pod was made from.
+func (w *World) revisions() (steps []*Step) {
+	has := func(name string) func(*appsv1.ControllerRevision) bool {
+		return func(r *appsv1.ControllerRevision) bool { return r.Name == name }
+	}
+	if len(w.Problems) == 0 && !w.Unheard && !slices.ContainsFunc(w.Revisions, has(revisionName(w.Serving, w.Revision))) {
+		steps = append(steps, &Step{Row: "create revision", Do: Create, Object: w.newRevision()})
+	}
+	used := map[string]bool{w.Revision: true}
+	for _, m := range w.Members {
+		if m.Pod.Is != nil {
+			used[m.Pod.Is.Labels[podmeta.LabelServingRevision]] = true
+		}
+	}
+	for _, r := range w.Revisions {
+		if !used[r.Labels[podmeta.LabelServingRevision]] && r.DeletionTimestamp.IsZero() {
+			steps = append(steps, &Step{Row: "unused revision", Do: Delete, Object: r})
+		}
+	}
+	return steps
+}

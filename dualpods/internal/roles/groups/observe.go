@@ -1,0 +1,176 @@
+package groups
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Index is the field that the cache indexes Pods, Services, EndpointSlices and ControllerRevisions
+// by: the UID of the ModelServing that controls them.
+const Index = "modelServing"
+
+// Indexed returns an object's values in the index.
+func Indexed(o client.Object) []string {
+	owner := podmeta.ServingOf(o)
+	if owner == nil {
+		return nil
+	}
+	return []string{string(owner.UID)}
+}
+
+// observe reads the World.
+func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing) (*World, error) {
+	w := &World{Serving: serving, Revision: hash(content(&serving.Spec.Template))}
+	for i := range serving.Spec.Template.Roles {
+		template, problems := templateOf(&serving.Spec.Template.Roles[i], c.opts.Image)
+		w.templates, w.Problems = append(w.templates, template), append(w.Problems, problems...)
+	}
+	var revisions appsv1.ControllerRevisionList
+	if err := c.listOwned(ctx, serving, &revisions); err != nil {
+		return nil, err
+	}
+	for i := range revisions.Items {
+		w.Revisions = append(w.Revisions, &revisions.Items[i])
+		c.heard("ControllerRevision", &revisions.Items[i])
+	}
+	w.Unheard = c.unheard("ControllerRevision", serving.Namespace, revisionName(serving, w.Revision))
+	members, err := c.owned(ctx, serving)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range wantedPlaces(serving) {
+		m := members[p.name()]
+		if m == nil {
+			m = &Member{}
+		}
+		m.place, m.Wanted = p, true
+		delete(members, p.name())
+		w.Members = append(w.Members, m)
+		if err := c.observeOthers(ctx, serving, m); err != nil {
+			return nil, err
+		}
+	}
+	surplus := len(w.Members)
+	for _, m := range members {
+		w.Members = append(w.Members, m)
+	}
+	slices.SortFunc(w.Members[surplus:], func(a, b *Member) int { return backwards(a.place, b.place) })
+	launchers := dualpods.NewLaunchers(c.opts.API)
+	for _, m := range w.Members {
+		if m.Target, err = c.target(ctx, launchers, m.Pod.Is); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// owned returns what a ModelServing owns, by the name of the entry.
+func (c *Controller) owned(ctx context.Context, serving *v1alpha1.ModelServing) (map[string]*Member, error) {
+	members := map[string]*Member{}
+	member := func(o client.Object) *Member {
+		p, ours := placeOf(serving, o.GetName())
+		if !ours { // somebody made it the ModelServing's: it is left alone
+			return &Member{}
+		}
+		m := members[o.GetName()]
+		if m == nil {
+			m = &Member{place: p}
+			members[o.GetName()] = m
+		}
+		return m
+	}
+	var all corev1.PodList
+	var services corev1.ServiceList
+	var found discoveryv1.EndpointSliceList
+	for _, list := range []client.ObjectList{&all, &services, &found} {
+		if err := c.listOwned(ctx, serving, list); err != nil {
+			return nil, err
+		}
+	}
+	for i := range all.Items {
+		member(&all.Items[i]).Pod.Is = &all.Items[i]
+		c.heard("Pod", &all.Items[i])
+	}
+	for i := range services.Items {
+		member(&services.Items[i]).Service.Is = &services.Items[i]
+		c.heard("Service", &services.Items[i])
+	}
+	for i := range found.Items {
+		member(&found.Items[i]).Slice.Is = &found.Items[i]
+		c.heard("EndpointSlice", &found.Items[i])
+	}
+	return members, nil
+}
+
+func (c *Controller) listOwned(ctx context.Context, serving *v1alpha1.ModelServing, into client.ObjectList) error {
+	by := client.MatchingFields{Index: string(serving.UID)}
+	if err := c.opts.API.List(ctx, into, client.InNamespace(serving.Namespace), by, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("cannot list what ModelServing %s owns: %w", client.ObjectKeyFromObject(serving), err)
+	}
+	return nil
+}
+
+// observeOthers reads whose object has the name of a Pod or Service that a wanted member lacks.
+func (c *Controller) observeOthers(ctx context.Context, serving *v1alpha1.ModelServing, m *Member) (err error) {
+	if m.Pod.Is == nil {
+		m.Pod.Other, err = c.other(ctx, serving, m.name(), &corev1.Pod{})
+		m.Pod.Unheard = c.unheard("Pod", serving.Namespace, m.name())
+	}
+	if err == nil && m.Service.Is == nil {
+		m.Service.Other, err = c.other(ctx, serving, m.name(), &corev1.Service{})
+		m.Service.Unheard = c.unheard("Service", serving.Namespace, m.name())
+	}
+	m.Slice.Unheard = m.Slice.Is == nil && c.unheard("EndpointSlice", serving.Namespace, m.name())
+	return err
+}
+
+// other returns whose object has a name that the ModelServing needs and does not have.
+func (c *Controller) other(ctx context.Context, serving *v1alpha1.ModelServing, name string, into client.Object) (Other, error) {
+	err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: serving.Namespace, Name: name}, into)
+	if err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	switch owner := podmeta.ServingOf(into); {
+	case metav1.IsControlledBy(into, serving): // it came after the list
+		return "", nil
+	case owner != nil && owner.Name == serving.Name:
+		return Earlier, nil
+	default:
+		return Stranger, nil
+	}
+}
+
+// target returns where the server of an entry runs; nil: nowhere yet, or not any more.
+func (c *Controller) target(ctx context.Context, launchers *dualpods.Launchers, pod *corev1.Pod) (*Target, error) {
+	if pod == nil {
+		return nil, nil
+	}
+	if !podmeta.IsRequester(pod) {
+		if podmeta.Finished(pod) || pod.Status.PodIP == "" {
+			return nil, nil
+		}
+		return &Target{Pod: pod, Ports: portsOfPod(pod), Serves: podmeta.Ready(pod)}, nil
+	}
+	launcher, record, err := launchers.RecordOf(ctx, pod)
+	if err != nil || launcher == nil || podmeta.Finished(launcher) || launcher.Status.PodIP == "" {
+		return nil, err
+	}
+	to := &Target{Pod: launcher, Serves: podmeta.Ready(pod)}
+	view := c.opts.Views.One(string(launcher.UID), record.Instance)
+	to.Unknown = view.Instances == nil
+	if i := view.Instances[record.Instance]; i.Port > 0 {
+		to.Ports = []discoveryv1.EndpointPort{portOf(instancePort, int32(i.Port), corev1.ProtocolTCP)}
+	}
+	return to, nil
+}

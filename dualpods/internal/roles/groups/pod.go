@@ -1,0 +1,99 @@
+package groups
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"hotseat.dev/hotseat/spec/mtls"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// groupSize is how many Pods a replica of a role has: its entry.
+const groupSize = "1"
+
+// templateOf returns the Pod template of a role's entry, or what is wrong with it. image has the
+// requester program.
+func templateOf(role *v1alpha1.ServingRole, image string) (corev1.PodTemplateSpec, []podmeta.Problem) {
+	if role.EntryTemplate != nil {
+		return role.EntryPodTemplate()
+	}
+	return requesterTemplate(role, image), nil
+}
+
+// probesPort is where the requester program answers probes unless it is told otherwise.
+const probesPort = 8080
+
+// requesterTemplate returns the Pod template of a requester that asks for the
+// InferenceServerConfig of a role. The probe waits for up to 5 s until the model answers, so that
+// the Pod is ready at once.
+func requesterTemplate(role *v1alpha1.ServingRole, image string) corev1.PodTemplateSpec {
+	gpus := int64(1)
+	if role.GPUs != nil {
+		gpus = int64(*role.GPUs)
+	}
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: role.InferenceServerConfig}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{
+				Name: podmeta.ServingContainer, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+				ReadinessProbe: &corev1.Probe{
+					ProbeHandler:   corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready?wait=5s", Port: intstr.FromInt32(probesPort)}},
+					TimeoutSeconds: 10, PeriodSeconds: 1, FailureThreshold: 1,
+				},
+				Resources:    corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(gpus, resource.DecimalSI)}},
+				VolumeMounts: []corev1.VolumeMount{{Name: mtls.ConfigMap, MountPath: mtls.Dir, ReadOnly: true}},
+			}},
+			Volumes: []corev1.Volume{{Name: mtls.ConfigMap, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: mtls.ConfigMap},
+			}}}},
+		},
+	}
+}
+
+// newPod returns the Pod of a place.
+func (w *World) newPod(p place) *corev1.Pod {
+	role := &w.Serving.Spec.Template.Roles[p.order]
+	template := w.templates[p.order].DeepCopy()
+	pod := &corev1.Pod{Spec: template.Spec}
+	pod.Namespace, pod.Name, pod.OwnerReferences = w.Serving.Namespace, p.name(), owners(w.Serving)
+	pod.Annotations, pod.Labels = template.Annotations, map[string]string{}
+	maps.Copy(pod.Labels, template.Labels)
+	maps.Copy(pod.Labels, p.labels())
+	pod.Labels[podmeta.LabelServingRevision], pod.Labels[podmeta.LabelRoleTemplateHash] = w.Revision, roleHash(role)
+	env := []corev1.EnvVar{
+		{Name: podmeta.EnvGroupSize, Value: groupSize}, {Name: podmeta.EnvEntryAddress, Value: p.address(pod.Namespace)}, {Name: podmeta.EnvWorkerIndex, Value: "0"},
+	}
+	for _, c := range tellContainers(pod) {
+		c.Env = append(slices.Clone(env), slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return podmeta.IsServingEnv(e.Name) })...)
+	}
+	return pod
+}
+
+// tellContainers returns the containers that get the environment of the group: in a requester
+// that of the requester program, in another Pod all.
+func tellContainers(pod *corev1.Pod) (all []*corev1.Container) {
+	if program := podmeta.ProgramOf(pod).Container; podmeta.IsRequester(pod) && program != nil {
+		return []*corev1.Container{program}
+	}
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			all = append(all, &containers[i])
+		}
+	}
+	return all
+}
+
+// newService returns the Service of an entry. It publishes addresses that are not ready, because
+// the Pods of a group look each other up while they start.
+func (w *World) newService(p place) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Serving.Namespace, Name: p.name(), Labels: p.labels(), OwnerReferences: owners(w.Serving)},
+		Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true},
+	}
+}

@@ -1,0 +1,77 @@
+package groups
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// content is what a revision records of a template: the roles, without their numbers of replicas.
+func content(template *v1alpha1.ServingGroupTemplate) []byte {
+	without := template.DeepCopy()
+	for i := range without.Roles {
+		without.Roles[i].Replicas = nil
+	}
+	return canonical(without)
+}
+
+// roleHash identifies the template of a role.
+func roleHash(role *v1alpha1.ServingRole) string {
+	without := role.DeepCopy()
+	without.Replicas = nil
+	return hash(canonical(without))
+}
+
+// canonical returns JSON that is the same for the same content: keys are sorted.
+func canonical(of any) []byte {
+	text, err := json.Marshal(of)
+	var plain any
+	if err == nil {
+		err = json.Unmarshal(text, &plain)
+	}
+	if err == nil {
+		text, err = json.Marshal(plain)
+	}
+	if err != nil {
+		panic(err) // the API server has decoded it
+	}
+	return text
+}
+
+func hash(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:5])
+}
+
+// newRevision returns the ControllerRevision of the present template.
+func (w *World) newRevision() *appsv1.ControllerRevision {
+	last := int64(0)
+	for _, r := range w.Revisions {
+		last = max(last, r.Revision)
+	}
+	return &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.Serving.Namespace, Name: revisionName(w.Serving, w.Revision), OwnerReferences: owners(w.Serving),
+			Labels: map[string]string{podmeta.LabelServing: w.Serving.Name, podmeta.LabelServingRevision: w.Revision, podmeta.LabelManagedBy: podmeta.ManagedBy},
+		},
+		Data:     runtime.RawExtension{Raw: content(&w.Serving.Spec.Template)},
+		Revision: last + 1,
+	}
+}
+
+func revisionName(serving *v1alpha1.ModelServing, revision string) string {
+	return fmt.Sprintf("%s-%s", serving.Name, revision)
+}
+
+// owners returns the owner references of an object that is made for a ModelServing.
+func owners(serving *v1alpha1.ModelServing) []metav1.OwnerReference {
+	return []metav1.OwnerReference{*metav1.NewControllerRef(serving, v1alpha1.GroupVersion.WithKind(podmeta.KindServing))}
+}
