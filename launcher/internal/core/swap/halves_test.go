@@ -129,7 +129,7 @@ func TestGateOpensOnceTheSwapIsCommitted(t *testing.T) {
 			_, err := w.Commit(r.ID())
 			require.NoError(t, err)
 		}
-		assert.True(t, w.paper.all()[0].Committed, "written down when it is answered")
+		assert.True(t, slices.ContainsFunc(w.paper.ever(), func(s Saved) bool { return s.Committed }), "written down when it is answered")
 		_, err := w.Undo(r.ID())
 		assert.ErrorContains(t, err, "it is committed")
 		result, err := r.Wait(t.Context())
