@@ -48,7 +48,7 @@ type ModelServingSpec struct {
 	// +kubebuilder:validation:Maximum=1000
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// What each group consists of.
+	// Template of the groups.
 	// +required
 	Template ServingGroupTemplate `json:"template"`
 }

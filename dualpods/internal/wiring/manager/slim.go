@@ -53,8 +53,8 @@ func readiness(node *corev1.Node) []corev1.NodeCondition {
 }
 
 // slimPod makes the controller's own Pods compact: requesters, launchers, agents, Pods that wait
-// for their placement, those of ModelServings and those that fetch a model. Of other Pods it keeps the names. Of those
-// that mount a claim it also keeps which claim, where, and whether they have ended.
+// for their placement, those of ModelServings and those that fetch a model. It keeps the names of
+// other Pods; if they mount a claim, it also keeps which claim, where, and whether they have ended.
 func slimPod(pod *corev1.Pod) {
 	if dualpods.LooksLike(pod) != dualpods.KindOther || podmeta.IsAgent(pod) || podmeta.AwaitsPlacement(pod) || podmeta.ServingOf(pod) != nil || pod.Labels[podmeta.LabelModelCacheUID] != "" {
 		podcache.Compact(pod)

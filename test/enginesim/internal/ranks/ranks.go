@@ -1,6 +1,6 @@
 // Package ranks connects the ranks of a server over several machines (--nnodes). Each rank has
-// workers of its own. What the entry is asked it passes on to the others, over TCP at the
-// entry's --master-port. In real vLLM that is torch.distributed.
+// workers of its own. The entry passes on to the others what it is asked, over TCP at its
+// own --master-port. In real vLLM that is torch.distributed.
 package ranks
 
 import (
