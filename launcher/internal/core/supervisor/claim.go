@@ -24,6 +24,7 @@ type Claim struct {
 	s     *Supervisor
 	plan  launcher.Plan
 	draft *Draft // of a new instance; nil: the swap creates none, or an earlier launcher may have created it
+	keeps bool   // the swap waits for its client: once its gate opens, the client has seen the server answer
 	owns  bool   // false: the swap has nothing to do or to keep, or is a dry run
 
 	// Guarded by the supervisor's lock.
@@ -61,6 +62,7 @@ type ClaimRequest struct {
 //
 //	needed                                  held by                     code
 //	in, out or a victim                     another swap                conflict
+//	out                                     a worker that still loads   conflict
 //	id of the new instance                  an instance, another swap   exists
 //	public port of the new instance         an instance, another swap   port_taken
 //	records of the instances that move      a disk that is full         storage
@@ -102,10 +104,13 @@ func (s *Supervisor) decide(ask ClaimRequest, decide func(ledger.World) (launche
 	if err != nil {
 		return nil, err
 	}
-	c := &Claim{s: s, plan: plan, draft: ask.Draft, owns: !ask.DryRun && (ask.Keep || !plan.NothingToDo()), room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
+	c := &Claim{s: s, plan: plan, draft: ask.Draft, keeps: ask.Keep, owns: !ask.DryRun && (ask.Keep || !plan.NothingToDo()), room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
 	if err := c.findInstances(func(i *instance) error {
 		if i.swapID != "" {
 			return i.claimedError()
+		}
+		if slices.Contains(plan.Out, i.facts.ID) {
+			return i.unconfirmedError()
 		}
 		return nil
 	}); err != nil {

@@ -28,6 +28,7 @@ type SavedInstance struct {
 	LastUsed time.Time               `json:"last_used"`
 	Awake    map[string]uint64       `json:"awake_bytes,omitempty"`
 	Asleep   map[string]uint64       `json:"asleep_bytes,omitempty"`
+	Loaded   bool                    `json:"confirmed,omitempty"` // the worker has loaded
 	Host     uint64                  `json:"host_bytes,omitempty"`
 	AsleepAt int64                   `json:"asleep_log_bytes,omitempty"`
 	Slept    bool                    `json:"slept,omitempty"` // the instance was asleep when its end began
@@ -62,7 +63,7 @@ func (i *instance) saved() *SavedInstance {
 	v := &SavedInstance{
 		Facts: i.facts, Engine: i.engine.Name(), State: i.state, Root: i.root, Level: i.level,
 		Reason: i.reason, Cause: i.cause, LastLog: i.lastLog, Created: i.created, Since: i.since, LastUsed: i.lastUsed(),
-		Awake: i.awakeBytes, Asleep: i.residue, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.asleepBeforeEnd,
+		Awake: i.awakeBytes, Asleep: i.residue, Loaded: i.confirmed, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.asleepBeforeEnd,
 		SwapID: i.swapID, HoldGate: i.gateHeldShut, Deleting: i.deleting, Timings: i.timings, Revision: i.revision, Found: i.foundUnrecorded,
 		Fingerprint: i.fingerprint,
 	}
