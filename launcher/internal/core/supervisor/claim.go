@@ -24,7 +24,6 @@ type Claim struct {
 	s     *Supervisor
 	plan  launcher.Plan
 	draft *Draft // of a new instance; nil: the swap creates none, or an earlier launcher may have created it
-	keeps bool   // the swap waits for its client: once its gate opens, the client has seen the server answer
 	owns  bool   // false: the swap has nothing to do or to keep, or is a dry run
 
 	// Guarded by the supervisor's lock.
@@ -104,7 +103,7 @@ func (s *Supervisor) decide(ask ClaimRequest, decide func(ledger.World) (launche
 	if err != nil {
 		return nil, err
 	}
-	c := &Claim{s: s, plan: plan, draft: ask.Draft, keeps: ask.Keep, owns: !ask.DryRun && (ask.Keep || !plan.NothingToDo()), room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
+	c := &Claim{s: s, plan: plan, draft: ask.Draft, owns: !ask.DryRun && (ask.Keep || !plan.NothingToDo()), room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
 	if err := c.findInstances(func(i *instance) error {
 		if i.swapID != "" {
 			return i.claimedError()

@@ -226,12 +226,12 @@ func (r *rig) bringIn(gibs uint64, committed bool) *Claim {
 	require.NoError(r.t, err)
 	room := d.Want
 	room.SwapID = "s"
-	c := r.claims(ClaimRequest{Plan: launcher.Plan{SwapID: "s", In: "worker", Room: &room, Level: 1}, Draft: d, Keep: committed})
+	c := r.claims(ClaimRequest{Plan: launcher.Plan{SwapID: "s", In: "worker", Room: &room, Level: 1}, Draft: d})
 	require.NoError(r.t, c.Start(r.t.Context()))
 	require.NoError(r.t, c.Healthy(r.t.Context()))
 	require.NoError(r.t, c.Canary(r.t.Context()), "the entry answers for it")
 	r.gpus.hold("g0", r.runner.tree("worker").pid, gibs)
-	c.Open()
+	c.Open(committed)
 	return c
 }
 
@@ -483,7 +483,7 @@ func TestWorkerThatASwapBringsInIsMeasuredWhenTheSwapOpens(t *testing.T) {
 		assert.Empty(t, r.engine.probed)
 		for _, step := range []struct{ holds, measured uint64 }{{10, 0}, {60, 60}, {50, 60}, {59, 59}, {70, 70}} {
 			r.gpus.hold("g0", r.runner.tree("worker").pid, step.holds)
-			c.Open()
+			c.Open(false)
 			view, err := r.Get("worker")
 			require.NoError(t, err)
 			assert.Equal(t, step.measured*gib, view.GPUBytes["g0"], "it may still load, or sleep already")

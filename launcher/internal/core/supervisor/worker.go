@@ -14,9 +14,9 @@ import (
 
 // This file sees by the device memory of a worker whether it has loaded, sleeps or is awake.
 
-// measureWorker measures the device memory of a worker that a swap has brought in. A swap that was
-// committed also tells that its server answers.
-func (c *Claim) measureWorker() {
+// measureWorker measures the device memory of a worker that a swap has brought in. The commit of a
+// swap also tells that the server of the worker answers.
+func (c *Claim) measureWorker(committed bool) {
 	s := c.s
 	s.mu.Lock()
 	i := c.in
@@ -29,7 +29,7 @@ func (c *Claim) measureWorker() {
 	defer s.mu.Unlock()
 	if i.state == launcher.Awake {
 		i.noteMeasured(held)
-		i.confirmed = i.confirmed || c.keeps || i.facts.isLoaded(held)
+		i.confirmed = i.confirmed || committed || i.facts.isLoaded(held)
 	}
 }
 
