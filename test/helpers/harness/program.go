@@ -32,10 +32,11 @@ func Build(ctx context.Context, root, into string, env []string, packages ...str
 }
 
 // The ports of FreePort. They lie below those that the kernel hands out by itself
-// (net.ipv4.ip_local_port_range begins at 32768) and below the node ports of Kubernetes.
+// (net.ipv4.ip_local_port_range begins at 32768), below the node ports of Kubernetes, and below those
+// that launchers lease (from 20000 on).
 // Were they not, a launcher beside the test could be given the same port for an engine
 // meanwhile, and the kernel lets both bind it as long as the engine does not listen yet.
-const firstFreePort, lastFreePort = 12000, 29999
+const firstFreePort, lastFreePort = 12000, 19999
 
 // FreeAddress is an address of this machine at which nobody listens now.
 func FreeAddress() (string, error) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,13 +16,16 @@ import (
 // address of its choice.
 //
 // Until [Leased.Yield] a socket that never listens is bound to the port, at every address.
-// It shares the port with nobody: not every library of an engine sets SO_REUSEADDR.
+// It shares the port with nobody: not every library of an engine sets SO_REUSEADDR. Until Close a
+// socket in the abstract namespace, which is that of the network like the ports, tells the other
+// launchers of the machine that the port is leased.
 type Leased struct {
 	ports *Ports
 	port  int
 
 	mu     sync.Mutex
-	fd     int // the socket; -1: the engine has the port, or will have it soon
+	fd     int          // the socket; -1: the engine has the port, or will have it soon
+	claim  net.Listener // tells other launchers; nil: none
 	closed bool
 }
 
@@ -57,8 +61,18 @@ func (p *Ports) lease(port int) (*Leased, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot lease a port: %w", err)
 	}
+	if l.claim, err = claimPort(l.port); err != nil { // another launcher has given it to an engine
+		_ = unix.Close(l.fd) // never used
+		return nil, &PortTakenError{Host: everywhere, Port: l.port}
+	}
 	p.reserved[l.port] = true
 	return l, nil
+}
+
+// claimPort tells the other launchers of the machine that a port is leased. The error says that
+// one of them has leased it.
+func claimPort(port int) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(context.Background(), "unix", fmt.Sprintf("@hotseat-leased-port-%d", port))
 }
 
 // Quiet ports are those that are leased first. No well-known program has its default among them;
@@ -101,7 +115,8 @@ func (p *Ports) Used(port int) *Leased {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reserved[port] = true
-	return &Leased{ports: p, port: port, fd: -1}
+	claim, _ := claimPort(port) // the engine has the port in any case
+	return &Leased{ports: p, port: port, fd: -1, claim: claim}
 }
 
 // avoidReserved calls bind until the port that it returns is not reserved: the kernel may choose
@@ -193,5 +208,9 @@ func (l *Leased) Close() error {
 	l.ports.mu.Lock()
 	defer l.ports.mu.Unlock()
 	delete(l.ports.reserved, l.port)
-	return l.closeSocket()
+	err := l.closeSocket()
+	if l.claim != nil {
+		err = errors.Join(err, l.claim.Close())
+	}
+	return err
 }

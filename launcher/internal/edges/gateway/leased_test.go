@@ -37,6 +37,23 @@ func TestLeasedPortIsNobodyElsesUntilItIsYielded(t *testing.T) {
 	requirePortTaken(t, err, l.Port())
 }
 
+func TestPortThatAnotherLauncherHasGivenToAnEngineIsNotLeased(t *testing.T) {
+	first, second := NewPorts(), NewPorts()
+	l := lease(t, first)
+	require.NoError(t, l.Yield())
+	_, err := second.Lease(l.Port())
+	requirePortTaken(t, err, l.Port())
+	require.NoError(t, l.Close())
+
+	adopted := first.Used(l.Port()) // after a restart
+	_, err = second.Lease(l.Port())
+	requirePortTaken(t, err, l.Port())
+	require.NoError(t, adopted.Close())
+	again, err := second.Lease(l.Port())
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+}
+
 func TestPortsThatTheKernelChoosesByItselfAreNotLeasedFirst(t *testing.T) {
 	for _, port := range quietPorts(32768, 60999) {
 		assert.True(t, firstQuiet <= port && port <= lastQuiet, "%d", port)
