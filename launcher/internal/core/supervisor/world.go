@@ -140,6 +140,7 @@ func (s *Supervisor) GPUs() launcherapi.GPUList {
 	served, waiting := s.opts.Turns.Counts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.confirmWorkers(memory)
 	w := s.world(memory)
 	list := launcherapi.GPUList{
 		Source: s.opts.GPUs.Kind(), Budgets: s.opts.Budget, HostSleepers: w.HostSleeperBytes(),
