@@ -110,7 +110,7 @@ func TestTwoCreatesWithOneIDAreAConflict(t *testing.T) {
 	statuses := make(chan int, 10)
 	for k := range cap(statuses) {
 		all.Go(func() {
-			a, err := tryCall(context.Background(), "PUT", n.URL+instances+"/b", Spec(fmt.Sprint("m", k), nil))
+			a, err := tryCall(context.Background(), "PUT", n.URL+instances+"/b", Spec(fmt.Sprint("m", k), On(1)))
 			assert.NoError(t, err)
 			statuses <- a.Status
 		})
