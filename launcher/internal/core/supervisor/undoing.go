@@ -8,8 +8,49 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// This file undoes the phases of a swap. A swap undoes only what it did: the methods move
+// This file takes over the swaps of an earlier launcher, and undoes the phases of a swap. A swap undoes only what it did: the methods move
 // only instances of the claim, and only those that the swap has moved.
+
+// Reclaim claims again what a swap of an earlier launcher owned: the instances whose
+// records name the swap, and the id of a new one. It also claims an instance without a
+// record whose id the plan names: no other call could have taken that id. It leaves
+// alone an instance that another swap has claimed.
+func (s *Supervisor) Reclaim(plan launcher.Plan) *Claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &Claim{s: s, plan: plan, owns: true, members: map[string]*instance{}, stopped: map[string]bool{}}
+	s.claims[plan.SwapID] = c
+	_ = c.findInstances(func(*instance) error { return nil }) // nobody is refused
+	if i, ok := s.instances[plan.In]; ok && plan.CreatesIn() {
+		c.in = i
+	}
+	if c.in != nil && !c.belongsToSwap(c.in) {
+		c.in = nil
+	}
+	for id, i := range c.members {
+		if !c.belongsToSwap(i) {
+			delete(c.members, id)
+		}
+	}
+	c.markInstances()
+	for _, i := range c.all() {
+		s.publishSwapID(i)
+	}
+	return c
+}
+
+// belongsToSwap reports whether an instance that the launcher has recovered belongs to
+// the claim. The lock is held.
+func (c *Claim) belongsToSwap(i *instance) bool {
+	made := c.plan.CreatesIn() && i.facts.ID == c.plan.In
+	if made && i.foundUnrecorded && !i.state.Ended() {
+		i.facts.MadeBy = c.plan.SwapID
+	}
+	if made {
+		return i.facts.MadeBy == c.plan.SwapID
+	}
+	return i.swapID == c.plan.SwapID || i.swapID == "" && i.foundUnrecorded
+}
 
 // Settle waits until no instance that the swap moves is changing its state.
 func (c *Claim) Settle(ctx context.Context) {
