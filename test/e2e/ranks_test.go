@@ -70,6 +70,7 @@ func TestTwoLaunchersServeOneModelTogether(t *testing.T) {
 		a := <-told
 		assert.Equal(t, 200, a.Status, "%s", a.Body)
 	}
+	second.gpus() // its launcher sees that the worker has loaded
 	verb("sleep")
 	for _, i := range []launcherapi.Instance{first.Get("m-0"), second.Get("m-1")} {
 		assert.Equal(t, "sleeping", i.State)

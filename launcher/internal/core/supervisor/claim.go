@@ -61,6 +61,7 @@ type ClaimRequest struct {
 //
 //	needed                                  held by                     code
 //	in, out or a victim                     another swap                conflict
+//	out                                     a worker that still loads   conflict
 //	id of the new instance                  an instance, another swap   exists
 //	public port of the new instance         an instance, another swap   port_taken
 //	records of the instances that move      a disk that is full         storage
@@ -106,6 +107,9 @@ func (s *Supervisor) decide(ask ClaimRequest, decide func(ledger.World) (launche
 	if err := c.findInstances(func(i *instance) error {
 		if i.swapID != "" {
 			return i.claimedError()
+		}
+		if slices.Contains(plan.Out, i.facts.ID) {
+			return i.unconfirmedError()
 		}
 		return nil
 	}); err != nil {

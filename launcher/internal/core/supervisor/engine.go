@@ -20,6 +20,10 @@ const settleLimit = 15 * time.Second
 // putToSleep drains an instance whose gate is shut, and puts its engine to sleep, once that
 // is recorded.
 func (s *Supervisor) putToSleep(i *instance, op *operation) {
+	var worker memorySample // of a worker, whose entry may be told at this moment
+	if i.isWorker() {
+		worker = s.sample(i)
+	}
 	// Only the record tells at which level the engine sleeps. That of a resumed sleep does so already.
 	if err := s.awaitLevel(i, op); err != nil && !op.resumed {
 		s.endOperation(i, op, launcher.EventSleepRefused, func() {
@@ -35,7 +39,7 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	}
 	crashpoint.At(crashpoint.SleepDrained)
 	if i.isWorker() {
-		s.seeAsleep(i, op)
+		s.seeAsleep(i, op, worker)
 		return
 	}
 	ctx, stop := s.boundAnswer(op)
@@ -234,11 +238,13 @@ func (s *Supervisor) rollBack(i *instance, op *operation, why error, limit time.
 
 // wakeUp wakes the engine.
 func (s *Supervisor) wakeUp(i *instance, op *operation) {
-	s.awaitRecordIfWell(i)
 	if i.isWorker() {
-		s.seeAwake(i, op)
+		before := s.sample(i) // the entry may be told at this moment
+		s.awaitRecordIfWell(i)
+		s.seeAwake(i, op, before)
 		return
 	}
+	s.awaitRecordIfWell(i)
 	before, known := s.sampleAsleep(i, op)
 	began := time.Now()
 	ctx, stop := s.boundAnswer(op)

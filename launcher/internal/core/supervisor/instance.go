@@ -77,6 +77,7 @@ type instance struct {
 	announced       bool // watchers were told of the instance
 
 	awakeBytes map[string]uint64
+	confirmed  bool // the worker has loaded: a swap that brought it in was committed, or it was seen to hold its device memory
 	// toBeMeasured: after a failed sleep, the instance is measured once the drivers of its
 	// GPUs answer.
 	toBeMeasured bool

@@ -276,9 +276,10 @@ func (c *Claim) AwaitLoss(ctx context.Context) error {
 	return c.orDeletedIn(i, err)
 }
 
-// Open lets requests through to the instance that came in.
-func (c *Claim) Open() {
-	c.measureWorker()
+// Open lets requests through to the instance that came in. committed: a client has committed the
+// swap, so that the server of a worker answers.
+func (c *Claim) Open(committed bool) {
+	c.measureWorker(committed)
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if c.in == nil || !c.s.isListed(c.in) {

@@ -1,11 +1,9 @@
 package supervisor
 
 import (
-	"context"
 	"errors"
-	"fmt"
+	"net"
 	"slices"
-	"time"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engines/rank"
@@ -16,9 +14,9 @@ import (
 // leased ports.
 //
 // A rank other than the entry is a worker: it has no HTTP, so nobody can ask it anything. It
-// counts as awake while its process lives. The client tells sleep and wake to the launcher of
-// each rank; the engine of the entry passes them on to the workers, and their launchers see that
-// by the device memory.
+// counts as awake while its process lives, and is confirmed once it has loaded. The client tells
+// sleep and wake to the launcher of each rank. The engine of the entry passes them on to the
+// workers, and their launchers see that by the device memory (worker.go).
 
 // unknownGroup is the group of a rank whose record was lost.
 const unknownGroup = "unknown"
@@ -41,6 +39,9 @@ func (s *Supervisor) rankOf(c launcher.CreateRequest, ports []int) (*rank.Rank, 
 		return nil, launcher.Invalidf("body.rank", "this launcher has no address for ranks, since its instance_host is %s; start it with --rank-address", s.opts.InstanceHost)
 	}
 	r.Address = s.opts.RankAddress
+	if isLoopback(r.Address) && net.ParseIP(r.Host) != nil && !isLoopback(r.Host) {
+		return nil, launcher.Invalidf("body.rank", "the entry is at %s, but the ranks of this launcher listen at %s, which other machines cannot reach; start the launcher with --rank-address", r.Host, r.Address)
+	}
 	if r.Interface, err = s.opts.Interface(r.Address); err != nil {
 		return nil, launcher.Invalidf("body.rank", "ranks cannot listen at this launcher's rank_address: %w", err)
 	}
@@ -49,6 +50,9 @@ func (s *Supervisor) rankOf(c launcher.CreateRequest, ports []int) (*rank.Rank, 
 	}
 	return &r, nil
 }
+
+// isLoopback reports whether a host is an address that only its own machine can reach.
+func isLoopback(host string) bool { return net.ParseIP(host).IsLoopback() }
 
 // putLate puts leased ports and what the rank is into the arguments and variables of a request.
 func putLate(c launcher.CreateRequest, ports []int, r *rank.Rank) (launcherapi.InstanceSpec, error) {
@@ -86,111 +90,5 @@ func (s *Supervisor) awaitStarted(i *instance, op *operation) {
 		return
 	}
 	s.endOperation(i, op, launcher.EventReady, nil)
-}
-
-// measureWorker measures the device memory of a worker whose server answers, as the client says
-// by letting the swap end.
-func (c *Claim) measureWorker() {
-	s := c.s
-	s.mu.Lock()
-	i := c.in
-	s.mu.Unlock()
-	if i == nil || !i.isWorker() {
-		return
-	}
-	held := s.heldBytes(i)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i.state == launcher.Awake && len(held) > 0 {
-		i.awakeBytes = held
-	}
-}
-
-// seeAsleep waits until a worker has given back its device memory, since the entry was put to
-// sleep. The drain of the entry comes before that.
-func (s *Supervisor) seeAsleep(i *instance, op *operation) {
-	began := time.Now()
-	awake, bounds := s.sleepBounds(i)
-	seen := s.see(op, func() bool {
-		now := s.sample(i)
-		return !slices.ContainsFunc(i.gpus(), func(uuid string) bool {
-			_, readable := now.used[uuid]
-			return !readable || now.held[uuid] > bounds[uuid]
-		})
-	})
-	residue := s.heldBytes(i)
-	if !seen {
-		s.endOperation(i, op, launcher.EventSleepRefused, func() {
-			op.err = fmt.Errorf("did not fall asleep within %s: it still holds its device memory, so the entry of its server does not sleep: %w", op.limit, context.DeadlineExceeded)
-			i.reason, i.cause, i.awakeBytes = op.err.Error(), "sleep_failed", awake
-		})
-		return
-	}
-	s.endOperation(i, op, launcher.EventSlept, func() {
-		i.addTiming("sleep", time.Since(began))
-		i.awakeBytes, i.residue = awake, residue
-	})
-}
-
-// sleepBounds returns the device memory that a worker holds while it is awake, where that is
-// known, and how much it may hold of each GPU when it sleeps. The entry may have been put to
-// sleep a moment before, so that a worker that was never measured may sleep already.
-func (s *Supervisor) sleepBounds(i *instance) (awake, bounds map[string]uint64) {
-	held := s.heldBytes(i)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	awake, bounds = map[string]uint64{}, map[string]uint64{}
-	for _, uuid := range i.gpus() {
-		measured := i.awakeBytes[uuid]
-		bounds[uuid] = max(measured, held[uuid]) / 20 * 19
-		if measured == 0 {
-			bounds[uuid] = max(bounds[uuid], i.facts.Expected[uuid]/2)
-		}
-		if most := max(measured, held[uuid]); most > bounds[uuid] {
-			awake[uuid] = most
-		}
-	}
-	return awake, bounds
-}
-
-// seeAwake waits until a worker holds its device memory again, since the entry was woken.
-func (s *Supervisor) seeAwake(i *instance, op *operation) {
-	began := time.Now()
-	s.mu.Lock()
-	awake := memorySample{held: i.awakeBytes}
-	s.mu.Unlock()
-	var last error
-	seen := s.see(op, func() bool {
-		last = s.sample(i).lessThan(awake)
-		return last == nil
-	})
-	held := s.heldBytes(i)
-	if !seen {
-		s.endOperation(i, op, launcher.EventWakeRefused, func() {
-			op.err = fmt.Errorf("did not wake within %s: %w; the entry of its server was not woken", op.limit, errors.Join(last, context.DeadlineExceeded))
-			i.reason, i.cause = op.err.Error(), "wake_failed"
-		})
-		return
-	}
-	s.endOperation(i, op, launcher.EventWoke, func() {
-		i.addTiming("wake", time.Since(began))
-		i.hostBytes, i.sleepUnknown = 0, false
-		if len(held) > 0 {
-			i.awakeBytes = held
-		}
-	})
-}
-
-// see waits until seen says true, for at most the time of the operation.
-func (s *Supervisor) see(op *operation, seen func() bool) bool {
-	ctx, stop := s.boundAnswer(op)
-	defer stop()
-	for {
-		if s.meter.PollUntil(ctx, seen) {
-			return true
-		}
-		if ctx.Err() != nil {
-			return false
-		}
-	}
+	s.confirmOnceLoaded(i)
 }

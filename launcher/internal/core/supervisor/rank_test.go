@@ -126,12 +126,13 @@ func TestRankThatCannotBeIsRefused(t *testing.T) {
 		at, text string
 		change   func(o *Options, s *launcherapi.InstanceSpec)
 	}{
-		"a port that the entry has not leased": {"body.rank.entry", "port 42000 is not leased to instance entry", func(_ *Options, s *launcherapi.InstanceSpec) { s.Rank.Entry = "10.0.0.7:42000" }},
-		"an index beyond the size":             {"body.rank.index", "rank.index must be 0 to 1", func(_ *Options, s *launcherapi.InstanceSpec) { s.Rank.Index = 2 }},
-		"GPUs that cannot be shared":           {"body.rank.size", "3 ranks cannot share 2 GPUs evenly", func(_ *Options, s *launcherapi.InstanceSpec) { s.Rank.Size = 3 }},
-		"another number of GPUs":               {"body.gpu_uuids", "the arguments need 1 GPU", func(_ *Options, s *launcherapi.InstanceSpec) { s.GPUUUIDs = []string{"g0", "g1"} }},
-		"a leased port as the public one":      {"body", "--port 41001 is a leased port", func(_ *Options, s *launcherapi.InstanceSpec) { s.Args = append(s.Args, "--port", "$(PORT_1)") }},
-		"a launcher without an address":        {"body.rank", "start it with --rank-address", func(o *Options, _ *launcherapi.InstanceSpec) { o.RankAddress = "" }},
+		"a port that the entry has not leased":    {"body.rank.entry", "port 42000 is not leased to instance entry", func(_ *Options, s *launcherapi.InstanceSpec) { s.Rank.Entry = "10.0.0.7:42000" }},
+		"an index beyond the size":                {"body.rank.index", "rank.index must be 0 to 1", func(_ *Options, s *launcherapi.InstanceSpec) { s.Rank.Index = 2 }},
+		"GPUs that cannot be shared":              {"body.rank.size", "3 ranks cannot share 2 GPUs evenly", func(_ *Options, s *launcherapi.InstanceSpec) { s.Rank.Size = 3 }},
+		"another number of GPUs":                  {"body.gpu_uuids", "the arguments need 1 GPU", func(_ *Options, s *launcherapi.InstanceSpec) { s.GPUUUIDs = []string{"g0", "g1"} }},
+		"a leased port as the public one":         {"body", "--port 41001 is a leased port", func(_ *Options, s *launcherapi.InstanceSpec) { s.Args = append(s.Args, "--port", "$(PORT_1)") }},
+		"a launcher without an address":           {"body.rank", "start it with --rank-address", func(o *Options, _ *launcherapi.InstanceSpec) { o.RankAddress = "" }},
+		"an entry that cannot reach its loopback": {"body.rank", "the entry is at 10.0.0.7, but the ranks of this launcher listen at 127.0.0.1, which other machines cannot reach; start the launcher with --rank-address", func(o *Options, _ *launcherapi.InstanceSpec) { o.RankAddress = "127.0.0.1" }},
 		"an address of another machine": {"body.rank", "no address of this machine", func(o *Options, _ *launcherapi.InstanceSpec) {
 			o.Interface = func(string) (string, error) { return "", errors.New("no address of this machine") }
 		}},
@@ -182,6 +183,9 @@ func TestWorkerSleepsOnceItsDeviceMemoryIsBack(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(75 * time.Second) // the entry drains, then sleeps
 		assert.Equal(t, "falling_asleep", r.state("worker"))
+		r.gpus.hold("g0", pid, 60) // of 70
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, "falling_asleep", r.state("worker"))
 		r.gpus.hold("g0", pid, 2)
 		view, err := r.AwaitState(t.Context(), "worker", launcher.Sleeping)
 		require.NoError(t, err)
@@ -205,11 +209,195 @@ func TestWorkerThatSleepsAlreadyIsAsleepAtOnce(t *testing.T) {
 		r.createRank("worker", 1)
 		_, err := r.AwaitState(t.Context(), "worker", launcher.Awake)
 		require.NoError(t, err)
-		r.gpus.hold("g0", r.runner.tree("worker").pid, 2)
+		pid := r.runner.tree("worker").pid
+		r.gpus.hold("g0", pid, 70)
+		time.Sleep(2 * loadPoll)
+		r.gpus.hold("g0", pid, 2)
 		began := time.Now()
 		r.asleep("worker")
 		assert.Less(t, time.Since(began), time.Second)
 	}, ranked)
+}
+
+// bringIn is a swap that brings in a worker, which holds that much when the gate opens.
+func (r *rig) bringIn(gibs uint64, committed bool) *Claim {
+	r.t.Helper()
+	d, err := r.Draft(launcher.CreateRequest{ID: "worker", Spec: rankSpec(1)})
+	require.NoError(r.t, err)
+	room := d.Want
+	room.SwapID = "s"
+	c := r.claims(ClaimRequest{Plan: launcher.Plan{SwapID: "s", In: "worker", Room: &room, Level: 1}, Draft: d})
+	require.NoError(r.t, c.Start(r.t.Context()))
+	require.NoError(r.t, c.Healthy(r.t.Context()))
+	require.NoError(r.t, c.Canary(r.t.Context()), "the entry answers for it")
+	r.gpus.hold("g0", r.runner.tree("worker").pid, gibs)
+	c.Open(committed)
+	return c
+}
+
+func TestWorkerThatStillLoadsIsNotPutToSleep(t *testing.T) {
+	in(t, func(t *testing.T, old *rig) {
+		old.createRank("worker", 1)
+		_, err := old.AwaitState(t.Context(), "worker", launcher.Awake)
+		require.NoError(t, err)
+		pid := old.runner.tree("worker").pid
+		old.gpus.hold("g0", pid, 10)
+		time.Sleep(time.Minute)
+		_, slept := old.Sleep("worker", launcher.VerbRequest{})
+		_, left := old.tryClaim(toDo(launcher.Plan{SwapID: "s", Out: []string{"worker"}}))
+		for _, err := range []error{slept, left} {
+			assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err))
+			assert.ErrorContains(t, err, "the server of this worker has not been seen to answer; wait, or delete it")
+		}
+		assert.Equal(t, "awake", old.state("worker"))
+		c := old.claims(toDo(launcher.Plan{SwapID: "s", In: "worker", Room: &launcher.Room{ID: "worker", SwapID: "s"}}))
+		require.NoError(t, c.SendBack(t.Context()), "the undo of a swap goes on")
+		c.Release()
+		_, err = old.Wake("worker", launcher.VerbRequest{})
+		require.NoError(t, err)
+		old.gpus.hold("g0", pid, 70)
+		_, err = old.AwaitState(t.Context(), "worker", launcher.Awake)
+		require.NoError(t, err)
+		old.claims(toDo(launcher.Plan{SwapID: "s", Out: []string{"worker"}})).Release()
+
+		r, _ := nextLife(t, old, ranked)
+		require.NoError(t, r.Recover(t.Context(), remembered(t, old)))
+		r.gpus.hold("g0", pid, 2)
+		r.asleep("worker")
+		_, err = r.Delete(t.Context(), "worker")
+		require.NoError(t, err)
+	}, ranked)
+}
+
+func TestWorkerIsConfirmedByTheCommitOfItsSwap(t *testing.T) {
+	for committed, want := range map[bool]string{true: "", false: launcherapi.CodeConflict} {
+		in(t, func(t *testing.T, r *rig) {
+			r.bringIn(10, committed).Release()
+			_, err := r.Sleep("worker", launcher.VerbRequest{})
+			assert.Equal(t, want, launcher.CodeOf(err), "%v", err)
+			_, err = r.Delete(t.Context(), "worker")
+			require.NoError(t, err)
+		}, ranked)
+	}
+}
+
+func TestWorkerWithoutDeviceMemoryIsBelievedAtOnce(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.createRank("worker", 1)
+		_, err := r.AwaitState(t.Context(), "worker", launcher.Awake)
+		require.NoError(t, err)
+		r.under(func() { r.instances["worker"].facts.Expected = map[string]uint64{"g0": 0} })
+		began := time.Now()
+		r.asleep("worker")
+		_, err = r.Wake("worker", launcher.VerbRequest{})
+		require.NoError(t, err)
+		_, err = r.AwaitState(t.Context(), "worker", launcher.Awake)
+		require.NoError(t, err)
+		assert.Less(t, time.Since(began), time.Second)
+	}, ranked)
+}
+
+func TestUsedMemoryShowsWorkersThatTheDriverDoesNotList(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.gpus.blind = true
+		r.bringIn(70, true).Release()
+		pid := r.runner.tree("worker").pid
+		held := func(steps ...uint64) {
+			for _, gibs := range steps {
+				time.Sleep(10 * time.Second)
+				assert.True(t, launcher.State(r.state("worker")).Moving(), r.state("worker"))
+				r.gpus.hold("g0", pid, gibs)
+			}
+		}
+		_, err := r.Sleep("worker", launcher.VerbRequest{})
+		require.NoError(t, err)
+		held(40, 2)
+		_, err = r.AwaitState(t.Context(), "worker", launcher.Sleeping)
+		require.NoError(t, err)
+		_, err = r.Wake("worker", launcher.VerbRequest{})
+		require.NoError(t, err)
+		held(30, 70)
+		_, err = r.AwaitState(t.Context(), "worker", launcher.Awake)
+		require.NoError(t, err)
+
+		r.gpus.hold("g0", pid, 2) // the entry was told before
+		_, err = r.Sleep("worker", launcher.VerbRequest{})
+		require.NoError(t, err)
+		_, err = r.AwaitState(t.Context(), "worker", launcher.Sleeping)
+		assert.ErrorContains(t, err, "did not fall asleep within 1m0s")
+		assert.Equal(t, "awake", r.state("worker"))
+	}, ranked)
+}
+
+func TestWorkerOfASilentDriverIsNotBelieved(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.bringIn(70, true).Release()
+		r.asleepAt("worker", 2)
+		r.gpus.fallSilent(true)
+		_, err := r.Wake("worker", launcher.VerbRequest{})
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, "waking", r.state("worker"))
+	}, ranked)
+}
+
+// asleepAt puts a worker to sleep, which then holds that much.
+func (r *rig) asleepAt(id string, gibs uint64) {
+	r.t.Helper()
+	_, err := r.Sleep(id, launcher.VerbRequest{})
+	require.NoError(r.t, err)
+	synctest.Wait()
+	r.gpus.hold("g0", r.runner.tree(id).pid, gibs)
+	_, err = r.AwaitState(r.t.Context(), id, launcher.Sleeping)
+	require.NoError(r.t, err)
+}
+
+func TestWorkerThatWasNeverMeasuredWakesWithHalfOfItsPlan(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.bringIn(10, true).Release()
+		r.asleepAt("worker", 2)
+		_, err := r.Wake("worker", launcher.VerbRequest{})
+		require.NoError(t, err)
+		pid := r.runner.tree("worker").pid
+		r.gpus.hold("g0", pid, 30) // of 72
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, "waking", r.state("worker"))
+		r.gpus.hold("g0", pid, 50)
+		view, err := r.AwaitState(t.Context(), "worker", launcher.Awake)
+		require.NoError(t, err)
+		assert.Equal(t, map[string]uint64{"g0": 50 * gib}, view.GPUBytes)
+	}, ranked)
+}
+
+func TestEndedWaitForAWakeTakesTheStateThatMemoryShows(t *testing.T) {
+	for name, c := range map[string]struct {
+		holds         uint64
+		cut           bool
+		state, reason string
+	}{
+		"timed out, and most memory is back": {40, false, "awake", "did not wake as a whole within 1m0s"},
+		"cut short, and most memory is back": {40, true, "awake", "did not wake as a whole before the undo of its swap ended the wait"},
+		"cut short, and no memory is back":   {2, true, "sleeping", "did not wake before the undo of its swap ended the wait"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.bringIn(70, true).Release()
+				r.asleepAt("worker", 2)
+				_, err := r.Wake("worker", launcher.VerbRequest{})
+				require.NoError(t, err)
+				r.gpus.hold("g0", r.runner.tree("worker").pid, c.holds)
+				time.Sleep(10 * time.Second)
+				assert.Equal(t, "waking", r.state("worker"))
+				if c.cut {
+					r.under(func() { r.cutShort(r.instances["worker"]) })
+				}
+				view, err := r.Await(t.Context(), "worker", func(i launcherapi.Instance) bool { return i.State != "waking" })
+				require.NoError(t, err)
+				assert.Equal(t, c.state, view.State)
+				assert.Contains(t, view.Reason, c.reason)
+			}, ranked)
+		})
+	}
 }
 
 func TestWorkerWhoseEntryIsNotToldStaysAsItIs(t *testing.T) {
@@ -291,20 +479,15 @@ func TestClaimTakesTheLeaseOfTheInstanceThatItCreates(t *testing.T) {
 
 func TestWorkerThatASwapBringsInIsMeasuredWhenTheSwapOpens(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		d, err := r.Draft(launcher.CreateRequest{ID: "worker", Spec: rankSpec(1)})
-		require.NoError(t, err)
-		room := d.Want
-		room.SwapID = "s"
-		c := r.claims(ClaimRequest{Plan: launcher.Plan{SwapID: "s", In: "worker", Room: &room, Level: 1}, Draft: d})
-		require.NoError(t, c.Start(t.Context()))
-		require.NoError(t, c.Healthy(t.Context()))
-		require.NoError(t, c.Canary(t.Context()), "the entry answers for it")
+		c := r.bringIn(10, false)
 		assert.Empty(t, r.engine.probed)
-		r.gpus.hold("g0", r.runner.tree("worker").pid, 60)
-		c.Open()
-		view, err := r.Get("worker")
-		require.NoError(t, err)
-		assert.Equal(t, map[string]uint64{"g0": 60 * gib}, view.GPUBytes)
+		for _, step := range []struct{ holds, measured uint64 }{{10, 0}, {60, 60}, {50, 60}, {59, 59}, {70, 70}} {
+			r.gpus.hold("g0", r.runner.tree("worker").pid, step.holds)
+			c.Open(false)
+			view, err := r.Get("worker")
+			require.NoError(t, err)
+			assert.Equal(t, step.measured*gib, view.GPUBytes["g0"], "it may still load, or sleep already")
+		}
 		c.Release()
 	}, ranked)
 }
@@ -322,7 +505,8 @@ func TestConfigCopyOfAWorkerStaysUntilItSleeps(t *testing.T) {
 		r, _ := nextLife(t, old, ranked)
 		require.NoError(t, r.Recover(t.Context(), state))
 		assert.FileExists(t, told)
-		r.asleep("worker")
+		r.gpus.hold("g0", r.runner.tree("worker").pid, 70)
+		r.asleepAt("worker", 2)
 		synctest.Wait()
 		assert.NoFileExists(t, told)
 	}, ranked)

@@ -14,28 +14,29 @@ import (
 
 // SavedInstance is the record of an instance on disk. It holds no secret.
 type SavedInstance struct {
-	Facts    facts                   `json:"facts"`
-	Engine   string                  `json:"engine"`
-	State    launcher.State          `json:"state"`
-	Root     process.ID              `json:"root"`
-	Level    int                     `json:"level,omitempty"`
-	Reason   string                  `json:"reason,omitempty"`
-	Cause    string                  `json:"cause,omitempty"`
-	ExitCode *int                    `json:"exit_code,omitempty"`
-	LastLog  []string                `json:"last_log,omitempty"`
-	Created  time.Time               `json:"created"`
-	Since    time.Time               `json:"since"`
-	LastUsed time.Time               `json:"last_used"`
-	Awake    map[string]uint64       `json:"awake_bytes,omitempty"`
-	Asleep   map[string]uint64       `json:"asleep_bytes,omitempty"`
-	Host     uint64                  `json:"host_bytes,omitempty"`
-	AsleepAt int64                   `json:"asleep_log_bytes,omitempty"`
-	Slept    bool                    `json:"slept,omitempty"` // the instance was asleep when its end began
-	SwapID   string                  `json:"swap_id,omitempty"`
-	HoldGate bool                    `json:"hold_gate,omitempty"`
-	Deleting bool                    `json:"deleting,omitempty"`
-	Timings  []launcherapi.PhaseTime `json:"timings,omitempty"`
-	Revision uint64                  `json:"revision"`
+	Facts     facts                   `json:"facts"`
+	Engine    string                  `json:"engine"`
+	State     launcher.State          `json:"state"`
+	Root      process.ID              `json:"root"`
+	Level     int                     `json:"level,omitempty"`
+	Reason    string                  `json:"reason,omitempty"`
+	Cause     string                  `json:"cause,omitempty"`
+	ExitCode  *int                    `json:"exit_code,omitempty"`
+	LastLog   []string                `json:"last_log,omitempty"`
+	Created   time.Time               `json:"created"`
+	Since     time.Time               `json:"since"`
+	LastUsed  time.Time               `json:"last_used"`
+	Awake     map[string]uint64       `json:"awake_bytes,omitempty"`
+	Asleep    map[string]uint64       `json:"asleep_bytes,omitempty"`
+	Confirmed bool                    `json:"confirmed,omitempty"` // as in instance
+	Host      uint64                  `json:"host_bytes,omitempty"`
+	AsleepAt  int64                   `json:"asleep_log_bytes,omitempty"`
+	Slept     bool                    `json:"slept,omitempty"` // the instance was asleep when its end began
+	SwapID    string                  `json:"swap_id,omitempty"`
+	HoldGate  bool                    `json:"hold_gate,omitempty"`
+	Deleting  bool                    `json:"deleting,omitempty"`
+	Timings   []launcherapi.PhaseTime `json:"timings,omitempty"`
+	Revision  uint64                  `json:"revision"`
 	// Fingerprint of the engine; nil: none was taken, or an earlier release wrote the record.
 	Fingerprint *fingerprint   `json:"fingerprint,omitempty"`
 	Stamp       statedir.Stamp `json:"stamp,omitzero"` // of created, since and last used
@@ -62,7 +63,7 @@ func (i *instance) saved() *SavedInstance {
 	v := &SavedInstance{
 		Facts: i.facts, Engine: i.engine.Name(), State: i.state, Root: i.root, Level: i.level,
 		Reason: i.reason, Cause: i.cause, LastLog: i.lastLog, Created: i.created, Since: i.since, LastUsed: i.lastUsed(),
-		Awake: i.awakeBytes, Asleep: i.residue, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.asleepBeforeEnd,
+		Awake: i.awakeBytes, Asleep: i.residue, Confirmed: i.confirmed, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.asleepBeforeEnd,
 		SwapID: i.swapID, HoldGate: i.gateHeldShut, Deleting: i.deleting, Timings: i.timings, Revision: i.revision, Found: i.foundUnrecorded,
 		Fingerprint: i.fingerprint,
 	}

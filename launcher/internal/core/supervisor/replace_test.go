@@ -169,7 +169,7 @@ func TestUndoneWakeOfARestartedInstancePutsItToSleep(t *testing.T) {
 		c := r.claims(r.toMake("s", "a"))
 		require.NoError(t, c.Start(t.Context()))
 		require.NoError(t, c.Healthy(t.Context()))
-		c.Open()
+		c.Open(false)
 		c.Release()
 		r.asleep("a")
 		c = r.claims(toDo(launcher.Plan{SwapID: "s2", In: "a", Room: &launcher.Room{ID: "a", SwapID: "s2"}}))

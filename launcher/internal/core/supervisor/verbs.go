@@ -18,7 +18,7 @@ const sameLevel = -1
 // outcome.
 //
 //	state            effect
-//	awake            gate shut, drain, engine's sleep sequence
+//	awake            gate shut, drain, engine's sleep sequence; a worker that still loads: error, code conflict
 //	falling_asleep   none: the sleep goes on
 //	sleeping         none, whatever its level
 //	any other        error, code conflict
@@ -32,7 +32,7 @@ func (s *Supervisor) Sleep(id string, ask launcher.VerbRequest) (launcherapi.Ins
 	if ask.Drain < 0 {
 		ask.Drain = s.opts.Limits.Drain
 	}
-	s.mu.Lock()
+	s.lockWithMemory(s.unconfirmedGPUs(id))
 	defer s.mu.Unlock()
 	i, err := s.find(id)
 	if err != nil {
@@ -45,6 +45,9 @@ func (s *Supervisor) Sleep(id string, ask launcher.VerbRequest) (launcherapi.Ins
 // sleep is Sleep for a swap or, without a swapID, for a client. The lock is held.
 func (s *Supervisor) sleep(i *instance, swapID string, ask launcher.VerbRequest) error {
 	return s.verb(i, swapID, ask, launcher.EventSleepAsked, s.opts.Limits.Sleep, func() error {
+		if err := i.unconfirmedError(); swapID == "" && err != nil { // the claim of a swap has checked that, and its undo goes on
+			return err
+		}
 		switch {
 		case i.state != launcher.Awake:
 		case ask.Level == sameLevel:

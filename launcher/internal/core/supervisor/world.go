@@ -26,7 +26,7 @@ func (s *Supervisor) everyGPU() []string {
 const freshReads = 3
 
 // lockWithMemory reads the memory of GPUs and takes the lock. It updates residues that have
-// become smaller.
+// become smaller, and confirms the workers that have loaded.
 func (s *Supervisor) lockWithMemory(uuids []string) devmem.Reading {
 	for try := 1; ; try++ {
 		before := s.opts.Feed.Revision()
@@ -34,6 +34,7 @@ func (s *Supervisor) lockWithMemory(uuids []string) devmem.Reading {
 		s.mu.Lock()
 		if try == freshReads || s.opts.Feed.Revision() == before {
 			s.noteResidues(memory)
+			s.confirmWorkers(memory)
 			return memory
 		}
 		s.mu.Unlock()
@@ -139,6 +140,7 @@ func (s *Supervisor) GPUs() launcherapi.GPUList {
 	served, waiting := s.opts.Turns.Counts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.confirmWorkers(memory)
 	w := s.world(memory)
 	list := launcherapi.GPUList{
 		Source: s.opts.GPUs.Kind(), Budgets: s.opts.Budget, HostSleepers: w.HostSleeperBytes(),

@@ -41,8 +41,8 @@ type Claim interface {
 	Check() error
 	// AwaitLoss waits until the instance that came in is not awake any more, and returns why.
 	AwaitLoss(ctx context.Context) error
-	// Open opens the gate.
-	Open()
+	// Open opens the gate; committed: a client has committed the swap.
+	Open(committed bool)
 	// Stop stops an instance that has left.
 	Stop(ctx context.Context, id string) error
 

@@ -89,7 +89,7 @@ func (f *fakeClaim) AwaitLoss(ctx context.Context) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
-func (f *fakeClaim) Open()                                     { f.note("open") }
+func (f *fakeClaim) Open(bool)                                 { f.note("open") }
 func (f *fakeClaim) Stop(ctx context.Context, id string) error { return f.call(ctx, "stop", id) }
 func (f *fakeClaim) SendBack(ctx context.Context) error        { return f.call(ctx, "send back", "") }
 func (f *fakeClaim) BringBack(ctx context.Context, id string) error {

@@ -222,7 +222,7 @@ func (r *Run) healthy(ctx context.Context, _ string) error { return r.claim.Heal
 func (r *Run) canary(ctx context.Context, _ string) error  { return r.claim.Canary(ctx) }
 
 func (r *Run) open(context.Context, string) error {
-	r.claim.Open()
+	r.claim.Open(r.saved.NeedsCommit)
 	return nil
 }
 

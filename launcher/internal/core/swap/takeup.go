@@ -68,7 +68,7 @@ func (r *Run) finishTakenUp(ctx context.Context, until time.Time) error {
 			return err
 		}
 	}
-	r.claim.Open()
+	r.claim.Open(r.saved.NeedsCommit)
 	return nil
 }
 
