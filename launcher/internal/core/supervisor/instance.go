@@ -76,8 +76,8 @@ type instance struct {
 	revision        uint64
 	announced       bool // watchers were told of the instance
 
-	awakeBytes map[string]uint64
-	confirmed  bool // the worker has loaded: a swap that brought it in was committed, or it was seen to hold its device memory
+	awakeBytes map[string]uint64 // of a worker, 0: it holds nothing of the GPU
+	confirmed  bool              // the worker has loaded: a swap that brought it in was committed, or it was seen to hold its device memory
 	// toBeMeasured: after a failed sleep, the instance is measured once the drivers of its
 	// GPUs answer.
 	toBeMeasured bool

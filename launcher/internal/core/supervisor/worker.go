@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -15,7 +14,7 @@ import (
 // This file sees by the device memory of a worker whether it has loaded, sleeps or is awake.
 
 // measureWorker measures the device memory of a worker that a swap has brought in. The commit of a
-// swap also tells that the server of the worker answers.
+// swap also tells that the server of the worker answers, so that the worker has loaded.
 func (c *Claim) measureWorker(committed bool) {
 	s := c.s
 	s.mu.Lock()
@@ -24,13 +23,33 @@ func (c *Claim) measureWorker(committed bool) {
 	if i == nil || !i.isWorker() {
 		return
 	}
-	held := s.heldBytes(i)
+	now := s.sample(i)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i.state == launcher.Awake {
-		i.noteMeasured(held)
-		i.confirmed = i.confirmed || committed || i.facts.isLoaded(held)
+	if i.state != launcher.Awake {
+		return
 	}
+	i.noteMeasured(now.held)
+	if committed {
+		i.noteHoldsNothing(now)
+	}
+	i.confirmed = i.confirmed || committed || i.facts.isLoaded(now.held)
+}
+
+// noteHoldsNothing records that a worker that has loaded holds 0 bytes of a GPU, as an engine on a
+// CPU does: its processes hold nothing there, and all processes together use less than half of
+// what is expected of the worker. Its sleep could not show in the used memory, which cannot fall
+// by that half. The lock is held.
+func (i *instance) noteHoldsNothing(now memorySample) {
+	measured := map[string]uint64{}
+	maps.Copy(measured, i.awakeBytes)
+	for uuid, half := range i.halves() {
+		used, readable := now.used[uuid]
+		if readable && now.held[uuid] == 0 && used < half {
+			measured[uuid] = 0
+		}
+	}
+	i.awakeBytes = measured
 }
 
 // noteMeasured records the device memory that a worker holds while it is awake. It ignores less
@@ -64,7 +83,7 @@ func (i *instance) unconfirmedError() error {
 	if i.state != launcher.Awake || i.isConfirmed() {
 		return nil
 	}
-	return launcher.Conflictf("cannot put instance %s to sleep: the server of this worker has not been seen to answer; wait, or delete it", i.facts.ID)
+	return launcher.Conflictf("cannot put instance %s to sleep: the launcher has not seen that this worker has loaded; wait until it holds its device memory; if its device memory cannot be seen, bring it in by a swap with \"until\": \"healthy\", and commit that", i.facts.ID)
 }
 
 // confirmWorkers confirms the workers that have loaded. The lock is held.
@@ -118,11 +137,15 @@ func (s *Supervisor) confirmOnceLoaded(i *instance) {
 }
 
 // halves returns half of the device memory that a worker holds of each GPU while it is awake, as
-// measured or else as expected. The lock is held.
+// measured or else as expected. 0: it holds none. The lock is held.
 func (i *instance) halves() map[string]uint64 {
 	half := map[string]uint64{}
 	for _, uuid := range i.gpus() {
-		half[uuid] = cmp.Or(i.awakeBytes[uuid], i.facts.Expected[uuid]) / 2
+		bytes, measured := i.awakeBytes[uuid]
+		if !measured {
+			bytes = i.facts.Expected[uuid]
+		}
+		half[uuid] = bytes / 2
 	}
 	return half
 }
@@ -142,6 +165,26 @@ func (now memorySample) isAsleepOn(uuid string, half uint64, before memorySample
 		return now.held[uuid] <= half
 	}
 	return wasReadable && used+half <= was
+}
+
+// awakeSign says why a worker does not count as asleep on a GPU.
+func (now memorySample) awakeSign(uuid string, half uint64) string {
+	_, readable := now.used[uuid]
+	switch {
+	case !readable:
+		return fmt.Sprintf("the memory of GPU %s cannot be read", uuid)
+	case now.held[uuid] > 0:
+		return fmt.Sprintf("it still holds %s of GPU %s", launcher.BytesText(now.held[uuid]), uuid)
+	}
+	return fmt.Sprintf("the driver lists no process of it on GPU %s, and the used memory of that GPU has not fallen by %s", uuid, launcher.BytesText(half))
+}
+
+// firstGPU returns the first GPU of an instance for which is holds; empty: none.
+func (i *instance) firstGPU(is func(uuid string) bool) string {
+	if n := slices.IndexFunc(i.gpus(), is); n >= 0 {
+		return i.gpus()[n]
+	}
+	return ""
 }
 
 // isAwakeOn reports whether a worker holds the needed device memory of a GPU. If the driver lists
@@ -169,15 +212,18 @@ func (s *Supervisor) seeAsleep(i *instance, op *operation, before memorySample) 
 	i.noteMeasured(before.held)
 	half := i.halves()
 	s.mu.Unlock()
+	var now memorySample
+	var lasting string // a GPU whose memory has not gone
 	seen := s.see(op, func() bool {
-		now := s.sample(i)
-		return !slices.ContainsFunc(i.gpus(), func(uuid string) bool { return !now.isAsleepOn(uuid, half[uuid], before) })
+		now = s.sample(i)
+		lasting = i.firstGPU(func(uuid string) bool { return !now.isAsleepOn(uuid, half[uuid], before) })
+		return lasting == ""
 	})
 	residue := s.heldBytes(i)
 	if !seen {
 		s.endOperation(i, op, launcher.EventSleepRefused, func() {
 			when, why := op.waited()
-			op.err = fmt.Errorf("did not fall asleep %s: it still holds its device memory, so the entry of its server does not sleep: %w", when, why)
+			op.err = fmt.Errorf("did not fall asleep %s: %s; tell the launcher of the entry to put its server to sleep, too: %w", when, now.awakeSign(lasting, half[lasting]), why)
 			i.reason, i.cause = op.err.Error(), "sleep_failed"
 		})
 		return
@@ -210,10 +256,8 @@ func (s *Supervisor) seeAwake(i *instance, op *operation, before memorySample) {
 	var now memorySample
 	var lacking string // a GPU whose memory has not come back
 	seen := s.see(op, func() bool {
-		now, lacking = s.sample(i), ""
-		if n := slices.IndexFunc(i.gpus(), func(uuid string) bool { return !now.isAwakeOn(uuid, need[uuid], half[uuid], before) }); n >= 0 {
-			lacking = i.gpus()[n]
-		}
+		now = s.sample(i)
+		lacking = i.firstGPU(func(uuid string) bool { return !now.isAwakeOn(uuid, need[uuid], half[uuid], before) })
 		return lacking == ""
 	})
 	if !seen && !slices.ContainsFunc(i.gpus(), func(uuid string) bool { return now.held[uuid] > half[uuid] }) {
