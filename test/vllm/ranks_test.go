@@ -15,8 +15,9 @@ import (
 )
 
 // The two ranks of a server are instances of two launchers; the test is the controller. Two nodes
-// work on a CPU as on GPUs, but for the device memory, of which there is none to give back. On a
-// CPU, --enforce-eager skips the warm-up that a pipeline needs (spec/plan.md).
+// work on a CPU as on GPUs, but for the device memory, of which there is none to give back. So the
+// launcher of the worker learns only from the commit of a swap that the worker has loaded. On a CPU,
+// --enforce-eager skips the warm-up that a pipeline needs (spec/plan.md).
 func TestTwoLaunchersServeOneModelTogether(t *testing.T) {
 	tensors := arguments(modelA, "tiny-a", "-tp", "2")
 	pipeline := slices.DeleteFunc(arguments(modelA, "tiny-a", "-pp", "2", "--compilation-config.backend=eager"), func(arg string) bool { return arg == "--enforce-eager" })
@@ -46,15 +47,18 @@ func showRanks(t *testing.T, method, worksForOne string, args []string) (words s
 	}
 	lease, err := first.LeasePorts(t.Context(), "entry", 1)
 	require.NoError(t, err)
-	for index, n := range []*node{first, second} {
-		i, err := n.Create(t.Context(), []string{"entry", "worker"}[index], launcherapi.InstanceSpec{
-			Args: args, GPUUUIDs: gpu(0),
-			Rank: &launcherapi.Rank{Group: "tiny-a", Index: index, Size: 2, Entry: fmt.Sprintf("127.0.0.1:%d", lease.Ports[0])},
-		})
-		require.NoError(t, err)
+	rank := func(index int) *launcherapi.Rank {
+		return &launcherapi.Rank{Group: "tiny-a", Index: index, Size: 2, Entry: fmt.Sprintf("127.0.0.1:%d", lease.Ports[0])}
+	}
+	commit := second.bringInUntilCommit(t, launcherapi.SwapIn{ID: "worker", Args: args, GPUUUIDs: gpu(0), Rank: rank(1)})
+	_, err = first.Create(t.Context(), "entry", launcherapi.InstanceSpec{Args: args, GPUUUIDs: gpu(0), Rank: rank(0)})
+	require.NoError(t, err)
+	entry := first.await("entry", "awake")
+	commit()
+	worker := second.await("worker", "awake")
+	for _, i := range []launcherapi.Instance{entry, worker} {
 		assert.Equal(t, method, i.StartedBy, i.Reason)
 	}
-	worker, entry := second.await("worker", "awake"), first.await("entry", "awake")
 	words = ask(t, entry)
 	assert.Equal(t, words, ask(t, entry))
 
@@ -74,6 +78,8 @@ func showRanks(t *testing.T, method, worksForOne string, args []string) (words s
 			return err
 		})
 		assert.Equal(t, words, ask(t, first.get("entry")))
+		second.kill()
+		second.start()
 	}
 
 	require.NoError(t, syscall.Kill(find(t, second.get("worker"), worksForOne), syscall.SIGKILL))
@@ -84,6 +90,30 @@ func showRanks(t *testing.T, method, worksForOne string, args []string) (words s
 	first.gone(entry)
 	second.gone(worker)
 	return words
+}
+
+// bringInUntilCommit begins a swap, and returns a function that commits it and waits for its end.
+func (n *node) bringInUntilCommit(t *testing.T, in launcherapi.SwapIn) (commit func()) {
+	t.Helper()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := n.Swap(t.Context(), launcherapi.SwapRequest{In: &in, Until: launcherapi.UntilHealthy}, nil)
+		answered <- err
+	}()
+	var swap launcherapi.Swap
+	n.eventually("the swap waits for its commit", func() bool {
+		list, err := n.Swaps(t.Context())
+		require.NoError(t, err)
+		if len(list.Swaps) > 0 {
+			swap = list.Swaps[0]
+		}
+		return swap.Phase == launcherapi.PhaseCommit
+	})
+	return func() {
+		_, err := n.CommitSwap(t.Context(), swap.SwapID)
+		require.NoError(t, err)
+		require.NoError(t, <-answered)
+	}
 }
 
 // both calls two launchers at once.
