@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -37,6 +39,16 @@ func TestWorkerHasNoAddress(t *testing.T) {
 	assert.Equal(t, &rank.Rank{Index: 1, Size: 2, Host: "10.0.0.7", Port: 41000}, running.Rank)
 	assert.Equal(t, []string{"org/model", "-pp", "2", "--seed", "1"}, running.Args)
 	assert.Zero(t, running.Port)
+}
+
+func TestConfigFileOfAWorkerNamesNoAPIServers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("api_server_count: 3\n"), 0o600))
+	input := refused(t, ofRank(1, "-tp", "2", "--config", path))
+	assert.Equal(t, "--api-server-count", input.Flag)
+	assert.Contains(t, input.Message, "the --config file "+path+": vLLM refuses it for a rank other than the entry; move it to the arguments")
+	_, err := NewVLLM(VLLMOptions{}).Plan(ofRank(0, "-tp", "2", "--config", path))
+	require.NoError(t, err)
 }
 
 func TestEntryHasAnAddressAndItsRank(t *testing.T) {

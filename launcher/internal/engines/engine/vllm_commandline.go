@@ -15,6 +15,7 @@ type commandLine struct {
 	configPath  string
 	configWords []string // the content as arguments
 	notes       []string
+	headless    bool // the engine is a worker: a rank that serves no HTTP
 }
 
 // readCommandLine reads the arguments and the file that they name with
@@ -26,7 +27,7 @@ func readCommandLine(tokens []string, instanceHost string, r *rank.Rank) (comman
 		return commandLine{}, err
 	}
 	line := commandLine{settings: defaultSettings()}
-	line.settings.ranked = r != nil
+	line.settings.ranked, line.headless = r != nil, r != nil && r.IsWorker()
 	if err := line.readConfigOf(items); err != nil {
 		return commandLine{}, err
 	}
@@ -41,14 +42,14 @@ func readCommandLine(tokens []string, instanceHost string, r *rank.Rank) (comman
 		switch it.flag {
 		case "", "--model", "--host", "--port", "--config":
 		case "--api-server-count":
-			if r == nil || !r.IsWorker() { // vLLM refuses it beside --headless
+			if !line.headless { // vLLM refuses it beside --headless
 				line.rest = append(line.rest, it.raw...)
 			}
 		default:
 			line.rest = append(line.rest, it.raw...)
 		}
 	}
-	if r != nil && r.IsWorker() {
+	if line.headless {
 		line.settings.host, line.settings.port = "", 0 // it listens nowhere
 	}
 	return line, line.readHost(instanceHost)
@@ -90,6 +91,9 @@ func (l *commandLine) readEntries(tokens []string) error {
 		return err
 	}
 	for _, it := range items {
+		if l.headless && it.flag == "--api-server-count" {
+			return inputError("", it.flag, "vLLM refuses it for a rank other than the entry; move it to the arguments, of which the launcher gives it to the entry alone")
+		}
 		if err := l.settings.read(it); err != nil {
 			return err
 		}
