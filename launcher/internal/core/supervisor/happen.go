@@ -101,10 +101,7 @@ func (s *Supervisor) beginEffect(i *instance, row launcher.Transition) {
 		op := i.op
 		s.spawn(func() { s.wakeUp(i, op) })
 	case launcher.StopTree:
-		grace := s.opts.Limits.StopGrace
-		if row.From == launcher.Starting || i.isWorker() { // a worker does not end by SIGTERM, and has no answers in flight
-			grace = s.opts.Limits.StartingGrace
-		}
+		grace := s.stopGrace(i, row.From)
 		s.spawn(func() { s.stopTree(i, grace) })
 	case launcher.ClearTree:
 		s.spawn(func() { s.clearTree(i) })
@@ -119,6 +116,15 @@ func (s *Supervisor) beginEffect(i *instance, row launcher.Transition) {
 		})
 	case launcher.NoEffect:
 	}
+}
+
+// stopGrace returns the time between SIGTERM and SIGKILL of an instance whose stop begins in a
+// state. A worker does not end by SIGTERM, and has no answers in flight.
+func (s *Supervisor) stopGrace(i *instance, from launcher.State) time.Duration {
+	if from == launcher.Starting || i.isWorker() {
+		return s.opts.Limits.StartingGrace
+	}
+	return s.opts.Limits.StopGrace
 }
 
 // beginOperation makes op the instance's current operation. The lock is held.

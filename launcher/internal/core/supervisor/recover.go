@@ -311,7 +311,8 @@ func (s *Supervisor) resume(i *instance) {
 		op := i.op
 		s.spawn(func() { s.wakeUp(i, op) })
 	case launcher.Stopping:
-		s.spawn(func() { s.stopTree(i, limits.StopGrace) })
+		grace := s.stopGrace(i, i.state)
+		s.spawn(func() { s.stopTree(i, grace) })
 	case launcher.Awake:
 		if !i.isConfirmed() {
 			s.spawn(func() { s.confirmOnceLoaded(i) })

@@ -358,6 +358,20 @@ func TestAdoptedWorkerIsWhatItWas(t *testing.T) {
 	}, ranked)
 }
 
+func TestStopOfAWorkerGoesOnWithTheStartingGrace(t *testing.T) {
+	in(t, func(t *testing.T, old *rig) {
+		old.awakeWorker(70)
+		state := remembered(t, old)
+		state.Instances[0].State = launcher.Stopping
+		r, hard := nextLife(t, old, ranked)
+		close(hard.ending)
+		require.NoError(t, r.Recover(t.Context(), state))
+		_, err := r.Await(t.Context(), "worker", func(i launcherapi.Instance) bool { return i.Status == launcherapi.StatusStopped })
+		require.NoError(t, err)
+		assert.Equal(t, []time.Duration{2 * time.Second}, r.runner.tree("worker").stopped)
+	}, ranked)
+}
+
 func TestWorkerThatASwapBringsInIsMeasuredWhenTheSwapOpens(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := r.bringIn(10, false)
