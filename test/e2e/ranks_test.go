@@ -46,6 +46,19 @@ func requireVariables(t *testing.T, i launcherapi.Instance, variables map[string
 	}
 }
 
+// tellBoth tells sleep or wake to the launchers of the entry m-0 and of the worker m-1, at once.
+func tellBoth(first, second *Node, verb string) {
+	first.t.Helper()
+	told := make(chan Answer, 1)
+	go func() { // the worker waits until the entry has obeyed
+		a, _ := send(second.t.Context(), second.checked(), "POST", second.URL+"/v2/vllm/instances/m-1/"+verb, nil)
+		told <- a
+	}()
+	require.Equal(first.t, 200, first.Call("POST", "/v2/vllm/instances/m-0/"+verb, nil).Status)
+	a := <-told
+	require.Equal(first.t, 200, a.Status, "%s", a.Body)
+}
+
 func TestTwoLaunchersServeOneModelTogether(t *testing.T) {
 	t.Parallel()
 	first, second := NewNode(t), NewNode(t)
@@ -59,24 +72,13 @@ func TestTwoLaunchersServeOneModelTogether(t *testing.T) {
 	entry, worker = first.Await("m-0", "awake"), second.Await("m-1", "awake")
 	assert.NotEmpty(t, first.Ask(entry, "x"))
 
-	verb := func(name string) {
-		t.Helper()
-		told := make(chan Answer, 1)
-		go func() { // the worker waits until the entry has obeyed
-			a, _ := send(t.Context(), second.checked(), "POST", second.URL+"/v2/vllm/instances/m-1/"+name, nil)
-			told <- a
-		}()
-		assert.Equal(t, 200, first.Call("POST", "/v2/vllm/instances/m-0/"+name, nil).Status)
-		a := <-told
-		assert.Equal(t, 200, a.Status, "%s", a.Body)
-	}
 	second.gpus() // its launcher sees that the worker has loaded
-	verb("sleep")
+	tellBoth(first, second, "sleep")
 	for _, i := range []launcherapi.Instance{first.Get("m-0"), second.Get("m-1")} {
 		assert.Equal(t, "sleeping", i.State)
 		assert.Less(t, i.GPUBytes[GPU(0)], uint64(4<<30), "it has given back its device memory")
 	}
-	verb("wake")
+	tellBoth(first, second, "wake")
 	assert.Equal(t, entry.PID, first.Get("m-0").PID)
 	assert.Equal(t, worker.PID, second.Get("m-1").PID)
 	assert.NotEmpty(t, first.Ask(entry, "x"))
@@ -153,6 +155,37 @@ func TestSwapBringsInARank(t *testing.T) {
 	refused := first.Swap(map[string]any{"in": rankSpec(0, 1)}).Problem(t)
 	assert.Equal(t, 422, refused.Status)
 	assert.Equal(t, "body.rank.entry", refused.Errors[0].Location)
+}
+
+func TestWorkerOnCPUSleepsOnceItsSwapIsCommitted(t *testing.T) {
+	t.Parallel()
+	onCPU := []string{"--vllm", "env -u HOTSEAT_SIMGPU_DIR " + bin.enginesim, "--starting-grace", "1s"}
+	first, second := NewNode(t, onCPU...), NewNode(t, onCPU...)
+	lease := first.Lease("m-0", 1)
+	second.Create("m-1", rankSpec(1, lease.Ports[0]))
+	second.Await("m-1", "awake")
+	refused := second.Call("POST", instances+"/m-1/sleep", nil).Problem(t)
+	assert.Equal(t, 409, refused.Status)
+	assert.Contains(t, refused.Detail, `bring it in by a swap with "until": "healthy", and commit that`)
+	second.Delete("m-1")
+
+	in := rankSpec(1, lease.Ports[0])
+	in["id"] = "m-1"
+	answered := second.inHalves(map[string]any{"in": in})
+	swap := second.inPhase(launcherapi.PhaseGo)
+	assert.Equal(t, 200, second.Call("POST", swap+"/go", nil).Status)
+	first.Create("m-0", rankSpec(0, lease.Ports[0]))
+	first.Await("m-0", "awake")
+	assert.Equal(t, swap, second.inPhase(launcherapi.PhaseCommit))
+	assert.Equal(t, 200, second.Call("POST", swap+"/commit", nil).Status)
+	<-answered
+	tellBoth(first, second, "sleep")
+	second.Kill9()
+	second.Start()
+	tellBoth(first, second, "wake")
+	assert.NotEmpty(t, first.Ask(first.Get("m-0"), "x"))
+	tellBoth(first, second, "sleep")
+	assert.Equal(t, []string{"sleeping", "sleeping"}, []string{first.Get("m-0").State, second.Get("m-1").State})
 }
 
 // The test is a controller that swaps on two launchers by swaps in two halves.
