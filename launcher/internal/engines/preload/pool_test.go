@@ -271,6 +271,11 @@ func TestPreloaderLoadsThoughItsFolderWasRemoved(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	first := f.pool.List().Preloaders[0].PID
+	// RemoveAll fails if a file is added meanwhile. The pool adds this one when the preloader is ready already.
+	f.eventually("the time of the load is recorded", func() bool {
+		_, err := os.Stat(filepath.Join(f.options.Dir, timesName))
+		return err == nil
+	})
 	require.NoError(t, os.RemoveAll(f.options.Dir))
 	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
 	f.eventually("another one is there", func() bool {
