@@ -76,6 +76,7 @@ var Transitions = []Transition{
 	{Sleeping, EventWakeAsked, Waking, WakeUp},
 	{Sleeping, EventStopAsked, Stopping, StopTree},
 	{Sleeping, EventExited, Failed, ClearTree},
+	{Sleeping, EventTimedOut, Failed, ClearTree},
 
 	{Waking, EventWakeAsked, Waking, NoEffect},
 	{Waking, EventWoke, Awake, NoEffect},

@@ -203,7 +203,8 @@ type budgetUse struct {
 
 // sleepers counts the sleepers of a GPU and sums the bytes that they hold there;
 // without a uuid it does so for the whole host. It leaves out victims of swaps, whose
-// places are promised to others.
+// places are promised to others. A sleeper that nobody could measure counts with what was
+// measured before: for a budget no other sleeper is evicted on a suspicion.
 func (w World) sleepers(uuid string) (count, bytes uint64) {
 	for _, i := range w.Instances {
 		if i.State != launcher.Sleeping || i.Released || i.Victim || uuid != "" && !slices.Contains(i.GPUs, uuid) {
@@ -211,7 +212,7 @@ func (w World) sleepers(uuid string) (count, bytes uint64) {
 		}
 		held := i.HostBytes
 		if uuid != "" {
-			held, _ = i.Charge(uuid)
+			held, _ = i.asleepBytes(uuid)
 		}
 		count, bytes = count+1, bytes+held
 	}

@@ -30,6 +30,7 @@ type Instance struct {
 	Expected        map[string]uint64 // expected while awake, from the command line
 	Awake           map[string]uint64 // measured when the instance was last awake
 	Residue         map[string]uint64 // measured when the instance was last asleep
+	Unmeasured      bool              // part of the instance may be awake while it sleeps
 	HeldNow         map[string]uint64 // measured for this World
 	HostBytes       uint64            // main memory held while asleep
 	LastUsed        time.Time
@@ -81,11 +82,11 @@ func (i Instance) Charge(uuid string) (bytes uint64, measured bool) {
 	case !slices.Contains(i.GPUs, uuid):
 		return i.HeldNow[uuid], true // memory of a GPU that it was not given
 	case i.State == launcher.Sleeping || i.AsleepBeforeEnd:
-		if b := i.HeldNow[uuid]; b > 0 {
-			return b, true
+		if b := i.HeldNow[uuid]; i.Unmeasured && b == 0 {
+			b, _ = i.AwakeBytes(uuid)
+			return b, false
 		}
-		b := i.Residue[uuid]
-		return b, b > 0
+		return i.asleepBytes(uuid)
 	default:
 		b, m := i.AwakeBytes(uuid)
 		if i.State == launcher.Awake && i.HeldNow[uuid] > b {
@@ -93,6 +94,15 @@ func (i Instance) Charge(uuid string) (bytes uint64, measured bool) {
 		}
 		return b, m
 	}
+}
+
+// asleepBytes returns the bytes that the instance holds of a GPU while it sleeps.
+func (i Instance) asleepBytes(uuid string) (bytes uint64, measured bool) {
+	if b := i.HeldNow[uuid]; b > 0 {
+		return b, true
+	}
+	b := i.Residue[uuid]
+	return b, b > 0
 }
 
 // Foreign returns the memory of a GPU that other processes than the launcher's use.

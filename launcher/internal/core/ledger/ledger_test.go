@@ -300,3 +300,17 @@ func TestEndingSleeperCountsWithItsResidue(t *testing.T) {
 		assert.Error(t, Admit(node(5, ending), want("b", 76)), state)
 	}
 }
+
+func TestUnmeasuredSleeperIsChargedAsIfAwake(t *testing.T) {
+	unmeasured := withResidue(instanceOn("a", launcher.Sleeping, 70), 2)
+	unmeasured.Unmeasured = true
+	fit := fitOf(t, Admit(node(0, unmeasured), want("b", 30)))
+	assert.Equal(t, []launcherapi.GPUHolder{{InstanceID: "a", State: "sleeping", Bytes: 70 * gib}}, fit.Holders)
+
+	budget := launcherapi.Budget{MaxSleeperBytesPerGPU: 10 * gib}
+	other := instanceOn("b", launcher.Sleeping, 70).holding(2)
+	assert.Empty(t, Enforce(withBudget(node(0, unmeasured, other), budget), "a"), "no other sleeper goes on a suspicion")
+
+	unmeasured.HeldNow = map[string]uint64{"g0": 40 * gib}
+	require.NoError(t, Admit(node(40, unmeasured), want("b", 30)), "what is measured counts")
+}

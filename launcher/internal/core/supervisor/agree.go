@@ -39,8 +39,10 @@ func (s *Supervisor) sample(i *instance) memorySample {
 }
 
 // sampleAsleep returns the sample of an instance that sleeps and is about to wake. known is
-// false if there is no measurement, or not of every GPU. The residue counts for a GPU whose
-// driver does not answer, and for all GPUs if an earlier launcher began the wake.
+// false if there is no measurement, or not of every GPU. [instance.mostAsleep] counts for a GPU
+// whose driver does not answer, and for all GPUs if part of the instance may be awake already:
+// an earlier launcher began the wake, or nobody has measured the instance since its last wake
+// failed.
 func (s *Supervisor) sampleAsleep(i *instance, op *operation) (before memorySample, known bool) {
 	var now memorySample
 	if !op.resumed {
@@ -48,17 +50,30 @@ func (s *Supervisor) sampleAsleep(i *instance, op *operation) (before memorySamp
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before = memorySample{held: map[string]uint64{}, used: now.used}
-	maps.Copy(before.held, now.held)
-	for uuid, bytes := range i.residue {
-		if _, measured := now.used[uuid]; !measured {
-			before.held[uuid] = bytes
-		}
-	}
-	if op.resumed {
+	before.held = i.mostAsleep()
+	if op.resumed || i.unmeasured {
 		return before, len(i.residue) > 0
 	}
+	before.used = now.used
+	for uuid := range now.used {
+		before.held[uuid] = now.held[uuid]
+	}
 	return before, len(now.used) == len(i.gpus())
+}
+
+// mostAsleep returns how much of each GPU's memory the instance holds at most while it sleeps:
+// its residue. If the residue is not known, that is a quarter of what the instance holds awake:
+// engines hold far less asleep. A residue of about all that it holds awake was not measured,
+// since the driver did not answer after the sleep. The lock is held.
+func (i *instance) mostAsleep() map[string]uint64 {
+	most := map[string]uint64{}
+	for uuid, awake := range i.entry(nil).Want("").Bytes {
+		most[uuid] = i.residue[uuid]
+		if most[uuid] == 0 || awake > 0 && most[uuid] > awake/20*19 {
+			most[uuid] = awake / 4
+		}
+	}
+	return most
 }
 
 // moreThan returns an error unless the instance holds about as much device memory as before,
@@ -107,9 +122,10 @@ const (
 )
 
 // backToSleep puts an engine whose wake has failed back to sleep. It returns once the
-// instance holds no more device memory than before the wake, as far as that is known. If it
-// still holds more some seconds later, the error says how much: whoever was awake before
-// waits for that memory.
+// instance holds no more device memory than before the wake. If it still holds more some
+// seconds later, the error says how much: whoever was awake before waits for that memory. If
+// a driver does not answer, as before the wake, backToSleep has the instance measured once it
+// does.
 func (s *Supervisor) backToSleep(ctx context.Context, i *instance, op *operation, before memorySample, known bool) error {
 	if err := s.awaitLevel(i, op); err != nil {
 		return err
@@ -121,26 +137,36 @@ func (s *Supervisor) backToSleep(ctx context.Context, i *instance, op *operation
 	if op.level == 2 {
 		late = resleepAfter
 	}
-	if known && s.awaitNoMore(ctx, late, i, before) == nil {
-		return nil
+	if known {
+		if now, err := s.awaitNoMore(ctx, late, i, before); err == nil && now.isOfAll(i) {
+			return nil
+		}
 	}
 	if err := i.engine.Resleep(ctx, i.engineURL(), op.level); err != nil {
 		return err
 	}
-	return s.awaitNoMore(ctx, freedLate, i, before)
+	now, err := s.awaitNoMore(ctx, freedLate, i, before)
+	if err == nil && !now.isOfAll(i) {
+		s.measureAsleepLater(i)
+	}
+	return err
 }
 
-// awaitNoMore waits until the instance holds no more device memory than before. The error
-// says how much more it holds after that time.
-func (s *Supervisor) awaitNoMore(ctx context.Context, limit time.Duration, i *instance, before memorySample) (err error) {
+// awaitNoMore waits until the instance holds no more device memory than before, and returns
+// what it holds. The error says how much more that is after that time.
+func (s *Supervisor) awaitNoMore(ctx context.Context, limit time.Duration, i *instance, before memorySample) (now memorySample, err error) {
 	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	s.meter.PollUntil(ctx, func() bool {
-		err = s.sample(i).moreThan(before)
+		now = s.sample(i)
+		err = now.moreThan(before)
 		return err == nil
 	})
-	return err
+	return now, err
 }
+
+// isOfAll reports whether the memory of each GPU of the instance could be read.
+func (now memorySample) isOfAll(i *instance) bool { return len(now.used) == len(i.gpus()) }
 
 // wakeAgain wakes an engine whose sleep has failed. The error says that the instance holds
 // less device memory than before its sleep, or answers otherwise than when it was started.
@@ -171,7 +197,7 @@ func (s *Supervisor) heldAgain(i *instance, op *operation, before map[string]uin
 	if err := now.lessThan(was); err != nil {
 		return err
 	}
-	if len(now.used) < len(i.gpus()) {
+	if !now.isOfAll(i) {
 		s.measureLater(i, was)
 	}
 	return nil
@@ -188,25 +214,10 @@ func (s *Supervisor) measureLater(i *instance, before memorySample) {
 	}
 }
 
-// driverPoll is the time between two questions to a driver that does not answer.
-const driverPoll = time.Second
-
 // checkOnceMeasured ends the engine of an instance whose sleep has failed if it holds less
 // device memory than before, once the drivers of its GPUs answer and it is awake.
 func (s *Supervisor) checkOnceMeasured(i *instance, before memorySample) {
-	tick := time.NewTicker(driverPoll)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-i.whenReleased:
-			return
-		case <-s.ctx.Done():
-			return
-		}
-		if !s.areReadable(i.gpus()) {
-			continue
-		}
+	for s.awaitDrivers(i) {
 		var since time.Time
 		awake := false
 		if _, err := s.await(s.ctx, i, func() bool {
@@ -216,19 +227,10 @@ func (s *Supervisor) checkOnceMeasured(i *instance, before memorySample) {
 			return
 		}
 		now := s.sample(i)
-		if len(now.used) == len(i.gpus()) && s.endIfLess(i, since, now.lessThan(before)) {
+		if now.isOfAll(i) && s.endIfLess(i, since, now.lessThan(before)) {
 			return
 		}
 	}
-}
-
-// areReadable reports whether the memory of all these GPUs can be read. Other than a sample,
-// it logs nothing.
-func (s *Supervisor) areReadable(uuids []string) bool {
-	return !slices.ContainsFunc(uuids, func(uuid string) bool {
-		_, err := s.opts.GPUs.Memory(uuid)
-		return err != nil
-	})
 }
 
 // endIfLess ends the engine of an instance that has been awake since then, if less is not nil.

@@ -85,6 +85,9 @@ type instance struct {
 	hostBytes    uint64
 	asleepAt     int64 // length of the log when the instance last fell asleep
 	lastWoken    time.Time
+	// unmeasured: a wake failed while the driver of a GPU did not answer, so that part of the
+	// instance may be awake while it sleeps; it is measured once the driver answers.
+	unmeasured bool
 
 	fingerprint *fingerprint // nil: none was taken
 	hangChecked bool         // whether its engine hangs is being found out
@@ -228,6 +231,9 @@ func (i *instance) view() launcherapi.Instance {
 // wholeReason returns the reason of the state, and what else clients should know.
 func (i *instance) wholeReason() string {
 	whole := join(join(join(i.reason, i.awaitsDisk), i.unreachable), i.endFailure)
+	if i.unmeasured && i.state == launcher.Sleeping {
+		whole = join(whole, "the driver of a GPU did not answer, so part of the engine may be awake; the launcher counts it as awake, and measures it once the driver answers")
+	}
 	if i.state.Ended() {
 		return whole
 	}
@@ -239,7 +245,7 @@ func (i *instance) wholeReason() string {
 func (i *instance) entry(now map[string]uint64) ledger.Instance {
 	return ledger.Instance{
 		ID: i.facts.ID, State: i.state, Since: i.since, Released: i.released, AsleepBeforeEnd: i.asleepBeforeEnd, GPUs: i.gpus(),
-		Expected: i.facts.Expected, Awake: i.awakeBytes, Residue: i.residue, HeldNow: now,
+		Expected: i.facts.Expected, Awake: i.awakeBytes, Residue: i.residue, HeldNow: now, Unmeasured: i.unmeasured && i.state != launcher.Awake,
 		HostBytes: i.hostBytes, LastUsed: i.lastUsed(), Pinned: i.pinned(), SwapID: i.swapID, Victim: i.victim,
 	}
 }

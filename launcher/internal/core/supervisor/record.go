@@ -43,6 +43,8 @@ type SavedInstance struct {
 	// Found: the instance had no record when a launcher found its processes. The
 	// launcher knows of the instance what these show, and does not know who created it.
 	Found bool `json:"found,omitempty"`
+	// Unmeasured: part of the instance may be awake while it sleeps.
+	Unmeasured bool `json:"unmeasured,omitempty"`
 
 	// Doubted: the record is stale, since a later one could not be written.
 	Doubted bool `json:"-"`
@@ -65,7 +67,7 @@ func (i *instance) saved() *SavedInstance {
 		Reason: i.reason, Cause: i.cause, LastLog: i.lastLog, Created: i.created, Since: i.since, LastUsed: i.lastUsed(),
 		Awake: i.awakeBytes, Asleep: i.residue, Confirmed: i.confirmed, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.asleepBeforeEnd,
 		SwapID: i.swapID, HoldGate: i.gateHeldShut, Deleting: i.deleting, Timings: i.timings, Revision: i.revision, Found: i.foundUnrecorded,
-		Fingerprint: i.fingerprint,
+		Fingerprint: i.fingerprint, Unmeasured: i.unmeasured,
 	}
 	if i.exit != nil {
 		v.ExitCode = i.exit.Code

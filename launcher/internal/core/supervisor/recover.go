@@ -264,7 +264,7 @@ func (s *Supervisor) fromRecord(saved SavedInstance) (*instance, error) {
 	i := &instance{
 		facts: saved.Facts, engine: eng, root: saved.Root, state: saved.State, created: saved.Created, since: saved.Since,
 		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: sleepLevel(saved),
-		awakeBytes: saved.Awake, residue: saved.Asleep, confirmed: saved.Confirmed, hostBytes: saved.Host, asleepAt: saved.AsleepAt, asleepBeforeEnd: saved.Slept, lastWoken: saved.LastUsed,
+		awakeBytes: saved.Awake, residue: saved.Asleep, unmeasured: saved.Unmeasured, confirmed: saved.Confirmed, hostBytes: saved.Host, asleepAt: saved.AsleepAt, asleepBeforeEnd: saved.Slept, lastWoken: saved.LastUsed,
 		levelOnDisk: cmp.Or(saved.levelOnDisk, sleepLevel(saved)), hasCompileTurn: true, swapID: saved.SwapID, publishedSwapID: saved.SwapID, gateHeldShut: saved.HoldGate, deleting: saved.Deleting, foundUnrecorded: saved.Found, fingerprint: saved.Fingerprint, staleRecord: saved.Found || saved.Doubted, sleepUnknown: saved.Doubted && saved.State == launcher.Awake, timings: saved.Timings,
 		changed: make(chan struct{}), whenReleased: make(chan struct{}),
 	}
@@ -318,6 +318,9 @@ func (s *Supervisor) resume(i *instance) {
 			s.spawn(func() { s.confirmOnceLoaded(i) })
 		}
 	case launcher.Sleeping, launcher.Stopped, launcher.Failed:
+	}
+	if i.unmeasured {
+		s.spawn(func() { s.checkOnceAsleepMeasured(i) })
 	}
 }
 
