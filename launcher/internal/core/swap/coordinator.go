@@ -118,12 +118,14 @@ func (c *Coordinator) isClosing() bool {
 }
 
 // Begin reads a request and starts the swap. It returns errors of the request itself;
-// the Run has all later errors. If the key came with the same request before, Begin
+// the Run has all later errors. A request that it refuses has an id, which only the log
+// names: the coordinator remembers swaps alone. If the key came with the same request before, Begin
 // returns the earlier Run and starts nothing.
 func (c *Coordinator) Begin(req launcherapi.SwapRequest, key string) (*Run, error) {
 	id := uuid.NewString()
 	r, err := c.begin(id, req, key)
 	if err != nil {
+		c.log.Info("refused a swap before it began", "swap", id, "code", launcher.CodeOf(err))
 		return nil, &launcher.SwapError{Result: launcherapi.SwapResult{SwapID: id, Outcome: launcherapi.OutcomeRefused}, Err: err}
 	}
 	return r, nil
@@ -206,6 +208,7 @@ func (c *Coordinator) takeUp(saved Saved) {
 func (c *Coordinator) resumedRun(saved Saved) *Run {
 	r := c.newRun(saved.Plan.SwapID)
 	c.restoreTimes(&saved, r.began)
+	r.began = saved.Began
 	r.saved, r.written, r.recorded, r.limit = saved, true, true, c.opts.Limits.Start
 	r.committed, r.undoAsked = saved.Committed, saved.UndoAsked
 	r.begun = true // the swap may have moved instances, so nobody may cancel it
@@ -215,7 +218,7 @@ func (c *Coordinator) resumedRun(saved Saved) *Run {
 }
 
 // restoreTimes turns the times of a record into times of this process. Its deadline is not
-// further away than when the swap began.
+// further away than when the swap began, and it has begun by now.
 func (c *Coordinator) restoreTimes(saved *Saved, now time.Time) {
 	until := &saved.Plan.Until
 	c.opts.Clock.Restore(saved.Stamp, &saved.Began, until)
@@ -225,5 +228,8 @@ func (c *Coordinator) restoreTimes(saved *Saved, now time.Time) {
 		*until = now.Add(c.opts.Limits.Start)
 	case !saved.Began.IsZero() && longest > 0 && until.Sub(now) > longest:
 		*until = now.Add(longest)
+	}
+	if saved.Began.IsZero() || saved.Began.After(now) {
+		saved.Began = now
 	}
 }

@@ -117,7 +117,7 @@ func (s *Server) listSwaps(context.Context, *none) (*body[launcherapi.SwapList],
 }
 
 type getSwapInput struct {
-	ID     string `path:"swap_id" doc:"Id of the swap: the swap_id of its answer, of its steps, and of the instances that it has claimed." example:"0b7e2b3e-5d0c-4a8e-9a51-2f0f6c2f8d11"`
+	ID     string `path:"swap_id" doc:"Id of the swap: the swap_id of its answer, of its steps, and of the instances that it has claimed. The launcher does not remember a request that it refuses at once: only its log has the swap_id of that answer." example:"0b7e2b3e-5d0c-4a8e-9a51-2f0f6c2f8d11"`
 	Accept string `header:"Accept" hidden:"true"`
 	Follow bool   `query:"follow" doc:"Follow the steps of the swap from its beginning until it is over."`
 }
