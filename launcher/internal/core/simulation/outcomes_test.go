@@ -367,7 +367,7 @@ func (w *world) madeByAFailure(p *proc) bool {
 // before it had made one. The lock is held.
 func (w *world) wasStartedAgain(p *proc) bool {
 	if slices.ContainsFunc(w.requests, func(r *request) bool {
-		return r.request == p.model && r.id == p.name && slices.ContainsFunc(w.died, func(at time.Time) bool { return !at.Before(r.began) && at.Before(p.birth) })
+		return r.request == p.model && r.id == p.name && slices.ContainsFunc(w.died, func(at time.Time) bool { return !at.Before(r.first) && at.Before(p.birth) })
 	}) {
 		return true
 	}
