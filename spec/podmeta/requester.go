@@ -45,6 +45,7 @@ type Requester struct {
 	TLS            bool     // it takes orders by TLS, from the controller alone: it mounts the ConfigMap mtls.ConfigMap
 	GPUs           int      // how many GPUs the container of the requester program holds
 	Gated          bool     // the Pod lists ReadinessGate
+	Rank           Rank     // of a server over several launchers
 	RelayedLabels  []string // keys of its labels that the controller put there, sorted
 }
 
@@ -85,6 +86,7 @@ func ReadRequester(pod *corev1.Pod) (Requester, []Problem) {
 		}
 	}
 	got.Input, got.Patch, got.ConfigName = r.input()
+	got.Rank = r.rank()
 	got.Gated = slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == ReadinessGate })
 	program := ProgramOf(pod)
 	got.GPUs = r.gpus(program)

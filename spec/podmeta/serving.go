@@ -21,6 +21,12 @@ const (
 	LabelServingRevision  = PrefixServing + "revision"           // the revision of the template that a Pod was made from
 	LabelRoleTemplateHash = PrefixServing + "role-template-hash" // likewise, of its role alone
 
+	// AnnotationRank is on a requester whose engine is one rank of a server over several launchers,
+	// as in "1/2": see [Rank]. AnnotationServer is on it while it may take part in a start of that
+	// server: [Server] as JSON.
+	AnnotationRank   = PrefixServing + "rank"
+	AnnotationServer = PrefixServing + "server"
+
 	// ManagedByServing is the label endpointslice.kubernetes.io/managed-by of their EndpointSlices.
 	ManagedByServing = "modelserving.hotseat.dev"
 )

@@ -79,6 +79,10 @@ type ProxyConfig struct {
 	// Address and Port are the target: an IP address or a DNS name, and a port.
 	Address string `json:"address"`
 	Port    uint16 `json:"port"`
+	// NoTraffic binds a requester to an engine that takes no requests, such as a worker of a
+	// server over several launchers: the requester does not listen on its serving port. Address,
+	// Port and MetricsURL must be empty then, and Binding must not.
+	NoTraffic bool `json:"no_traffic,omitempty"`
 	// MetricsURL is the engine's own /metrics (http), answered as part of the
 	// requester's. Empty: none.
 	MetricsURL string `json:"metrics_url,omitempty"`

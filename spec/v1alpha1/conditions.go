@@ -120,6 +120,9 @@ const (
 	ReasonStarting = "Starting" // Pods are being created, or are not ready
 	ReasonScaling  = "Scaling"  // Pods that are not wanted any more are being deleted
 	ReasonRefused  = "Refused"  // the API server refused to create an object
+	// ReasonWaitsForRanks: the ranks of a server over several launchers start together, and not all
+	// of them serve yet.
+	ReasonWaitsForRanks = "WaitsForRanks"
 	// ReasonWaitsForDeletion: an object of an earlier ModelServing of the same name is not gone yet.
 	ReasonWaitsForDeletion = "WaitsForDeletion"
 )

@@ -7,7 +7,8 @@ import (
 
 // ModelServing describes groups of inference servers that serve one model together, such as a
 // prefill and a decode server. Each group has the same roles; each replica of a role has an
-// entry Pod. The Pods of roles that request GPUs are server-requesting Pods.
+// entry Pod, and may have workers. Pods that request GPUs are server-requesting Pods. If the Pods
+// of a role do, an entry and its workers are the ranks of one server over several launchers.
 //
 // The Pods of a group are named NAME-GROUP-ROLE-REPLICA-POD, as llama-0-prefill-0-0. A Service
 // with the name of an entry leads to the launcher Pod in which the entry's server runs.
@@ -19,7 +20,7 @@ import (
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:resource:shortName=ms,categories=hotseat
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name should be lower-case letters, digits and '-', beginning with a letter and ending with a letter or a digit, because the names of Services begin with it"
-// +kubebuilder:validation:XValidation:rule="self.spec.template.roles.all(r, size(self.metadata.name) + size(r.name) + size(string(self.spec.replicas > 0 ? self.spec.replicas - 1 : 0)) + size(string(r.replicas > 0 ? r.replicas - 1 : 0)) + 5 <= 63)",message="the names of Pods, such as NAME-GROUP-ROLE-REPLICA-0, would have more than 63 characters: give the ModelServing or the role a shorter name, or have fewer replicas"
+// +kubebuilder:validation:XValidation:rule="self.spec.template.roles.all(r, size(self.metadata.name) + size(r.name) + size(string(self.spec.replicas > 0 ? self.spec.replicas - 1 : 0)) + size(string(r.replicas > 0 ? r.replicas - 1 : 0)) + (has(r.workerReplicas) ? size(string(r.workerReplicas)) : 1) + 4 <= 63)",message="the names of Pods, such as NAME-GROUP-ROLE-REPLICA-0, would have more than 63 characters: give the ModelServing or the role a shorter name, or have fewer replicas"
 // +kubebuilder:printcolumn:name="Groups",type=integer,JSONPath=`.status.replicas`,description="groups that have Pods"
 // +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.readyReplicas`,description="groups whose Pods are all ready"
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
@@ -67,6 +68,7 @@ type ServingGroupTemplate struct {
 // ServingRole is a role in a group.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.entryTemplate) != has(self.inferenceServerConfig)",message="give either entryTemplate or inferenceServerConfig"
+// +kubebuilder:validation:XValidation:rule="has(self.workerTemplate) == (has(self.entryTemplate) && has(self.workerReplicas) && self.workerReplicas > 0)",message="give workerTemplate if entryTemplate is given and workerReplicas is above 0, and only then"
 // +kubebuilder:validation:XValidation:rule="!has(self.gpus) || has(self.inferenceServerConfig)",message="gpus is for roles with inferenceServerConfig: let entryTemplate request nvidia.com/gpu"
 type ServingRole struct {
 	// Name of the role, such as prefill.
@@ -90,8 +92,22 @@ type ServingRole struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	EntryTemplate *runtime.RawExtension `json:"entryTemplate,omitempty"`
 
+	// How many workers each replica of the role has besides its entry. Their names end with 1,
+	// 2 and so on.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=63
+	WorkerReplicas *int32 `json:"workerReplicas,omitempty"`
+
+	// Pod template of the workers, as entryTemplate. If both request nvidia.com/gpu, the engine
+	// of each Pod is one rank of a server: give their engines the same arguments, and each Pod
+	// its part of the GPUs. The controller adds what makes an engine a rank.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	WorkerTemplate *runtime.RawExtension `json:"workerTemplate,omitempty"`
+
 	// Name of an InferenceServerConfig of the namespace. The controller makes the
-	// server-requesting Pods for it.
+	// server-requesting Pods for it, also those of workers.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -110,6 +126,14 @@ func (s *ModelServingSpec) Count() int { return count(s.Replicas) }
 
 // Count returns how many replicas of the role each group is to have.
 func (r *ServingRole) Count() int { return count(r.Replicas) }
+
+// Size returns how many Pods a replica of the role has: its entry and its workers.
+func (r *ServingRole) Size() int {
+	if r.WorkerReplicas == nil {
+		return 1
+	}
+	return 1 + int(*r.WorkerReplicas)
+}
 
 // count is the value of a field whose default is 1.
 func count(n *int32) int {

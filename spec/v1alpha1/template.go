@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/json"
 
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -52,8 +53,17 @@ func (c *LauncherConfig) Template() (corev1.PodTemplateSpec, []podmeta.Problem) 
 // labels and annotations that only the controller writes. The controller creates the Pods, so the
 // admission policies do not look at what users write into the template.
 func (r *ServingRole) EntryPodTemplate() (corev1.PodTemplateSpec, []podmeta.Problem) {
-	field := fmt.Sprintf("spec.template.roles[%s].entryTemplate", r.Name)
-	template, problems, ok := readTemplate(r.EntryTemplate.Raw, field)
+	return r.podTemplate("entryTemplate", r.EntryTemplate)
+}
+
+// WorkerPodTemplate reads the Pod template of a role's workers, as EntryPodTemplate.
+func (r *ServingRole) WorkerPodTemplate() (corev1.PodTemplateSpec, []podmeta.Problem) {
+	return r.podTemplate("workerTemplate", r.WorkerTemplate)
+}
+
+func (r *ServingRole) podTemplate(name string, raw *runtime.RawExtension) (corev1.PodTemplateSpec, []podmeta.Problem) {
+	field := fmt.Sprintf("spec.template.roles[%s].%s", r.Name, name)
+	template, problems, ok := readTemplate(raw.Raw, field)
 	if !ok {
 		return template, problems
 	}

@@ -1137,6 +1137,16 @@ func (in *ServingRole) DeepCopyInto(out *ServingRole) {
 		*out = new(runtime.RawExtension)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.WorkerReplicas != nil {
+		in, out := &in.WorkerReplicas, &out.WorkerReplicas
+		*out = new(int32)
+		**out = **in
+	}
+	if in.WorkerTemplate != nil {
+		in, out := &in.WorkerTemplate, &out.WorkerTemplate
+		*out = new(runtime.RawExtension)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.GPUs != nil {
 		in, out := &in.GPUs, &out.GPUs
 		*out = new(int32)

@@ -31,6 +31,7 @@ const (
 	fieldTemplate  = "spec.podTemplate" // of a LauncherConfig
 	fieldContainer = fieldTemplate + ".spec.containers[" + podmeta.ServingContainer + "]"
 	devicesEnv     = "NVIDIA_VISIBLE_DEVICES" // read by NVIDIA's container runtime
+	rankAddressEnv = "HOTSEAT_RANK_ADDRESS"   // read by the launcher as --rank-address
 
 	programVolume, trustVolume, stateVolume, sharedVolume = "hotseat-program", "hotseat-tls", "hotseat-state", "hotseat-shm"
 	claimVolume                                           = "hotseat-claim" // a number follows
@@ -175,8 +176,11 @@ func (w *templateBuilder) runLauncher() {
 	w.pod.InitContainers = slices.Insert(w.pod.InitContainers, 0, copying)
 	w.main.Command = []string{programDir + "/launcher", "init", "--", "serve"}
 	w.main.Args = slices.Concat(w.flags(), w.main.Args)
-	if !slices.ContainsFunc(w.main.Env, func(e corev1.EnvVar) bool { return e.Name == devicesEnv }) {
-		w.main.Env = append(w.main.Env, corev1.EnvVar{Name: devicesEnv, Value: "all"})
+	podIP := &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.podIP"}}
+	for _, added := range []corev1.EnvVar{{Name: devicesEnv, Value: "all"}, {Name: rankAddressEnv, ValueFrom: podIP}} {
+		if !slices.ContainsFunc(w.main.Env, func(e corev1.EnvVar) bool { return e.Name == added.Name }) {
+			w.main.Env = append(w.main.Env, added)
+		}
 	}
 	if !slices.ContainsFunc(w.main.Ports, func(p corev1.ContainerPort) bool { return p.ContainerPort == w.image.Port }) {
 		w.main.Ports = append(w.main.Ports, corev1.ContainerPort{Name: "control", ContainerPort: w.image.Port})

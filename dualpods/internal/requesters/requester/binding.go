@@ -24,7 +24,7 @@ const (
 // go to its target, and none outlives it. Until it has a target it holds them.
 type binding struct {
 	config   requesterapi.ProxyConfig
-	listener *net.TCPListener
+	listener *net.TCPListener // nil: no connections come in
 	tally    *tally
 	maxConns int
 	holdFor  time.Duration // for how long a connection is held
@@ -67,8 +67,17 @@ func newBinding(hold requesterapi.Hold, l *net.TCPListener, t *tally, maxConns i
 		conns:    map[*connection]struct{}{},
 		holds:    true,
 	}
-	b.running.Go(func() { b.accept(ctx) })
+	if l != nil {
+		b.running.Go(func() { b.accept(ctx) })
+	}
 	return b
+}
+
+// stopListening refuses connections from now on.
+func (b *binding) stopListening() {
+	if b.listener != nil {
+		_ = b.listener.Close() // fails only when it is closed
+	}
 }
 
 // serve gives a binding that holds its target. The connections that are held go there.
@@ -89,7 +98,7 @@ func (b *binding) release() {
 	b.mu.Lock()
 	b.deadline = time.Now()
 	b.mu.Unlock()
-	_ = b.listener.Close() // fails only when it is closed
+	b.stopListening()
 	b.endDials()
 	b.running.Wait()
 }
@@ -205,7 +214,7 @@ func (b *binding) beginDrain(now time.Time, limits drainFor) (first bool) {
 	}
 	b.mu.Unlock()
 	if first {
-		_ = b.listener.Close() // fails only when it is closed, which is what is wanted
+		b.stopListening()
 		return true
 	}
 	select {

@@ -36,6 +36,9 @@ func checkConfig(c requesterapi.ProxyConfig) error {
 	if err := checkName("binding", c.Binding); err != nil {
 		return err
 	}
+	if c.NoTraffic {
+		return checkNoTraffic(c)
+	}
 	ip, err := netip.ParseAddr(c.Address)
 	isIP := err == nil
 	switch {
@@ -51,6 +54,16 @@ func checkConfig(c requesterapi.ProxyConfig) error {
 		return invalid("address %s and port %d are this requester's own serving port: give those of the inference server", c.Address, c.Port)
 	}
 	return checkMetricsURL(c.MetricsURL)
+}
+
+func checkNoTraffic(c requesterapi.ProxyConfig) error {
+	switch {
+	case c.Binding == "":
+		return invalid("binding is missing: with no_traffic, name the binding")
+	case c.Address != "" || c.Port != 0 || c.MetricsURL != "":
+		return invalid("address, port and metrics_url say where traffic goes, and no_traffic that there is none: leave them out")
+	}
+	return nil
 }
 
 func checkMetricsURL(text string) error {

@@ -17,7 +17,7 @@ import (
 // lock, and the only one to write what it writes.
 
 // bind makes config the requester's binding, and answers when its serving port
-// listens. A second one with the same config changes nothing.
+// listens, unless there is no traffic. A second one with the same config changes nothing.
 func (r *Requester) bind(config requesterapi.ProxyConfig) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,7 +33,11 @@ func (r *Requester) bind(config requesterapi.ProxyConfig) error {
 	case r.terminating:
 		return refused(requesterapi.CodeTerminating, nil, "this requester is terminating: bind another one")
 	}
-	if err := r.open(requesterapi.Hold{Binding: config.Binding, ServingPort: config.ServingPort}); err != nil {
+	hold := requesterapi.Hold{Binding: config.Binding, ServingPort: config.ServingPort}
+	if config.NoTraffic {
+		r.endHold()
+		r.held = newBinding(hold, nil, &r.tally, r.maxConns, r.holdFor)
+	} else if err := r.open(hold); err != nil {
 		return err
 	}
 	r.bound, r.held = r.held, nil
@@ -90,6 +94,8 @@ func (r *Requester) endHold() {
 
 func difference(a, b requesterapi.ProxyConfig) string {
 	switch {
+	case a.NoTraffic != b.NoTraffic:
+		return fmt.Sprintf("no_traffic %t", a.NoTraffic)
 	case a.Target() != b.Target():
 		return "target " + a.Target()
 	case a.ServingPort != b.ServingPort:

@@ -26,6 +26,13 @@ func (c *Controller) do(ctx context.Context, steps []*Step) (again time.Duration
 		if s.Do == "" {
 			continue
 		}
+		if s.Do.isOrder() {
+			if failed := c.order(ctx, s); failed != nil {
+				s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForRanks, failed.Error())
+				again = dualpods.Sooner(again, orderPause)
+			}
+			continue
+		}
 		failed := c.write(ctx, s)
 		if failed == nil {
 			continue

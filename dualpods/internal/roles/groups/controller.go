@@ -9,17 +9,25 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // Views returns what the launchers report, by the UID of their Pods.
 type Views interface {
 	One(key, id string) nodeview.View
+}
+
+// Swaps tells how far the swaps of ranks are.
+type Swaps interface {
+	SwapOf(launcher types.UID, record *podmeta.Binding) dualpods.RankSwap
 }
 
 // Options configure a [Controller].
@@ -29,7 +37,9 @@ type Options struct {
 	// only EndpointSlices and ControllerRevisions of the controller's own.
 	API      client.Client
 	Views    Views
-	Image    string // has the requester program
+	Swaps    Swaps                     // of ranks
+	Launcher func(key string) Launcher // by the UID of its Pod; nil: it is not watched
+	Image    string                    // has the requester program
 	Recorder events.EventRecorder
 	// Leads says that no other replica can be at work by now; nil: there is none.
 	Leads func() bool

@@ -143,7 +143,7 @@ func (s *site) bind(name string) {
 	require.NoError(s.t, s.api.Update(s.t.Context(), &pod))
 	key, record, err := podmeta.Binding{Instance: "i", RequesterUID: pod.UID, Namespace: "ns", Name: name, GPUs: []string{"GPU-0"}, ServingPort: 8000, SpecHash: "h", Attempt: 1, Since: now}.Encode()
 	require.NoError(s.t, err)
-	l := launcher()
+	l := launcherPod()
 	l.Labels = map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "vllm"}
 	l.Annotations = map[string]string{key: record}
 	l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "hotseat.dev/v1alpha1", Kind: "LauncherConfig", Name: "vllm", UID: "config", Controller: new(true)}}

@@ -20,6 +20,13 @@ const (
 	Create Action = "create"
 	Change Action = "change"
 	Delete Action = "delete"
+
+	// About the ranks of a server: see ranks.go.
+	Tell   Action = "tell"   // of the start that they take part in
+	Go     Action = "start"  // now that all have prepared
+	Commit Action = "commit" // now that all are healthy
+	Stop   Action = "stop"
+	Remove Action = "delete the instance of"
 )
 
 // Step is what a row says about one object.
@@ -27,7 +34,8 @@ type Step struct {
 	Row    string
 	Of     *Member // nil: about a ControllerRevision
 	Do     Action
-	Object client.Object
+	Object client.Object // that is written
+	Ranks  []*Member     // that are ordered something
 
 	// Again is after which time to look again though nothing changes; 0: never.
 	Again time.Duration
@@ -46,7 +54,13 @@ func Decide(w *World) (steps []*Step) {
 	}
 	steps = w.revisions()
 	for _, m := range w.Members {
-		steps = append(steps, firstOf(addresses, w, m), firstOf(pods, w, m))
+		if m.isEntry() {
+			steps = append(steps, firstOf(addresses, w, m))
+		}
+		steps = append(steps, firstOf(pods, w, m))
+	}
+	for _, s := range w.servers() {
+		steps = append(steps, s.decide())
 	}
 	return steps
 }
@@ -68,7 +82,7 @@ func firstOf(rules []rule, w *World, m *Member) *Step {
 	panic("the last row of each table always fits")
 }
 
-// pods lists the rows for the Pod of an entry.
+// pods lists the rows for a Pod.
 var pods = []rule{
 	{"surplus, gone", func(_ *World, m *Member, _ *Step) bool { return !m.Wanted && m.Pod.Is == nil }},
 	{"surplus, being deleted", func(_ *World, m *Member, s *Step) bool {
@@ -102,10 +116,19 @@ var pods = []rule{
 	{"Pod ended", func(_ *World, m *Member, s *Step) bool {
 		return podmeta.Finished(m.Pod.Is) && s.writes(Delete, m.Pod.Is) && s.starts(m, "has ended, and is created again")
 	}},
+	{"Pod of another size", func(w *World, m *Member, s *Step) bool { // it cannot be a rank of the server that is wanted
+		return w.rankChanged(m) && s.writes(Delete, m.Pod.Is) && s.starts(m, "was created for a server of another size, and is created again")
+	}},
 	{"Pod not ready", func(_ *World, m *Member, s *Step) bool {
 		return !podmeta.Ready(m.Pod.Is) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonNotReady, "Pod "+m.name()+" "+serverconfig.WhyNotReady(m.Pod.Is))
 	}},
 	{"Pod ready", func(*World, *Member, *Step) bool { return true }},
+}
+
+// rankChanged reports whether a Pod is another rank than the template says. A template that is not
+// valid says nothing.
+func (w *World) rankChanged(m *Member) bool {
+	return len(w.Problems) == 0 && m.Pod.Is.Annotations[podmeta.AnnotationRank] != w.templates[m.order].rankOf(m.place).String()
 }
 
 // podLeaves reports whether the member's Pod is being deleted.

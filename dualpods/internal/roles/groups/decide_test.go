@@ -50,10 +50,10 @@ func llama() *v1alpha1.ModelServing {
 func world() *World {
 	serving := llama()
 	w := &World{Serving: serving, Revision: hash(content(&serving.Spec.Template))}
-	template, _ := templateOf(&serving.Spec.Template.Roles[0], "requester")
-	w.templates = []corev1.PodTemplateSpec{template}
+	made, _ := templatesOf(&serving.Spec.Template.Roles[0], "requester")
+	w.templates = []templates{made}
 	w.Revisions = []*appsv1.ControllerRevision{w.newRevision()}
-	m := &Member{place: wantedPlaces(serving)[0], Wanted: true, Target: &Target{Pod: launcher(), Ports: []discoveryv1.EndpointPort{portOf(instancePort, 40000, corev1.ProtocolTCP)}, Serves: true}}
+	m := &Member{place: wantedPlaces(serving)[0], Wanted: true, Target: &Target{Pod: launcherPod(), Ports: []discoveryv1.EndpointPort{portOf(instancePort, 40000, corev1.ProtocolTCP)}, Serves: true}}
 	w.Members = []*Member{m}
 	m.Pod.Is, m.Service.Is = w.newPod(m.place), w.newService(m.place)
 	m.Pod.Is.UID, m.Service.Is.UID = "p", "v"
@@ -62,7 +62,7 @@ func world() *World {
 	return w
 }
 
-func launcher() *corev1.Pod {
+func launcherPod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "launcher", UID: "l"}, Spec: corev1.PodSpec{NodeName: "node-1"}, Status: corev1.PodStatus{PodIP: "10.0.0.9"}}
 }
 
@@ -200,6 +200,9 @@ func TestTheTablesOfTheDocumentHaveTheRowsOfTheCode(t *testing.T) {
 	for _, r := range slices.Concat(pods, addresses) {
 		coded = append(coded, r.row)
 	}
+	for _, r := range ranks {
+		coded = append(coded, r.row)
+	}
 	assert.Equal(t, append(coded, "create revision", "unused revision"), written, "in this order: the first that fits counts")
 }
 
@@ -274,8 +277,8 @@ func TestStatusCountsGroupsAndNamesTheGravest(t *testing.T) {
 
 func TestPodTellsTheRequesterOfItsGroup(t *testing.T) {
 	w := world()
-	w.templates[0].Labels = map[string]string{"app": "llama", podmeta.LabelServing: "forged"}
-	pod := w.newPod(place{"llama", 2, "prefill", 0, 3})
+	w.templates[0].entry.Labels = map[string]string{"app": "llama", podmeta.LabelServing: "forged"}
+	pod := w.newPod(place{"llama", 2, "prefill", 0, 3, 0})
 	assert.Equal(t, "llama-2-prefill-3-0", pod.Name)
 	assert.Equal(t, map[string]string{
 		"app": "llama", podmeta.LabelServing: "llama", podmeta.LabelServingGroup: "llama-2", podmeta.LabelServingRole: "prefill", podmeta.LabelServingRoleID: "prefill-3",
@@ -292,10 +295,10 @@ func TestPodTellsTheRequesterOfItsGroup(t *testing.T) {
 func TestPlainPodGetsTheEnvironmentInAllContainers(t *testing.T) {
 	w := world()
 	w.Serving.Spec.Template.Roles[0].EntryTemplate.Raw = []byte(plainEntry)
-	template, problems := templateOf(&w.Serving.Spec.Template.Roles[0], "requester")
+	made, problems := templatesOf(&w.Serving.Spec.Template.Roles[0], "requester")
 	require.Empty(t, problems)
-	template.Spec.InitContainers = []corev1.Container{{Name: "first", Env: []corev1.EnvVar{{Name: "GROUP_SIZE", Value: "9"}}}}
-	w.templates = []corev1.PodTemplateSpec{template}
+	made.entry.Spec.InitContainers = []corev1.Container{{Name: "first", Env: []corev1.EnvVar{{Name: "GROUP_SIZE", Value: "9"}}}}
+	w.templates = []templates{made}
 	pod := w.newPod(w.member().place)
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		require.Len(t, c.Env, 3, c.Name)
@@ -309,9 +312,9 @@ func TestPlainPodGetsTheEnvironmentInAllContainers(t *testing.T) {
 func TestRoleWithAnInferenceServerConfigGetsRequesters(t *testing.T) {
 	w := world()
 	w.Serving.Spec.Template.Roles[0] = v1alpha1.ServingRole{Name: "prefill", InferenceServerConfig: "llama", GPUs: new(int32(2))}
-	template, problems := templateOf(&w.Serving.Spec.Template.Roles[0], "registry/requester:1")
+	made, problems := templatesOf(&w.Serving.Spec.Template.Roles[0], "registry/requester:1")
 	require.Empty(t, problems)
-	w.templates = []corev1.PodTemplateSpec{template}
+	w.templates = []templates{made}
 	pod := w.newPod(w.member().place)
 	read, wrong := podmeta.ReadRequester(pod)
 	require.Empty(t, wrong)
@@ -326,16 +329,17 @@ func TestPlaceIsReadFromItsNameAlone(t *testing.T) {
 	serving := llama()
 	serving.Spec.Template.Roles = append(serving.Spec.Template.Roles, v1alpha1.ServingRole{Name: "prefill-0"})
 	for name, want := range map[string]place{
-		"llama-0-prefill-0-0":    {"llama", 0, "prefill", 0, 0},
-		"llama-12-prefill-0-3-0": {"llama", 12, "prefill-0", 1, 3},
-		"llama-1-decode-0-0":     {"llama", 1, "decode", -1, 0},
+		"llama-0-prefill-0-0":    {"llama", 0, "prefill", 0, 0, 0},
+		"llama-0-prefill-0-11":   {"llama", 0, "prefill", 0, 0, 11},
+		"llama-12-prefill-0-3-0": {"llama", 12, "prefill-0", 1, 3, 0},
+		"llama-1-decode-0-0":     {"llama", 1, "decode", -1, 0, 0},
 	} {
 		got, ok := placeOf(serving, name)
 		assert.True(t, ok, name)
 		assert.Equal(t, want, got)
 		assert.Equal(t, name, got.name())
 	}
-	for _, name := range []string{"llama", "llama-0", "llama-0-prefill-0", "llama-00-prefill-0-0", "llama-0-prefill-0-1", "llama-x-prefill-0-0", "other-0-prefill-0-0", "llama--1-prefill-0-0"} {
+	for _, name := range []string{"llama", "llama-0", "llama-0-prefill-0", "llama-00-prefill-0-0", "llama-0-prefill-0-01", "llama-x-prefill-0-0", "other-0-prefill-0-0", "llama--1-prefill-0-0"} {
 		_, ok := placeOf(serving, name)
 		assert.False(t, ok, name)
 	}

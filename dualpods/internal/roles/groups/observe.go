@@ -31,10 +31,10 @@ func Indexed(o client.Object) []string {
 
 // observe reads the World.
 func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing) (*World, error) {
-	w := &World{Serving: serving, Revision: hash(content(&serving.Spec.Template))}
+	w := &World{Now: c.opts.Now(), Serving: serving, Revision: hash(content(&serving.Spec.Template))}
 	for i := range serving.Spec.Template.Roles {
-		template, problems := templateOf(&serving.Spec.Template.Roles[i], c.opts.Image)
-		w.templates, w.Problems = append(w.templates, template), append(w.Problems, problems...)
+		made, problems := templatesOf(&serving.Spec.Template.Roles[i], c.opts.Image)
+		w.templates, w.Problems = append(w.templates, made), append(w.Problems, problems...)
 	}
 	var revisions appsv1.ControllerRevisionList
 	if err := c.listOwned(ctx, serving, &revisions); err != nil {
@@ -68,19 +68,19 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 	slices.SortFunc(w.Members[surplus:], func(a, b *Member) int { return backwards(a.place, b.place) })
 	launchers := dualpods.NewLaunchers(c.opts.API)
 	for _, m := range w.Members {
-		if m.Target, err = c.target(ctx, launchers, m.Pod.Is); err != nil {
+		if err := c.observeServer(ctx, launchers, m); err != nil {
 			return nil, err
 		}
 	}
 	return w, nil
 }
 
-// owned returns what a ModelServing owns, by the name of the entry.
+// owned returns what a ModelServing owns, by the name of the Pod.
 func (c *Controller) owned(ctx context.Context, serving *v1alpha1.ModelServing) (map[string]*Member, error) {
 	members := map[string]*Member{}
 	member := func(o client.Object) *Member {
 		p, ours := placeOf(serving, o.GetName())
-		if !ours { // somebody made it the ModelServing's: it is left alone
+		if _, isPod := o.(*corev1.Pod); !ours || !isPod && !p.isEntry() { // somebody made it the ModelServing's: it is left alone
 			return &Member{}
 		}
 		m := members[o.GetName()]
@@ -127,6 +127,9 @@ func (c *Controller) observeOthers(ctx context.Context, serving *v1alpha1.ModelS
 		m.Pod.Other, err = c.other(ctx, serving, m.name(), &corev1.Pod{})
 		m.Pod.Unheard = c.unheard("Pod", serving.Namespace, m.name())
 	}
+	if !m.isEntry() {
+		return err
+	}
 	if err == nil && m.Service.Is == nil {
 		m.Service.Other, err = c.other(ctx, serving, m.name(), &corev1.Service{})
 		m.Service.Unheard = c.unheard("Service", serving.Namespace, m.name())
@@ -151,26 +154,33 @@ func (c *Controller) other(ctx context.Context, serving *v1alpha1.ModelServing, 
 	}
 }
 
-// target returns where the server of an entry runs; nil: nowhere yet, or not any more.
-func (c *Controller) target(ctx context.Context, launchers *dualpods.Launchers, pod *corev1.Pod) (*Target, error) {
-	if pod == nil {
-		return nil, nil
-	}
-	if !podmeta.IsRequester(pod) {
-		if podmeta.Finished(pod) || pod.Status.PodIP == "" {
-			return nil, nil
+// observeServer reads where the server of a Pod runs.
+func (c *Controller) observeServer(ctx context.Context, launchers *dualpods.Launchers, m *Member) error {
+	pod := m.Pod.Is
+	switch {
+	case pod == nil:
+		return nil
+	case !podmeta.IsRequester(pod):
+		if !podmeta.Finished(pod) && pod.Status.PodIP != "" {
+			m.Target = &Target{Pod: pod, Ports: portsOfPod(pod), Serves: podmeta.Ready(pod)}
 		}
-		return &Target{Pod: pod, Ports: portsOfPod(pod), Serves: podmeta.Ready(pod)}, nil
+		return nil
 	}
 	launcher, record, err := launchers.RecordOf(ctx, pod)
 	if err != nil || launcher == nil || podmeta.Finished(launcher) || launcher.Status.PodIP == "" {
-		return nil, err
+		return err
 	}
-	to := &Target{Pod: launcher, Serves: podmeta.Ready(pod)}
 	view := c.opts.Views.One(string(launcher.UID), record.Instance)
-	to.Unknown = view.Instances == nil
-	if i := view.Instances[record.Instance]; i.Port > 0 {
-		to.Ports = []discoveryv1.EndpointPort{portOf(instancePort, int32(i.Port), corev1.ProtocolTCP)}
+	m.Target = &Target{Pod: launcher, Serves: podmeta.Ready(pod), Unknown: view.Instances == nil}
+	m.Server, m.Bound = podmeta.ReadServer(pod), &Bound{Launcher: launcher, Record: record, Known: view.Connected}
+	if i, ok := view.Instances[record.Instance]; ok {
+		m.Bound.Instance = &i
+		if i.Port > 0 {
+			m.Target.Ports = []discoveryv1.EndpointPort{portOf(instancePort, int32(i.Port), corev1.ProtocolTCP)}
+		}
 	}
-	return to, nil
+	if c.opts.Swaps != nil {
+		m.Bound.Swap = c.opts.Swaps.SwapOf(launcher.UID, record)
+	}
+	return nil
 }

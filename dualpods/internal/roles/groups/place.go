@@ -11,31 +11,44 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// place is where in a ModelServing an entry Pod is.
+// place is where in a ModelServing a Pod is.
 type place struct {
 	serving string // name of the ModelServing
 	group   int
 	role    string
 	order   int // of the role in the template; -1: the template does not have the role
 	replica int
+	pod     int // of the replica; 0: the entry
 }
 
-// name is the name of the entry Pod, and of its Service.
-func (p place) name() string { return fmt.Sprintf("%s-%s-0", p.groupName(), p.roleID()) }
+// name is the name of the Pod. That of an entry is also the name of its Service.
+func (p place) name() string { return fmt.Sprintf("%s-%s-%d", p.groupName(), p.roleID(), p.pod) }
+
+func (p place) isEntry() bool { return p.pod == 0 }
+
+// entry is the place of the entry.
+func (p place) entry() place {
+	p.pod = 0
+	return p
+}
 
 func (p place) groupName() string { return fmt.Sprintf("%s-%d", p.serving, p.group) }
 
 func (p place) roleID() string { return fmt.Sprintf("%s-%d", p.role, p.replica) }
 
 // address is the DNS name of the entry's Service.
-func (p place) address(namespace string) string { return p.name() + "." + namespace + ".svc" }
+func (p place) address(namespace string) string { return p.entry().name() + "." + namespace + ".svc" }
 
-// labels are those of the entry's Pod, Service and EndpointSlice.
+// labels are those of the Pod, and of an entry's Service and EndpointSlice.
 func (p place) labels() map[string]string {
-	return map[string]string{
+	all := map[string]string{
 		podmeta.LabelServing: p.serving, podmeta.LabelServingGroup: p.groupName(), podmeta.LabelServingRole: p.role,
-		podmeta.LabelServingRoleID: p.roleID(), podmeta.LabelServingEntry: "true", podmeta.LabelManagedBy: podmeta.ManagedBy,
+		podmeta.LabelServingRoleID: p.roleID(), podmeta.LabelManagedBy: podmeta.ManagedBy,
 	}
+	if p.isEntry() {
+		all[podmeta.LabelServingEntry] = "true"
+	}
+	return all
 }
 
 // wantedPlaces returns the places of a ModelServing, in the order in which Pods are created.
@@ -44,35 +57,40 @@ func wantedPlaces(serving *v1alpha1.ModelServing) (all []place) {
 		for order := range serving.Spec.Template.Roles {
 			role := &serving.Spec.Template.Roles[order]
 			for replica := range role.Count() {
-				all = append(all, place{serving.Name, group, role.Name, order, replica})
+				for pod := range role.Size() {
+					all = append(all, place{serving.Name, group, role.Name, order, replica, pod})
+				}
 			}
 		}
 	}
 	return all
 }
 
-// placeOf reads the place of an entry from the name of its Pod, Service or EndpointSlice. ok is
-// false for a name that the controller does not give.
+// placeOf reads a place from the name of a Pod, Service or EndpointSlice. ok is false for a name
+// that the controller does not give.
 func placeOf(serving *v1alpha1.ModelServing, name string) (p place, ok bool) {
 	rest, ok := strings.CutPrefix(name, serving.Name+"-")
 	if !ok {
 		return p, false
 	}
 	group, rest, _ := strings.Cut(rest, "-")
-	rest, _ = strings.CutSuffix(rest, "-0")
-	end := strings.LastIndexByte(rest, '-')
-	if end < 0 {
-		return p, false
-	}
-	p = place{serving: serving.Name, role: rest[:end]}
+	rest, pod := cutNumber(rest)
+	p = place{serving: serving.Name, pod: pod}
+	p.role, p.replica = cutNumber(rest)
 	p.order = slices.IndexFunc(serving.Spec.Template.Roles, func(r v1alpha1.ServingRole) bool { return r.Name == p.role })
 	p.group, _ = strconv.Atoi(group)
-	p.replica, _ = strconv.Atoi(rest[end+1:])
 	return p, p.name() == name
 }
 
-// backwards orders places for deletion: the highest group first, in it the last role, and of a
-// role the highest replica.
+// cutNumber cuts the number behind the last hyphen off a name.
+func cutNumber(name string) (before string, number int) {
+	end := max(strings.LastIndexByte(name, '-'), 0)
+	number, _ = strconv.Atoi(strings.TrimPrefix(name[end:], "-"))
+	return name[:end], number
+}
+
+// backwards orders places for deletion: the highest group first, in it the last role, of a role
+// the highest replica, and of that the highest Pod.
 func backwards(a, b place) int {
-	return cmp.Or(cmp.Compare(b.group, a.group), cmp.Compare(b.order, a.order), cmp.Compare(b.role, a.role), cmp.Compare(b.replica, a.replica))
+	return cmp.Or(cmp.Compare(b.group, a.group), cmp.Compare(b.order, a.order), cmp.Compare(b.role, a.role), cmp.Compare(b.replica, a.replica), cmp.Compare(b.pod, a.pod))
 }

@@ -3,6 +3,7 @@ package groups
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,16 +15,51 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// groupSize is how many Pods a replica of a role has: its entry.
-const groupSize = "1"
+// templates are the Pod templates of a role.
+type templates struct {
+	entry, worker corev1.PodTemplateSpec // worker: only of a role with workers
+	size          int                    // how many Pods a replica has
+}
 
-// templateOf returns the Pod template of a role's entry, or what is wrong with it. image has the
+// templatesOf returns the Pod templates of a role, or what is wrong with them. image has the
 // requester program.
-func templateOf(role *v1alpha1.ServingRole, image string) (corev1.PodTemplateSpec, []podmeta.Problem) {
-	if role.EntryTemplate != nil {
-		return role.EntryPodTemplate()
+func templatesOf(role *v1alpha1.ServingRole, image string) (t templates, problems []podmeta.Problem) {
+	t.size = role.Size()
+	if role.EntryTemplate == nil {
+		t.entry = requesterTemplate(role, image)
+		t.worker = t.entry
+		return t, nil
 	}
-	return requesterTemplate(role, image), nil
+	t.entry, problems = role.EntryPodTemplate()
+	if role.WorkerTemplate != nil {
+		worker, wrong := role.WorkerPodTemplate()
+		t.worker, problems = worker, append(problems, wrong...)
+	}
+	return t, problems
+}
+
+// of returns the template of a Pod.
+func (t *templates) of(p place) *corev1.PodTemplateSpec {
+	if p.isEntry() {
+		return &t.entry
+	}
+	return &t.worker
+}
+
+// haveRanks reports whether the Pods of a replica are the ranks of one server.
+func (t *templates) haveRanks() bool {
+	asks := func(template *corev1.PodTemplateSpec) bool {
+		return podmeta.IsRequester(&corev1.Pod{ObjectMeta: template.ObjectMeta})
+	}
+	return t.size > 1 && asks(&t.entry) && asks(&t.worker)
+}
+
+// rankOf returns which rank of a server a Pod is.
+func (t *templates) rankOf(p place) podmeta.Rank {
+	if !t.haveRanks() {
+		return podmeta.Rank{}
+	}
+	return podmeta.Rank{Index: p.pod, Size: t.size}
 }
 
 // probesPort is where the requester program answers probes unless it is told otherwise.
@@ -58,16 +94,19 @@ func requesterTemplate(role *v1alpha1.ServingRole, image string) corev1.PodTempl
 
 // newPod returns the Pod of a place.
 func (w *World) newPod(p place) *corev1.Pod {
-	role := &w.Serving.Spec.Template.Roles[p.order]
-	template := w.templates[p.order].DeepCopy()
+	role, made := &w.Serving.Spec.Template.Roles[p.order], &w.templates[p.order]
+	template := made.of(p).DeepCopy()
 	pod := &corev1.Pod{Spec: template.Spec}
 	pod.Namespace, pod.Name, pod.OwnerReferences = w.Serving.Namespace, p.name(), owners(w.Serving)
 	pod.Annotations, pod.Labels = template.Annotations, map[string]string{}
 	maps.Copy(pod.Labels, template.Labels)
 	maps.Copy(pod.Labels, p.labels())
 	pod.Labels[podmeta.LabelServingRevision], pod.Labels[podmeta.LabelRoleTemplateHash] = w.Revision, roleHash(role)
+	if rank := made.rankOf(p); rank.IsOne() {
+		pod.Annotations[podmeta.AnnotationRank] = rank.String() // a requester has annotations
+	}
 	env := []corev1.EnvVar{
-		{Name: podmeta.EnvGroupSize, Value: groupSize}, {Name: podmeta.EnvEntryAddress, Value: p.address(pod.Namespace)}, {Name: podmeta.EnvWorkerIndex, Value: "0"},
+		{Name: podmeta.EnvGroupSize, Value: strconv.Itoa(made.size)}, {Name: podmeta.EnvEntryAddress, Value: p.address(pod.Namespace)}, {Name: podmeta.EnvWorkerIndex, Value: strconv.Itoa(p.pod)},
 	}
 	for _, c := range tellContainers(pod) {
 		c.Env = append(slices.Clone(env), slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return podmeta.IsServingEnv(e.Name) })...)

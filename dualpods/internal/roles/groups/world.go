@@ -1,16 +1,21 @@
 package groups
 
 import (
+	"time"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // World is the input of a decision about one ModelServing.
 type World struct {
+	Now      time.Time
 	Serving  *v1alpha1.ModelServing
 	Revision string // of its template
 	Problems []podmeta.Problem
@@ -19,14 +24,14 @@ type World struct {
 	// Unheard means that this process has just created the ControllerRevision of the present
 	// template and the cache does not show it.
 	Unheard bool
-	// Members are the entries that it should have, in the order of creation, and then those that
+	// Members are the Pods that it should have, in the order of creation, and then those that
 	// it should not have, in the order of deletion.
 	Members []*Member
 
-	templates []corev1.PodTemplateSpec // by role
+	templates []templates // by role
 }
 
-// Member is an entry: its Pod, its Service and its EndpointSlice.
+// Member is a Pod, and if it is an entry its Service and its EndpointSlice.
 type Member struct {
 	place
 	Wanted  bool
@@ -34,6 +39,18 @@ type Member struct {
 	Service Held[*corev1.Service]
 	Slice   Held[*discoveryv1.EndpointSlice]
 	Target  *Target // where the entry's server is; nil: nowhere yet
+	Bound   *Bound  // of a requester; nil: it is not bound
+	// Server is the start that a rank was told of last.
+	Server podmeta.Server
+}
+
+// Bound is a requester's record, and what its launcher says.
+type Bound struct {
+	Launcher *corev1.Pod
+	Record   *podmeta.Binding
+	Known    bool                  // the launcher answers
+	Instance *launcherapi.Instance // nil: there is none, as far as is known
+	Swap     dualpods.RankSwap
 }
 
 // Held is an object that a ModelServing has, or the lack of it.

@@ -97,7 +97,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o decide.Ob
 	case decide.RemoveRecord:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { dropRecord(p, record.Instance, o.Now); return nil })
 	case decide.Swap, decide.CallOff, decide.Sleep, decide.DeleteInstance:
-		return c.callLauncher(n, l, record.Instance, step.Do, record, o.Form)
+		return c.callLauncher(n, l, record.Instance, step.Do, record, &o)
 	case decide.Evict:
 		return c.evict(n, w, l, record, step.Victims)
 	case decide.Bind, decide.Unbind, decide.BecomeReady, decide.BecomeUnready, decide.Hold, decide.EndHold:

@@ -18,16 +18,16 @@ import (
 )
 
 // callLauncher begins a call that the launcher's watch stream tells the outcome of.
-func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do decide.Action, record *podmeta.Binding, wanted form.Form) error {
+func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do decide.Action, record *podmeta.Binding, o *decide.Observation) error {
 	api := c.opts.Providers.Provider(l.key())
 	if api == nil {
 		return fmt.Errorf("cannot ask launcher %s: it is not watched", l.pod.Name)
 	}
 	switch do {
 	case decide.Swap:
-		request, key := swapRequest(record, wanted), record.SwapKey()
-		n.calls.begin(swapKey(l, record), true, func(ctx context.Context) (uint64, error) {
-			result, err := api.SwapOnce(dualpods.ForRequester(ctx, record.RequesterUID), key, request, nil)
+		request, key, call := swapRequest(record, o.Form, o.Requester.Server), record.SwapKey(), swapKey(l, record)
+		n.calls.begin(call, true, func(ctx context.Context) (uint64, error) {
+			result, err := api.SwapOnce(dualpods.ForRequester(ctx, record.RequesterUID), key, request, c.progress(n, call, o.Requester.Rank))
 			if err != nil || result.In == nil {
 				return 0, answered(err)
 			}
@@ -78,7 +78,10 @@ func answered(err error) error {
 // swapRequest asks for the record's instance on its GPUs. It is the same each
 // time that the record's attempt is asked for, whatever there is by then: the
 // launcher takes another request with the same key for a mistake.
-func swapRequest(record *podmeta.Binding, wanted form.Form) launcherapi.SwapRequest {
+//
+// A rank waits in its swap for the others: before it changes anything, and once its engine is
+// healthy.
+func swapRequest(record *podmeta.Binding, wanted form.Form, server podmeta.Server) launcherapi.SwapRequest {
 	in := &launcherapi.SwapIn{InstanceID: record.Instance}
 	if record.New {
 		in = &launcherapi.SwapIn{
@@ -92,7 +95,27 @@ func swapRequest(record *podmeta.Binding, wanted form.Form) launcherapi.SwapRequ
 			in.EnvVars[name] = launcherapi.EnvValue{Value: value}
 		}
 	}
-	return launcherapi.SwapRequest{GPUUUIDs: record.GPUs, In: in}
+	request := launcherapi.SwapRequest{GPUUUIDs: record.GPUs, In: in}
+	if rank := wanted.Rank; rank.IsOne() {
+		request.Prepare, request.Until = true, launcherapi.UntilHealthy
+		if record.New {
+			in.Rank = &launcherapi.Rank{Group: server.Group, Index: rank.Index, Size: rank.Size, Entry: server.Entry}
+		}
+	}
+	return request
+}
+
+// progress returns what hears how far the swap of a rank is; nil: its requester is none.
+func (c *Controller) progress(n *nodeWork, key string, rank podmeta.Rank) func(launcherapi.SwapProgress) {
+	if !rank.IsOne() {
+		return nil
+	}
+	return func(p launcherapi.SwapProgress) {
+		if p.Type == launcherapi.ProgressStarted {
+			n.calls.moved(key, p)
+			c.opts.SwapMoved(n.name)
+		}
+	}
 }
 
 // callRequester calls the requester program. All but the unbinding answer at once.
@@ -157,8 +180,10 @@ func (c *Controller) hold(ctx context.Context, n *nodeWork, o decide.Observation
 	c.called(n, troubleKey(do, o.Requester.UID), seat.Proxy.Instance, err)
 }
 
-func swapKey(l *launcherPod, b *podmeta.Binding) string {
-	return "swap/" + l.key() + "/" + b.SwapKey()
+func swapKey(l *launcherPod, b *podmeta.Binding) string { return swapKeyOn(l.key(), b) }
+
+func swapKeyOn(launcher string, b *podmeta.Binding) string {
+	return "swap/" + launcher + "/" + b.SwapKey()
 }
 
 func sleepKey(l *launcherPod, id string) string { return "sleep/" + l.key() + "/" + id }

@@ -9,8 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // calls are the calls to launchers and requesters that take longer than a pass:
@@ -35,6 +37,8 @@ type outcome struct {
 	err      error
 	revision uint64 // of the launcher, when the call was over
 	evicted  []string
+	swap     string // id of the swap of a rank, once it is known
+	phase    string // of that swap, the one that began last
 }
 
 // outcomePause is how long a call that failed, or whose effect the launcher's
@@ -129,6 +133,25 @@ func (c *calls) attempt(key string, known uint64) decide.Attempt {
 		a.Failure, a.Code, a.NoRoom, a.Evicted = o.err.Error(), launcher.CodeOf(o.err), noRoom(o.err), o.evicted
 	}
 	return a
+}
+
+// moved notes how far the swap of a rank is.
+func (c *calls) moved(key string, p launcherapi.SwapProgress) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.all[key]; o != nil {
+		o.swap, o.phase = p.SwapID, p.Phase
+	}
+}
+
+// swapOf returns how far the swap of a rank is.
+func (c *calls) swapOf(key string) (s dualpods.RankSwap) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.all[key]; o != nil && !o.over {
+		s.ID, s.Phase = o.swap, o.phase
+	}
+	return s
 }
 
 // evict notes who is to make room for the next attempt after that swap.

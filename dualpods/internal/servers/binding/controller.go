@@ -64,6 +64,8 @@ type Options struct {
 	Leads func() bool
 	// Again has a node looked at again.
 	Again func(node string)
+	// SwapMoved is told that the swap of a rank of that node has come to another phase.
+	SwapMoved func(node string)
 	// Observer is told what is seen and done; nil: nobody is.
 	Observer Observer
 	// RelayLog brings a requester that is about to be deleted what its instance
@@ -89,6 +91,9 @@ func New(ctx context.Context, opts Options, log logr.Logger) *Controller {
 	if opts.Observer == nil {
 		opts.Observer = nobody{}
 	}
+	if opts.SwapMoved == nil {
+		opts.SwapMoved = func(string) {}
+	}
 	return &Controller{opts: opts, log: log, ctx: ctx, nodes: map[string]*nodeWork{}, owner: map[string]string{}, tables: decide.Tables}
 }
 
@@ -110,6 +115,17 @@ func (c *Controller) NodeOf(launcher string) (node string, ok bool) {
 	defer c.mu.Unlock()
 	node, ok = c.owner[launcher]
 	return node, ok
+}
+
+// SwapOf returns how far the swap of a rank is, by the UID of the launcher Pod and the record.
+func (c *Controller) SwapOf(launcher types.UID, record *podmeta.Binding) (s dualpods.RankSwap) {
+	c.mu.Lock()
+	n := c.nodes[c.owner[string(launcher)]]
+	c.mu.Unlock()
+	if n != nil {
+		s = n.calls.swapOf(swapKeyOn(string(launcher), record))
+	}
+	return s
 }
 
 // Reconcile looks at one node, named by the request.

@@ -8,7 +8,6 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
-	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -91,7 +90,7 @@ func (c *Controller) evict(n *nodeWork, w *world, l *launcherPod, record *podmet
 	for _, b := range victims {
 		for _, other := range w.launchers {
 			if other.key() == b.Launcher {
-				errs = append(errs, c.callLauncher(n, other, b.InstanceID, decide.DeleteInstance, nil, form.Form{}))
+				errs = append(errs, c.callLauncher(n, other, b.InstanceID, decide.DeleteInstance, nil, &decide.Observation{}))
 				asked = append(asked, b.Key())
 			}
 		}

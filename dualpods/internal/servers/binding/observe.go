@@ -100,6 +100,7 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		Shown:   readStatus(pod).State == decide.StateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod), FoundUnready: foundUnready(pod),
 	}
+	o.Requester.Rank, o.Requester.Server = read.Rank, podmeta.ReadServer(pod)
 	if placed, ok := podmeta.ReadPlacement(pod); ok {
 		o.Requester.Placed = placed.Launcher
 	}

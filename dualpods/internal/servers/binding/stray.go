@@ -7,7 +7,6 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
-	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -56,7 +55,7 @@ func (c *Controller) putStraysToRest(n *nodeWork, w *world, l *launcherPod, view
 			continue
 		}
 		c.log.Info("step", "node", n.name, "launcher", l.pod.Name, "instance", id, "rule", step.Rule, "do", string(step.Do), "why", step.Why)
-		if err := c.callLauncher(n, l, id, step.Do, nil, form.Form{}); err != nil {
+		if err := c.callLauncher(n, l, id, step.Do, nil, &decide.Observation{}); err != nil {
 			c.log.Error(err, "cannot put a stray instance to rest", "launcher", l.pod.Name, "instance", id)
 		}
 	}

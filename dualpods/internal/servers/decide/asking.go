@@ -48,6 +48,10 @@ var asking = TableOf[Asking]{
 			(*Asking).otherSwapRuns, Tell, inform(GPUBusy, "a swap for %s, which had one of its GPUs, is under way", func(a *Asking) string { return a.Earlier })},
 		{"GPU bound to another", "there is no instance, or it sleeps; bound ahead, the requester program does not run yet, and another record has one of the GPUs",
 			(*Asking).gpuBoundToAnother, Nothing, say("%s is bound on one of its GPUs still, and its own program has not said yet that it has them", func(a *Asking) string { return a.BoundToo })},
+		{"others not there", "there is no instance, or it sleeps; it is a rank, and was not told that all ranks of its server are bound",
+			(*Asking).isToldOfNoServer, Tell, inform[Asking](WaitsForRanks, "the other ranks of its server are not bound yet, or are busy with an earlier start")},
+		{"swap not heard", "there is an instance, which is a rank and in the swap for which this record is; this process has not asked for the swap",
+			(*Asking).isInUnheardSwap, Swap, say("instance %s, which is %s, is in its swap, which goes on", (*Asking).instanceID, (*Asking).instanceState)},
 		{"swap not asked", "there is no instance, or it sleeps",
 			(*Asking).absentOrAsleep, Swap, say("instance %s is to be awake on its GPUs", (*Asking).instanceID)},
 		on((*Asking).bound, moving),
@@ -124,6 +128,20 @@ func (a *Asking) neighbourNotAtRest() string {
 
 // otherSwapRuns reports whether a swap for another record is under way on one of the GPUs.
 func (a *Asking) otherSwapRuns() bool { return a.absentOrAsleep() && a.Earlier != "" }
+
+// isToldOfNoServer reports whether a rank may not start yet: the others are not there.
+func (a *Asking) isToldOfNoServer() bool {
+	return a.absentOrAsleep() && a.Requester.Rank.IsOne() && !a.isToldOfServer()
+}
+
+// isToldOfServer reports whether a rank was told of a start for this attempt.
+func (b *Bound) isToldOfServer() bool { return b.Requester.Server.Attempt == b.Record.SwapKey() }
+
+// isInUnheardSwap reports whether an earlier process has asked for the swap of a rank. The rank
+// waits in it for the others, so its swap has to be heard again.
+func (b *Bound) isInUnheardSwap() bool {
+	return b.Requester.Rank.IsOne() && !b.Attempt.Asked && b.isToldOfServer() && b.Instance != nil && b.Instance.SwapID != ""
+}
 
 // gpuBoundToAnother reports whether another record has a GPU of one that is bound ahead.
 func (a *Asking) gpuBoundToAnother() bool {

@@ -32,6 +32,9 @@ func (b *Bound) awake() *Awake {
 
 // Proxy returns what the requester program is to carry.
 func (a *Awake) Proxy() requesterapi.ProxyConfig {
+	if a.Requester.Rank.IsWorker() {
+		return requesterapi.ProxyConfig{Binding: a.Binding(), ServingPort: uint16(a.Record.ServingPort), NoTraffic: true}
+	}
 	return requesterapi.ProxyConfig{
 		Binding:     a.Binding(),
 		ServingPort: uint16(a.Record.ServingPort),

@@ -19,7 +19,7 @@ func (c *Common) Holding() string {
 // record. A call that was made in vain a moment ago is not made again: a requester is served
 // without it, too.
 func (s *Swapping) shouldHold() bool {
-	return s.Requester.Gate && s.SPI != nil && s.SPI.Proxy.CanHold && !s.ForwardsTraffic() && !s.Calls.Unbind &&
+	return s.Requester.Gate && !s.Requester.Rank.IsWorker() && s.SPI != nil && s.SPI.Proxy.CanHold && !s.ForwardsTraffic() && !s.Calls.Unbind &&
 		s.Attempt.Asked && !s.Attempt.Over && s.Holding() != s.Record.SwapKey() && !s.inVain(Hold)
 }
 

@@ -90,10 +90,12 @@ type Requester struct {
 	WaitsSince      time.Time // since when its status or its gate says that it waits, after it served; zero: neither says so
 	Published       bool      // its labels and status are those of a bound, ready requester
 	Told            string    // the message of its status
-	Placed          types.UID // launcher whose sleeper is reserved for it; empty: none
-	Created         time.Time // read by no row: for an [Observer], as is PodReady
-	PodReady        time.Time // since when the Pod is ready; zero: it is not
-	FoundUnready    time.Time // since when the kubelet says that not all of the Pod's containers are ready; zero: it does not
+	Rank            podmeta.Rank
+	Server          podmeta.Server // the start that a rank was told of last
+	Placed          types.UID      // launcher whose sleeper is reserved for it; empty: none
+	Created         time.Time      // read by no row: for an [Observer], as is PodReady
+	PodReady        time.Time      // since when the Pod is ready; zero: it is not
+	FoundUnready    time.Time      // since when the kubelet says that not all of the Pod's containers are ready; zero: it does not
 }
 
 // Node is the requester's.

@@ -42,7 +42,7 @@ func see(o *Observation) *seen {
 		return &seen{unbinding: o.ending(b), resting: b}
 	case b.isInItsSwap():
 		return &seen{staying: o.staying(b), swapping: o.swapping(b)}
-	case b.instanceAwake():
+	case b.instanceAwake() && !b.isInUnheardSwap():
 		return &seen{staying: o.staying(b), serving: b.awake()}
 	default:
 		return &seen{staying: o.staying(b), asking: o.asking(b)}

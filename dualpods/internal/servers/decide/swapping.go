@@ -27,7 +27,7 @@ var swapping = TableOf[Swapping]{
 	Sees:     func(s *seen) *Swapping { return s.swapping },
 	Rows: []RowOf[Swapping]{
 		on((*Swapping).bound, backingOff),
-		{"not holding", "the swap is not over; the Pod lists our readiness gate; the requester program can hold connections, carries no traffic, does not hold for the attempt, and was not told to hold in vain a moment ago",
+		{"not holding", "the swap is not over; the Pod lists our readiness gate, and is no worker; the requester program can hold connections, carries no traffic, does not hold for the attempt, and was not told to hold in vain a moment ago",
 			(*Swapping).shouldHold, Hold, say("instance %s is on its way: clients that come too early are to wait for it", (*Swapping).instanceID)},
 		{"swap under way", "the swap is not over",
 			(*Swapping).swapUnderWay, Nothing, say("the launcher has a swap under way for it; instance %s is %s", (*Swapping).instanceID, (*Swapping).instanceState)},

@@ -24,6 +24,7 @@ const (
 	LauncherRefuses  Reason = "LauncherRefuses"  // so with a call to the launcher
 	InstanceBusy     Reason = "InstanceBusy"     // bound to a requester that leaves
 	GPUBusy          Reason = "GPUBusy"          // by an instance of another launcher that is about to sleep
+	WaitsForRanks    Reason = "WaitsForRanks"    // of its server; all are launched or none
 	ModelMissing     Reason = "ModelMissing"     // from the launcher; a ClusterModelCache has it waited for
 	AttemptFailed    Reason = "AttemptFailed"    // the swap came to nothing; there is another one later
 	NotServing       Reason = "NotServing"       // not any more

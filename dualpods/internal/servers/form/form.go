@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/podmeta"
 )
 
 // Form is an inference server as a launcher is asked for it.
@@ -19,6 +20,7 @@ type Form struct {
 	Mounts      []dualpods.Mount  // what it needs to find mounted
 	Annotations map[string]string // of the instance on its launcher
 	ModelCache  string            // one of podmeta.ModelCacheModes; empty: the requester does not say
+	Rank        podmeta.Rank      // of a server over several launchers
 
 	Port           int32             // where the requester answers inference requests
 	GPUs           int               // how many the requester holds
@@ -40,8 +42,17 @@ func (f Form) Need() dualpods.LauncherNeed {
 	return dualpods.LauncherNeed{Config: f.LauncherConfig, Image: f.Image, Mounts: f.Mounts}
 }
 
-// Hash identifies what runs: arguments, environment, image, and from where the model
-// comes where the requester says so. GPUs, port, labels and annotations are no part of
+// as returns the form as one rank of a server. A worker answers no requests, so its requester
+// gets no labels by which Services select those that do.
+func (f Form) as(rank podmeta.Rank) Form {
+	if f.Rank = rank; rank.IsWorker() {
+		f.Labels, f.LeftAlone = nil, nil
+	}
+	return f
+}
+
+// Hash identifies what runs: arguments, environment, image, from where the model comes
+// where the requester says so, and which rank it is. GPUs, port, labels and annotations are no part of
 // it. 32 hexadecimal digits.
 func (f Form) Hash() string {
 	text, err := json.Marshal(struct {
@@ -49,7 +60,8 @@ func (f Form) Hash() string {
 		Env        []string
 		Image      string
 		ModelCache string `json:",omitempty"` // what runs keeps its name over an upgrade from before there was one
-	}{append([]string{}, f.Args...), pairs(f.Env), f.Image, f.ModelCache})
+		Rank       string `json:",omitempty"` // likewise
+	}{append([]string{}, f.Args...), pairs(f.Env), f.Image, f.ModelCache, f.Rank.String()})
 	if err != nil {
 		panic(err) // strings alone cannot fail
 	}

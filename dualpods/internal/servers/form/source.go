@@ -29,7 +29,7 @@ func (s Source) Read(ctx context.Context, requester *corev1.Pod) (Form, []podmet
 	}
 	if who.Input == podmeta.InputPatch {
 		wanted, problems := FromPatch(requester, who.Patch)
-		return wanted, problems, nil
+		return wanted.as(who.Rank), problems, nil
 	}
 	var config v1alpha1.InferenceServerConfig
 	err := s.API.Get(ctx, client.ObjectKey{Namespace: requester.Namespace, Name: who.ConfigName}, &config)
@@ -43,7 +43,7 @@ func (s Source) Read(ctx context.Context, requester *corev1.Pod) (Form, []podmet
 		return Form{}, nil, fmt.Errorf("cannot read InferenceServerConfig %s: %w", who.ConfigName, err)
 	}
 	wanted, problems := FromConfig(requester, &config)
-	return wanted, problems, nil
+	return wanted.as(who.Rank), problems, nil
 }
 
 // ConfigField is where a requester names its InferenceServerConfig.

@@ -1,0 +1,137 @@
+package groups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/launcher"
+	launcherclient "hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// Launcher is what the controller orders a launcher to do for the ranks of servers.
+type Launcher interface {
+	LeasePorts(ctx context.Context, id string, count int) (launcherapi.PortLease, error)
+	GoSwap(ctx context.Context, id string) (launcherapi.Swap, error)
+	CommitSwap(ctx context.Context, id string) (launcherapi.Swap, error)
+	UndoSwap(ctx context.Context, id string) (launcherapi.Swap, error)
+	Delete(ctx context.Context, id string) (launcherapi.Instance, error)
+}
+
+// orderLimit bounds an order to a launcher, which answers in milliseconds. orderPause is the time
+// between two tries of an order that failed.
+const (
+	orderLimit = 2 * time.Second
+	orderPause = time.Second
+)
+
+// isOrder reports whether an action is one about ranks.
+func (a Action) isOrder() bool { return slices.Contains([]Action{Tell, Go, Commit, Stop, Remove}, a) }
+
+// order takes a step about ranks. The workers come before the entry: clients are led to the entry
+// once the workers serve it.
+func (c *Controller) order(ctx context.Context, s *Step) error {
+	var entry string
+	if s.Do == Tell {
+		var err error
+		if entry, err = c.entryAddress(ctx, s.Of); err != nil {
+			return err
+		}
+	}
+	for _, m := range slices.Backward(s.Ranks) {
+		if err := c.orderRank(ctx, s, m, entry); err != nil {
+			return fmt.Errorf("cannot %s rank %s: %w", s.Do, m.name(), err)
+		}
+	}
+	return nil
+}
+
+func (c *Controller) orderRank(ctx context.Context, s *Step, m *Member, entry string) error {
+	ctx, stop := context.WithTimeout(ctx, orderLimit)
+	defer stop()
+	api, err := c.launcherOf(m)
+	if err != nil {
+		return err
+	}
+	switch swap := m.Bound.Swap.ID; {
+	case s.Do == Tell:
+		return c.tellRank(ctx, s.Of, m, entry)
+	case s.Do == Go:
+		_, err = api.GoSwap(ctx, swap)
+	case s.Do == Commit:
+		_, err = api.CommitSwap(ctx, swap)
+	case s.Do == Stop && swap != "":
+		if _, err = api.UndoSwap(ctx, swap); launcher.CodeOf(err) == launcherapi.CodeConflict { // it was committed
+			_, err = api.Delete(ctx, m.Bound.Record.Instance)
+		}
+	default:
+		_, err = api.Delete(ctx, m.Bound.Record.Instance)
+	}
+	if launcherclient.IsNotFound(err) { // it is over: an event tells of that
+		return nil
+	}
+	return err
+}
+
+func (c *Controller) launcherOf(m *Member) (Launcher, error) {
+	if api := c.opts.Launcher(string(m.Bound.Launcher.UID)); api != nil {
+		return api, nil
+	}
+	return nil, errors.New("launcher " + m.Bound.Launcher.Name + " is not watched")
+}
+
+// entryAddress returns where the entry of a server meets the others. An instance that is there
+// has the address that it was started with.
+func (c *Controller) entryAddress(ctx context.Context, m *Member) (string, error) {
+	switch i := m.Bound.Instance; {
+	case m.isTold():
+		return m.Server.Entry, nil
+	case i != nil && i.Rank != nil:
+		return i.Rank.Entry, nil
+	}
+	ports, err := c.leasePorts(ctx, m)
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(m.Bound.Launcher.Status.PodIP, strconv.Itoa(ports[len(ports)-1])), nil
+}
+
+// leasePorts leases as many ports as an instance can have: its arguments may name them. The entry
+// meets the others at the last one.
+func (c *Controller) leasePorts(ctx context.Context, m *Member) ([]int, error) {
+	ctx, stop := context.WithTimeout(ctx, orderLimit)
+	defer stop()
+	api, err := c.launcherOf(m)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := api.LeasePorts(ctx, m.Bound.Record.Instance, launcherapi.MaxLeasedPorts)
+	if err == nil && len(lease.Ports) == 0 {
+		err = errors.New("the lease has no port")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot lease ports for rank %s: %w", m.name(), err)
+	}
+	return lease.Ports, nil
+}
+
+// tellRank tells a rank of the start that its entry takes part in.
+func (c *Controller) tellRank(ctx context.Context, of, m *Member, entry string) error {
+	if m != of && m.Bound.Instance == nil {
+		if _, err := c.leasePorts(ctx, m); err != nil {
+			return err
+		}
+	}
+	server := podmeta.Server{Attempt: m.Bound.Record.SwapKey(), Group: of.Bound.Record.SwapKey(), Entry: entry}
+	after := m.Pod.Is.DeepCopy()
+	after.Annotations[podmeta.AnnotationServer] = server.Encode() // a rank has annotations
+	return client.IgnoreNotFound(c.opts.API.Patch(ctx, after, client.MergeFromWithOptions(m.Pod.Is, client.MergeFromWithOptimisticLock{})))
+}

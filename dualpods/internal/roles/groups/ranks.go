@@ -1,0 +1,237 @@
+package groups
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// This file decides about servers over several launchers. The ranks of a server are the
+// requesters of one replica of a role. They are started together: package binding has the
+// launcher of each prepare its swap once the rank was told of the start, and the launchers change
+// nothing before all have prepared. No clients come to the server before the entry is healthy.
+
+// Server has the ranks of one replica of a role, the entry first.
+type Server struct {
+	Ranks []*Member
+	Now   time.Time
+}
+
+// serverRule is a row of the table of servers.
+type serverRule struct {
+	row  string
+	fits func(*Server, *Step) bool
+}
+
+// servers returns the servers of the ModelServing.
+func (w *World) servers() (all []*Server) {
+	for _, m := range w.Members {
+		switch {
+		case !m.Wanted || !w.templates[m.order].haveRanks():
+		case m.isEntry():
+			all = append(all, &Server{Ranks: []*Member{m}, Now: w.Now})
+		default:
+			last := all[len(all)-1]
+			last.Ranks = append(last.Ranks, m)
+		}
+	}
+	return all
+}
+
+// decide returns the step of the first row that fits.
+func (s *Server) decide() *Step {
+	for _, r := range ranks {
+		step := &Step{Row: r.row, Of: s.Ranks[0], State: v1alpha1.GroupRunning}
+		if r.fits(s, step) {
+			return step
+		}
+	}
+	panic("the last row always fits")
+}
+
+// ranks lists the rows for servers over several launchers.
+var ranks = []serverRule{
+	{"rank lost", func(s *Server, step *Step) bool {
+		lost := s.first(s.isLost)
+		return lost != nil && step.orders(Stop, s.all((*Member).isAtWork)) && step.after(stopPause) &&
+			step.waitsForRanks("rank %s of its server has ended or goes: the others are stopped", lost)
+	}},
+	{"ranks serve", func(s *Server, _ *Step) bool { return s.every((*Member).serves) }},
+	{"rank not bound", func(s *Server, step *Step) bool {
+		free := s.first(func(m *Member) bool { return !m.isBound() })
+		return free != nil && step.waitsForRanks("the server waits until Pod %s is bound to a launcher", free)
+	}},
+	{"launcher silent", func(s *Server, step *Step) bool {
+		silent := s.first(func(m *Member) bool { return !m.Bound.Known })
+		return silent != nil && step.waitsForRanks("the launcher of Pod %s does not answer", silent)
+	}},
+	{"rank backs off", func(s *Server, step *Step) bool {
+		later := s.first(func(m *Member) bool { return !m.isTold() && m.Bound.Record.RetryAt.After(s.Now) })
+		return later != nil && step.after(later.Bound.Record.RetryAt.Sub(s.Now)) && step.waitsForRanks("the start of Pod %s failed, and is tried again soon", later)
+	}},
+	{"instance left", func(s *Server, step *Step) bool {
+		return s.mayTell() && !s.wakes() && step.orders(Remove, s.all((*Member).hasInstance)) &&
+			step.waitsForRanks("instances of earlier servers are deleted, such as that of Pod %s", step.Ranks[0])
+	}},
+	{"rank not told", func(s *Server, step *Step) bool {
+		return s.mayTell() && step.orders(Tell, s.all(func(m *Member) bool { return !m.isTold() })) &&
+			step.waitsForRanks("all ranks are bound: Pod %s is to start", step.Ranks[0])
+	}},
+	{"all prepared", func(s *Server, step *Step) bool {
+		return !s.any((*Member).prepares) && step.orders(Go, s.all((*Member).isPrepared)) && step.waitsForRanks("all ranks have prepared: they start, as Pod %s", step.Ranks[0])
+	}},
+	{"all healthy", func(s *Server, step *Step) bool {
+		return s.every(func(m *Member) bool { return m.isHealthy() || m.serves() }) && step.orders(Commit, s.all((*Member).isHealthy)) &&
+			step.waitsForRanks("all ranks are healthy, and serve soon, as Pod %s", step.Ranks[0])
+	}},
+	{"ranks start", func(s *Server, step *Step) bool {
+		return step.waitsForRanks("the ranks of its server start: Pod %s does not serve yet", s.first(func(m *Member) bool { return !m.serves() }))
+	}},
+}
+
+// stopPause is the time between two orders to stop ranks: a rank may come to a point at which it
+// can be stopped without a change that an event tells of.
+const stopPause = 500 * time.Millisecond
+
+func (step *Step) waitsForRanks(format string, about *Member) bool {
+	return step.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForRanks, fmt.Sprintf(format, about.name()))
+}
+
+// orders says which ranks the row orders what. It returns whether there are any.
+func (step *Step) orders(do Action, ranks []*Member) bool {
+	step.Do, step.Ranks = do, ranks
+	return len(ranks) > 0
+}
+
+func (s *Server) entry() *Member { return s.Ranks[0] }
+
+func (s *Server) any(is func(*Member) bool) bool { return slices.ContainsFunc(s.Ranks, is) }
+
+func (s *Server) every(is func(*Member) bool) bool {
+	return !s.any(func(m *Member) bool { return !is(m) })
+}
+
+func (s *Server) all(are func(*Member) bool) (ranks []*Member) {
+	for _, m := range s.Ranks {
+		if are(m) {
+			ranks = append(ranks, m)
+		}
+	}
+	return ranks
+}
+
+// first returns the first such rank; nil: there is none.
+func (s *Server) first(is func(*Member) bool) *Member {
+	if at := slices.IndexFunc(s.Ranks, is); at >= 0 {
+		return s.Ranks[at]
+	}
+	return nil
+}
+
+// isLost reports whether the ranks that are at work do so in vain, since this one does not take
+// part in their start, or does not any more.
+func (s *Server) isLost(m *Member) bool {
+	others := func(o *Member) bool { return o != m && o.isAtWork() }
+	switch {
+	case !m.isBound():
+		return s.any(others)
+	case !m.Bound.Known:
+		return false
+	case m.isTold():
+		strayed := m.isAtWork() && m.Server.Group != s.group()
+		return strayed || m.hasEnded() && s.any(others)
+	default:
+		return s.any(func(o *Member) bool { return o != m && o.hasBegun() })
+	}
+}
+
+// group names the start that the entry takes part in next.
+func (s *Server) group() string {
+	if e := s.entry(); e.isBound() {
+		return e.Bound.Record.SwapKey()
+	}
+	return ""
+}
+
+// mayTell reports whether ranks were not told of the start yet.
+func (s *Server) mayTell() bool { return s.any(func(m *Member) bool { return !m.isTold() }) }
+
+// wakes reports whether the sleeping instances of the ranks are those of one server, so that they
+// can be woken together; also if there is no instance.
+func (s *Server) wakes() bool {
+	if !s.any((*Member).hasInstance) {
+		return true
+	}
+	of := func(m *Member) launcherapi.Rank {
+		if i := m.Bound.Instance; i != nil && i.Rank != nil {
+			return *i.Rank
+		}
+		return launcherapi.Rank{}
+	}
+	first := of(s.entry())
+	return s.every(func(m *Member) bool {
+		is := of(m)
+		return m.isIn(launcher.Sleeping) && is.Index == m.pod && is.Group == first.Group && is.Entry == first.Entry
+	})
+}
+
+// isBound reports whether a rank has a Pod that stays, with a record.
+func (m *Member) isBound() bool {
+	return m.Pod.Is != nil && !m.podLeaves() && !podmeta.Finished(m.Pod.Is) && m.Bound != nil
+}
+
+// isTold reports whether a rank was told of the start by its present attempt.
+func (m *Member) isTold() bool {
+	return m.isBound() && m.Server.Attempt == m.Bound.Record.SwapKey()
+}
+
+func (m *Member) hasInstance() bool { return m.Bound.Instance != nil }
+
+func (m *Member) isIn(states ...launcher.State) bool {
+	return m.Bound.Instance != nil && slices.Contains(states, launcher.State(m.Bound.Instance.State))
+}
+
+// inPhase reports whether the swap of a rank is in one of these phases.
+func (m *Member) inPhase(phases ...string) bool {
+	return m.Bound.Swap.ID != "" && slices.Contains(phases, m.Bound.Swap.Phase)
+}
+
+// prepares reports whether a rank was told of the start, and has not prepared yet.
+func (m *Member) prepares() bool {
+	return !m.isTold() || m.Bound.Swap.ID == "" && !m.isIn(launcher.Starting, launcher.Waking, launcher.Awake) || m.inPhase(launcherapi.PhaseAdmit)
+}
+
+// isPrepared reports whether a rank waits until the others have prepared.
+func (m *Member) isPrepared() bool { return m.isTold() && m.inPhase(launcherapi.PhaseGo) }
+
+// hasBegun reports whether a rank takes its turn on the GPUs, or has.
+func (m *Member) hasBegun() bool {
+	return m.isAtWork() && !m.inPhase(launcherapi.PhaseAdmit, launcherapi.PhaseGo)
+}
+
+// isAtWork reports whether a rank has something that can be stopped.
+func (m *Member) isAtWork() bool {
+	return m.isTold() && (m.Bound.Swap.ID != "" || m.isIn(launcher.Starting, launcher.Waking, launcher.Awake))
+}
+
+// isHealthy reports whether a rank waits until the others are healthy.
+func (m *Member) isHealthy() bool { return m.isTold() && m.inPhase(launcherapi.PhaseCommit) }
+
+// serves reports whether the swap of a rank has ended well. If its launcher does not answer, the
+// Pod tells.
+func (m *Member) serves() bool {
+	if m.isTold() && !m.Bound.Known {
+		return podmeta.Ready(m.Pod.Is)
+	}
+	return m.isTold() && m.Bound.Swap.ID == "" && m.isIn(launcher.Awake) && m.Bound.Instance.SwapID == ""
+}
+
+// hasEnded reports whether the instance of a rank has ended, or is being stopped.
+func (m *Member) hasEnded() bool {
+	return m.isIn(launcher.Failed, launcher.Stopped, launcher.Stopping)
+}
