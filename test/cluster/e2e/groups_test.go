@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/helpers/patience"
@@ -25,20 +26,19 @@ import (
 
 const exampleGroups = "examples/groups/prefill-decode.yaml"
 
-// modelServing reads the ModelServing of the example.
-func (s *site) modelServing() *v1alpha1.ModelServing {
+func (s *site) modelServing(name string) *v1alpha1.ModelServing {
 	s.t.Helper()
 	var serving v1alpha1.ModelServing
-	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: "llama"}, &serving))
+	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &serving))
 	return &serving
 }
 
-// runs waits until all groups of the ModelServing run, by the generation of its spec.
-func (s *site) runs(groups int) *v1alpha1.ModelServing {
+// runs waits until all groups of a ModelServing run, by the generation of its spec.
+func (s *site) runs(name string, groups int) *v1alpha1.ModelServing {
 	s.t.Helper()
 	var last *v1alpha1.ModelServing
-	s.eventually(fmt.Sprintf("%d groups run", groups), func() bool {
-		last = s.modelServing()
+	s.eventually(fmt.Sprintf("%d groups of %s run", groups, name), func() bool {
+		last = s.modelServing(name)
 		waits := func(g v1alpha1.ServingGroupStatus) bool { return g.State != v1alpha1.GroupRunning }
 		return last.Status.ObservedGeneration == last.Generation && len(last.Status.Groups) == groups && !slices.ContainsFunc(last.Status.Groups, waits)
 	})
@@ -67,28 +67,34 @@ func (s *site) revisions() int {
 	return s.left(&all, func() int { return len(all.Items) })
 }
 
-// leadsToLauncher checks that the slice of an entry leads to the instance that the entry is bound
-// to, and returns the address.
-func (s *site) leadsToLauncher(entry string) (address string) {
+// boundTo returns the launcher Pod that has the record of a requester, and the record's instance.
+func (s *site) boundTo(requester string) (launcher *corev1.Pod, instance launcherapi.Instance) {
 	s.t.Helper()
-	uid := s.pod(entry).UID
+	uid := s.pod(requester).UID
 	var launchers corev1.PodList
 	require.NoError(s.t, s.api.List(s.t.Context(), &launchers, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentLauncher}))
 	for i := range launchers.Items {
 		records, _ := podmeta.ReadBindings(&launchers.Items[i])
 		for _, record := range records {
-			if record.RequesterUID != uid {
-				continue
+			if record.RequesterUID == uid {
+				instance, err := s.launcher(launchers.Items[i].Name).Get(s.t.Context(), record.Instance)
+				require.NoError(s.t, err)
+				return &launchers.Items[i], instance
 			}
-			instance, err := s.launcher(launchers.Items[i].Name).Get(s.t.Context(), record.Instance)
-			require.NoError(s.t, err)
-			want := net.JoinHostPort(launchers.Items[i].Status.PodIP, strconv.Itoa(instance.Port))
-			s.eventually("the slice of "+entry+" leads to "+want, func() bool { return slices.Equal([]string{want}, s.addressesOf(entry)) })
-			return want
 		}
 	}
-	require.Fail(s.t, "no launcher has a record of "+entry)
-	return ""
+	require.Fail(s.t, "no launcher has a record of "+requester)
+	return nil, instance
+}
+
+// leadsToLauncher checks that the slice of an entry leads to the instance that the entry is bound
+// to, and returns the address.
+func (s *site) leadsToLauncher(entry string) (address string) {
+	s.t.Helper()
+	launcher, instance := s.boundTo(entry)
+	want := net.JoinHostPort(launcher.Status.PodIP, strconv.Itoa(instance.Port))
+	s.eventually("the slice of "+entry+" leads to "+want, func() bool { return slices.Equal([]string{want}, s.addressesOf(entry)) })
+	return want
 }
 
 // addressesOf returns the addresses with ports to which the slices of a Service lead.
@@ -109,7 +115,7 @@ func (s *site) addressesOf(service string) (all []string) {
 func TestGroupOfTwoRolesIsServedAndGoesWhole(t *testing.T) {
 	s := newPool(t, nil)
 	s.apply(exampleGroups)
-	s.runs(1)
+	s.runs("llama", 1)
 	for _, role := range []string{"prefill", "decode"} {
 		entry := "llama-0-" + role + "-0-0"
 		pod := s.pod(entry)
@@ -127,7 +133,7 @@ func TestGroupOfTwoRolesIsServedAndGoesWhole(t *testing.T) {
 	prefill := s.pod("llama-0-prefill-0-0").UID
 	s.kubectl("patch", "ms/llama", "--type=json", `-p=[{"op":"add","path":"/spec/template/roles/-","value":{"name":"router","entryTemplate":{"spec":{"terminationGracePeriodSeconds":0,"containers":[
 		{"name":"router","image":"hotseat.local/requester:dev","imagePullPolicy":"IfNotPresent","args":["wait"],"ports":[{"name":"http","containerPort":8080}]}]}}}}]`)
-	s.runs(1)
+	s.runs("llama", 1)
 	router := s.pod("llama-0-router-0-0")
 	assert.Len(t, router.Spec.Containers[0].Env, 3)
 	s.eventually("the slice of the router leads to itself", func() bool {
@@ -140,7 +146,7 @@ func TestGroupOfTwoRolesIsServedAndGoesWhole(t *testing.T) {
 	s.kubectl("scale", "ms/llama", "--replicas=0")
 	s.eventually("the group is gone", func() bool { return s.leftOfGroups() == 0 && s.revisions() == 1 })
 	s.kubectl("scale", "ms/llama", "--replicas=1")
-	s.runs(1)
+	s.runs("llama", 1)
 	_, err := s.ask(s.leadsToLauncher("llama-0-prefill-0-0"), "org/llama")
 	require.NoError(t, err)
 
@@ -151,7 +157,7 @@ func TestGroupOfTwoRolesIsServedAndGoesWhole(t *testing.T) {
 func TestModelServingOfTheSameNameGetsPodsOfItsOwn(t *testing.T) {
 	s := newPool(t, nil)
 	s.apply(exampleGroups)
-	first := s.runs(1)
+	first := s.runs("llama", 1)
 	uids := map[types.UID]bool{}
 	for _, role := range []string{"prefill", "decode"} {
 		uids[s.pod("llama-0-"+role+"-0-0").UID] = true
@@ -161,7 +167,7 @@ func TestModelServingOfTheSameNameGetsPodsOfItsOwn(t *testing.T) {
 		return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKeyFromObject(first), &v1alpha1.ModelServing{}))
 	})
 	s.apply(exampleGroups)
-	second := s.runs(1)
+	second := s.runs("llama", 1)
 	require.NotEqual(t, first.UID, second.UID)
 	for _, role := range []string{"prefill", "decode"} {
 		pod := s.pod("llama-0-" + role + "-0-0")
@@ -179,11 +185,11 @@ func TestModelServingOfTheSameNameGetsPodsOfItsOwn(t *testing.T) {
 	require.NoError(t, s.api.Create(t.Context(), theirs))
 	s.kubectl("scale", "ms/llama", "--replicas=2")
 	s.eventually("the second group has failed", func() bool {
-		groups := s.modelServing().Status.Groups
+		groups := s.modelServing("llama").Status.Groups
 		return len(groups) == 2 && groups[1].State == v1alpha1.GroupFailed && groups[1].Reason == v1alpha1.ReasonNameTaken
 	})
 	s.eventually("an Event tells", func() bool { return s.event(second.UID, "was not created for this ModelServing") })
 	s.kubectl("scale", "ms/llama", "--replicas=1")
-	s.runs(1)
+	s.runs("llama", 1)
 	assert.Equal(t, theirs.UID, s.pod(theirs.Name).UID)
 }
