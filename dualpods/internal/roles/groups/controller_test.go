@@ -83,7 +83,7 @@ func (s *site) One(_, id string) (view nodeview.View) {
 	if s.ports == nil {
 		return view
 	}
-	view.Instances = map[string]launcherapi.Instance{}
+	view.Connected, view.Instances = true, map[string]launcherapi.Instance{}
 	if port, ok := s.ports[id]; ok {
 		view.Instances[id] = launcherapi.Instance{InstanceID: id, Port: port}
 	}
@@ -135,15 +135,21 @@ func (s *site) groups() []v1alpha1.ServingGroupStatus {
 }
 
 // bind puts an entry on a node with a launcher that has a record of it.
-func (s *site) bind(name string) {
+func (s *site) bind(name string) { s.bindTo(name, "launcher", "i") }
+
+func (s *site) bindTo(name, launcher, instance string) {
 	s.t.Helper()
 	var pod corev1.Pod
 	require.True(s.t, s.read(name, &pod))
 	pod.Spec.NodeName = "node-1"
 	require.NoError(s.t, s.api.Update(s.t.Context(), &pod))
-	key, record, err := podmeta.Binding{Instance: "i", RequesterUID: pod.UID, Namespace: "ns", Name: name, GPUs: []string{"GPU-0"}, ServingPort: 8000, SpecHash: "h", Attempt: 1, Since: now}.Encode()
+	key, record, err := podmeta.Binding{Instance: instance, RequesterUID: pod.UID, Namespace: "ns", Name: name, GPUs: []string{"GPU-0"}, ServingPort: 8000, SpecHash: "h", Attempt: 1, Since: now}.Encode()
 	require.NoError(s.t, err)
 	l := launcherPod()
+	l.Name, l.UID = launcher, types.UID(launcher)
+	if launcher == "second" {
+		l.Status.PodIP = "10.0.0.10"
+	}
 	l.Labels = map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "vllm"}
 	l.Annotations = map[string]string{key: record}
 	l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "hotseat.dev/v1alpha1", Kind: "LauncherConfig", Name: "vllm", UID: "config", Controller: new(true)}}
