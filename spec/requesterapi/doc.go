@@ -71,6 +71,9 @@
 // with drain_timeout=0s cuts at once; a controller uses it if it knows that the engine
 // has no request in flight.
 //
+// A worker of a server over several launchers takes no requests. PUT with no_traffic binds its
+// requester: it can become ready, and does not listen on its serving port.
+//
 // # Probes that wait
 //
 // The kubelet sends a readiness probe once a second at most, and a model may wake in less
