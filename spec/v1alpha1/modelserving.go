@@ -55,6 +55,9 @@ type ModelServingSpec struct {
 }
 
 // ServingGroupTemplate describes a group.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.subGroupPolicy) == has(oldSelf.subGroupPolicy)",message="subGroupPolicy cannot be added or removed: delete the ModelServing and create it again"
+// +kubebuilder:validation:XValidation:rule="!has(self.subGroupPolicy) || self.roles.all(r, !has(r.workerReplicas) || r.workerReplicas == 0 || self.subGroupPolicy.subGroupSize <= 1 + r.workerReplicas && (r.workerReplicas % self.subGroupPolicy.subGroupSize == 0 || self.subGroupPolicy.subGroupPolicyType != 'LeaderExcluded' && (1 + r.workerReplicas) % self.subGroupPolicy.subGroupSize == 0))",message="subGroupPolicy.subGroupSize should divide workerReplicas of each role with workers, or workerReplicas + 1 unless subGroupPolicyType is LeaderExcluded"
 type ServingGroupTemplate struct {
 	// The roles of a group.
 	// +required
@@ -63,6 +66,30 @@ type ServingGroupTemplate struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	Roles []ServingRole `json:"roles"`
+
+	// Divides the Pods of each replica of a role with workers into subgroups. The annotations
+	// leaderworkerset.sigs.k8s.io/exclusive-topology and subgroup-exclusive-topology of the
+	// ModelServing name node labels: each replica, or each subgroup, has one value of that label
+	// for itself.
+	// +optional
+	SubGroupPolicy *SubGroupPolicy `json:"subGroupPolicy,omitempty"`
+}
+
+// SubGroupPolicy divides the Pods of a replica of a role into subgroups, as that of
+// LeaderWorkerSet. The leader is the entry.
+type SubGroupPolicy struct {
+	// How many Pods a subgroup has.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="subGroupSize cannot be changed: delete the ModelServing and create it again"
+	SubGroupSize int32 `json:"subGroupSize"`
+
+	// LeaderWorker: the entry is in the first subgroup. LeaderExcluded: it is in none.
+	// +optional
+	// +kubebuilder:default=LeaderWorker
+	// +kubebuilder:validation:Enum=LeaderWorker;LeaderExcluded
+	SubGroupPolicyType string `json:"subGroupPolicyType,omitempty"`
 }
 
 // ServingRole is a role in a group.

@@ -54,7 +54,7 @@ func Decide(w *World) (steps []*Step) {
 	}
 	steps = w.revisions()
 	for _, m := range w.Members {
-		if m.isEntry() {
+		if w.hasService(m) {
 			steps = append(steps, firstOf(addresses, w, m))
 		}
 		steps = append(steps, firstOf(pods, w, m))
@@ -107,6 +107,9 @@ var pods = []rule{
 	{"no Service yet", func(_ *World, m *Member, _ *Step) bool { // the table of addresses says why
 		return m.Pod.Is == nil && m.Service.Other != ""
 	}},
+	{"no domain yet", func(w *World, m *Member, s *Step) bool {
+		return w.awaitsDomain(m) && s.starts(m, "waits until its entry runs on a node with the label "+topologyOf(w.Serving).Group)
+	}},
 	{"create Pod", func(w *World, m *Member, s *Step) bool {
 		return m.Pod.Is == nil && s.writes(Create, w.newPod(m.place)) && s.starts(m, "is being created")
 	}},
@@ -129,6 +132,15 @@ var pods = []rule{
 // valid says nothing.
 func (w *World) rankChanged(m *Member) bool {
 	return len(w.Problems) == 0 && m.Pod.Is.Annotations[podmeta.AnnotationRank] != w.templates[m.order].rankOf(m.place).String()
+}
+
+// hasService reports whether a Pod has a Service of its own: entries, and workers that are no
+// requesters, which find each other by its name. That of a surplus one may be left.
+func (w *World) hasService(m *Member) bool {
+	if m.isEntry() || !m.Wanted {
+		return m.isEntry() || m.Service.Is != nil || m.Slice.Is != nil
+	}
+	return !isRequester(w.templates[m.order].of(m.place))
 }
 
 // podLeaves reports whether the member's Pod is being deleted.

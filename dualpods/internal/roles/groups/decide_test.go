@@ -113,6 +113,8 @@ func TestEachRowOfTheTables(t *testing.T) {
 			state: v1alpha1.GroupProgressing, reason: v1alpha1.ReasonStarting, says: "is being deleted, and is created again"},
 		"its Pod has ended": {so: func(w *World) { w.member().Pod.Is.Status.Phase = corev1.PodFailed }, row: "Pod ended", do: Delete, address: "slice unchanged",
 			state: v1alpha1.GroupProgressing, reason: v1alpha1.ReasonStarting, says: "has ended, and is created again"},
+		"its Pod was made for a server of two": {so: func(w *World) { w.member().Pod.Is.Annotations[podmeta.AnnotationRank] = "0/2" }, row: "Pod of another size", do: Delete, address: "slice unchanged",
+			state: v1alpha1.GroupProgressing, reason: v1alpha1.ReasonStarting, says: "was created for a server of another size, and is created again"},
 		"its Pod is not ready": {so: func(w *World) {
 			w.member().Pod.Is.Status.Conditions = nil
 			w.member().Pod.Is.Annotations[podmeta.AnnotationStatus] = `{"state":"Waiting","message":"no launcher"}`

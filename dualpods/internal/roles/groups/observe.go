@@ -2,6 +2,7 @@ package groups
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -31,7 +32,7 @@ func Indexed(o client.Object) []string {
 
 // observe reads the World.
 func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing) (*World, error) {
-	w := &World{Now: c.opts.Now(), Serving: serving, Revision: hash(content(&serving.Spec.Template))}
+	w := &World{Now: c.opts.Now(), Serving: serving, Revision: hash(content(&serving.Spec.Template)), Problems: checkSubgroups(serving), Domains: map[string]string{}}
 	for i := range serving.Spec.Template.Roles {
 		made, problems := templatesOf(&serving.Spec.Template.Roles[i], c.opts.Image)
 		w.templates, w.Problems = append(w.templates, made), append(w.Problems, problems...)
@@ -57,7 +58,7 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 		m.place, m.Wanted = p, true
 		delete(members, p.name())
 		w.Members = append(w.Members, m)
-		if err := c.observeOthers(ctx, serving, m); err != nil {
+		if err := c.observeOthers(ctx, w, m); err != nil {
 			return nil, err
 		}
 	}
@@ -68,7 +69,7 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 	slices.SortFunc(w.Members[surplus:], func(a, b *Member) int { return backwards(a.place, b.place) })
 	launchers := dualpods.NewLaunchers(c.opts.API)
 	for _, m := range w.Members {
-		if err := c.observeServer(ctx, launchers, m); err != nil {
+		if err := errors.Join(c.observeServer(ctx, launchers, m), c.observeDomain(ctx, w, m)); err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +81,7 @@ func (c *Controller) owned(ctx context.Context, serving *v1alpha1.ModelServing) 
 	members := map[string]*Member{}
 	member := func(o client.Object) *Member {
 		p, ours := placeOf(serving, o.GetName())
-		if _, isPod := o.(*corev1.Pod); !ours || !isPod && !p.isEntry() { // somebody made it the ModelServing's: it is left alone
+		if !ours { // somebody made it the ModelServing's: it is left alone
 			return &Member{}
 		}
 		m := members[o.GetName()]
@@ -122,12 +123,13 @@ func (c *Controller) listOwned(ctx context.Context, serving *v1alpha1.ModelServi
 }
 
 // observeOthers reads whose object has the name of a Pod or Service that a wanted member lacks.
-func (c *Controller) observeOthers(ctx context.Context, serving *v1alpha1.ModelServing, m *Member) (err error) {
+func (c *Controller) observeOthers(ctx context.Context, w *World, m *Member) (err error) {
+	serving := w.Serving
 	if m.Pod.Is == nil {
 		m.Pod.Other, err = c.other(ctx, serving, m.name(), &corev1.Pod{})
 		m.Pod.Unheard = c.unheard("Pod", serving.Namespace, m.name())
 	}
-	if !m.isEntry() {
+	if !w.hasService(m) {
 		return err
 	}
 	if err == nil && m.Service.Is == nil {

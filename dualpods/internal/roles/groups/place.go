@@ -21,7 +21,7 @@ type place struct {
 	pod     int // of the replica; 0: the entry
 }
 
-// name is the name of the Pod. That of an entry is also the name of its Service.
+// name is the name of the Pod, and of its Service if it has one.
 func (p place) name() string { return fmt.Sprintf("%s-%s-%d", p.groupName(), p.roleID(), p.pod) }
 
 func (p place) isEntry() bool { return p.pod == 0 }
@@ -36,8 +36,8 @@ func (p place) groupName() string { return fmt.Sprintf("%s-%d", p.serving, p.gro
 
 func (p place) roleID() string { return fmt.Sprintf("%s-%d", p.role, p.replica) }
 
-// address is the DNS name of the entry's Service.
-func (p place) address(namespace string) string { return p.entry().name() + "." + namespace + ".svc" }
+// address is the DNS name of the Pod's Service.
+func (p place) address(namespace string) string { return p.name() + "." + namespace + ".svc" }
 
 // labels are those of the Pod, and of an entry's Service and EndpointSlice.
 func (p place) labels() map[string]string {

@@ -48,10 +48,11 @@ func (t *templates) of(p place) *corev1.PodTemplateSpec {
 
 // haveRanks reports whether the Pods of a replica are the ranks of one server.
 func (t *templates) haveRanks() bool {
-	asks := func(template *corev1.PodTemplateSpec) bool {
-		return podmeta.IsRequester(&corev1.Pod{ObjectMeta: template.ObjectMeta})
-	}
-	return t.size > 1 && asks(&t.entry) && asks(&t.worker)
+	return t.size > 1 && isRequester(&t.entry) && isRequester(&t.worker)
+}
+
+func isRequester(template *corev1.PodTemplateSpec) bool {
+	return podmeta.IsRequester(&corev1.Pod{ObjectMeta: template.ObjectMeta})
 }
 
 // rankOf returns which rank of a server a Pod is.
@@ -106,11 +107,15 @@ func (w *World) newPod(p place) *corev1.Pod {
 		pod.Annotations[podmeta.AnnotationRank] = rank.String() // a requester has annotations
 	}
 	env := []corev1.EnvVar{
-		{Name: podmeta.EnvGroupSize, Value: strconv.Itoa(made.size)}, {Name: podmeta.EnvEntryAddress, Value: p.address(pod.Namespace)}, {Name: podmeta.EnvWorkerIndex, Value: strconv.Itoa(p.pod)},
+		{Name: podmeta.EnvGroupSize, Value: strconv.Itoa(made.size)}, {Name: podmeta.EnvEntryAddress, Value: p.entry().address(pod.Namespace)}, {Name: podmeta.EnvWorkerIndex, Value: strconv.Itoa(p.pod)},
 	}
 	for _, c := range tellContainers(pod) {
 		c.Env = append(slices.Clone(env), slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return podmeta.IsServingEnv(e.Name) })...)
 	}
+	w.subgroupsOf(p).Apply(pod, p.pod, w.domainOf(p), func(other int) string {
+		p.pod = other
+		return p.address(pod.Namespace)
+	})
 	return pod
 }
 

@@ -28,6 +28,9 @@ type World struct {
 	// it should not have, in the order of deletion.
 	Members []*Member
 
+	// Domains has the values of the node label of exclusive topology, by the names of entries.
+	Domains map[string]string
+
 	templates []templates // by role
 }
 
