@@ -27,6 +27,10 @@ const (
 	AnnotationRank   = PrefixServing + "rank"
 	AnnotationServer = PrefixServing + "server"
 
+	// AnnotationReplicas is on the ControllerRevision of a template: how many replicas its roles
+	// had while it was the present one, as JSON.
+	AnnotationReplicas = PrefixServing + "replicas"
+
 	// ManagedByServing is the label endpointslice.kubernetes.io/managed-by of their EndpointSlices.
 	ManagedByServing = "modelserving.hotseat.dev"
 )

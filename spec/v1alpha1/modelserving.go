@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // ModelServing describes groups of inference servers that serve one model together, such as a
@@ -13,7 +14,7 @@ import (
 // The Pods of a group are named NAME-GROUP-ROLE-REPLICA-POD, as llama-0-prefill-0-0. A Service
 // with the name of an entry leads to the launcher Pod in which the entry's server runs.
 //
-// A changed template applies to Pods that are created from then on.
+// A changed template is rolled out group by group.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -23,6 +24,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.spec.template.roles.all(r, size(self.metadata.name) + size(r.name) + size(string(self.spec.replicas > 0 ? self.spec.replicas - 1 : 0)) + size(string(r.replicas > 0 ? r.replicas - 1 : 0)) + (has(r.workerReplicas) ? size(string(r.workerReplicas)) : 1) + 4 <= 63)",message="the names of Pods, such as NAME-GROUP-ROLE-REPLICA-0, would have more than 63 characters: give the ModelServing or the role a shorter name, or have fewer replicas"
 // +kubebuilder:printcolumn:name="Groups",type=integer,JSONPath=`.status.replicas`,description="groups that have Pods"
 // +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.readyReplicas`,description="groups whose Pods are all ready"
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedReplicas`,description="groups that have the present template"
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -52,6 +54,42 @@ type ModelServingSpec struct {
 	// Template of the groups.
 	// +required
 	Template ServingGroupTemplate `json:"template"`
+
+	// How a changed template comes to groups that have Pods.
+	// +optional
+	RolloutStrategy RolloutStrategy `json:"rolloutStrategy,omitempty"`
+}
+
+// RolloutStrategy says how a changed template comes to groups that have Pods.
+type RolloutStrategy struct {
+	// ServingGroupRollingUpdate: group by group, the highest ordinal first. All Pods of a group
+	// are deleted and created again.
+	// +optional
+	// +kubebuilder:default=ServingGroupRollingUpdate
+	// +kubebuilder:validation:Enum=ServingGroupRollingUpdate
+	Type string `json:"type,omitempty"`
+
+	// Details of the rolling update.
+	// +optional
+	RollingUpdateConfiguration RollingUpdateConfiguration `json:"rollingUpdateConfiguration,omitempty"`
+}
+
+// RollingUpdateConfiguration has the details of a rolling update.
+type RollingUpdateConfiguration struct {
+	// Groups with a lower ordinal keep their template: a number, or a percentage of the groups,
+	// which is rounded up. If such a group has to be created again, it gets the template that it
+	// had. Default: 0.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')",message="should be a number of groups, 0 or more, or a percentage, such as 50%"
+	Partition *intstr.IntOrString `json:"partition,omitempty"`
+
+	// How many groups may not run: the next group is updated when fewer do not run. A number, or
+	// a percentage of the groups, which is rounded down, to at least 1. Default: 1.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^(100|[1-9][0-9]?)%$')",message="should be a number of groups, 1 or more, or a percentage, such as 25%"
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 
 // ServingGroupTemplate describes a group.
@@ -196,6 +234,9 @@ type ServingGroupStatus struct {
 	// How far the group is.
 	// +required
 	State ServingGroupState `json:"state"`
+	// Revision of the template that the group has, or is getting.
+	// +optional
+	Revision string `json:"revision,omitempty"`
 	// Why the group does not run, as one word.
 	// +optional
 	Reason string `json:"reason,omitempty"`
@@ -226,9 +267,15 @@ type ModelServingStatus struct {
 	// Label selector of the entry Pods, for autoscalers.
 	// +optional
 	Selector string `json:"selector,omitempty"`
-	// Revision of the template that new Pods are made from.
+	// Revision of the present template.
 	// +optional
 	Revision string `json:"revision,omitempty"`
+	// Revision of the template that was rolled out to all groups last.
+	// +optional
+	CurrentRevision string `json:"currentRevision,omitempty"`
+	// Groups that have the present template.
+	// +optional
+	UpdatedReplicas int32 `json:"updatedReplicas"`
 
 	// The groups, by ordinal.
 	// +optional

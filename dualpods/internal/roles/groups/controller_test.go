@@ -220,12 +220,12 @@ func TestGroupsAndReplicasGoInReverseOrder(t *testing.T) {
 }
 
 func TestPodOfAnotherOwnerIsLeftAlone(t *testing.T) {
-	theirs := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: entry, UID: "theirs", Labels: wantedPlaces(llama())[0].labels()}}
+	theirs := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: entry, UID: "theirs", Labels: place{serving: "llama", role: "prefill"}.labels()}}
 	s := newSite(t, nil, nil, theirs)
 	result := s.passes(2)
 	assert.Equal(t, takenPause, result.RequeueAfter)
 	assert.Equal(t, []v1alpha1.ServingGroupStatus{{
-		Name: "llama-0", State: v1alpha1.GroupFailed, Reason: v1alpha1.ReasonNameTaken,
+		Name: "llama-0", State: v1alpha1.GroupFailed, Revision: hash(content(&llama().Spec.Template)), Reason: v1alpha1.ReasonNameTaken,
 		Message: "Pod " + entry + " exists and was not created for this ModelServing: delete it, or give the ModelServing another name",
 	}}, s.groups())
 	s.told("Warning NameTaken llama-0: Pod " + entry)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
@@ -119,6 +120,10 @@ var pods = []rule{
 	{"Pod ended", func(_ *World, m *Member, s *Step) bool {
 		return podmeta.Finished(m.Pod.Is) && s.writes(Delete, m.Pod.Is) && s.starts(m, "has ended, and is created again")
 	}},
+	{"Pod of another revision", func(w *World, m *Member, s *Step) bool {
+		return m.Pod.Is.Labels[podmeta.LabelServingRevision] != w.planOf(m.place).revision && s.writes(Delete, m.Pod.Is) &&
+			s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonUpdating, "Pod "+m.name()+" of an older template is being replaced")
+	}},
 	{"Pod of another size", func(w *World, m *Member, s *Step) bool { // it cannot be a rank of the server that is wanted
 		return w.rankChanged(m) && s.writes(Delete, m.Pod.Is) && s.starts(m, "was created for a server of another size, and is created again")
 	}},
@@ -131,7 +136,7 @@ var pods = []rule{
 // rankChanged reports whether a Pod is another rank than the template says. A template that is not
 // valid says nothing.
 func (w *World) rankChanged(m *Member) bool {
-	return len(w.Problems) == 0 && m.Pod.Is.Annotations[podmeta.AnnotationRank] != w.templates[m.order].rankOf(m.place).String()
+	return len(w.Problems) == 0 && m.Pod.Is.Annotations[podmeta.AnnotationRank] != w.templatesOf(m.place).rankOf(m.place).String()
 }
 
 // hasService reports whether a Pod has a Service of its own: entries, and workers that are no
@@ -140,7 +145,7 @@ func (w *World) hasService(m *Member) bool {
 	if m.isEntry() || !m.Wanted {
 		return m.isEntry() || m.Service.Is != nil || m.Slice.Is != nil
 	}
-	return !isRequester(w.templates[m.order].of(m.place))
+	return !isRequester(w.templatesOf(m.place).of(m.place))
 }
 
 // podLeaves reports whether the member's Pod is being deleted.
@@ -182,10 +187,17 @@ func (w *World) revisions() (steps []*Step) {
 	has := func(name string) func(*appsv1.ControllerRevision) bool {
 		return func(r *appsv1.ControllerRevision) bool { return r.Name == name }
 	}
-	if len(w.Problems) == 0 && !w.Unheard && !slices.ContainsFunc(w.Revisions, has(revisionName(w.Serving, w.Revision))) {
+	present := slices.IndexFunc(w.Revisions, has(revisionName(w.Serving, w.Revision)))
+	switch replicas := replicasOf(&w.Serving.Spec.Template); {
+	case len(w.Problems) > 0 || w.Unheard:
+	case present < 0:
 		steps = append(steps, &Step{Row: "create revision", Do: Create, Object: w.newRevision()})
+	case w.Revisions[present].Annotations[podmeta.AnnotationReplicas] != replicas:
+		noted := w.Revisions[present].DeepCopy()
+		metav1.SetMetaDataAnnotation(&noted.ObjectMeta, podmeta.AnnotationReplicas, replicas)
+		steps = append(steps, &Step{Row: "note replicas", Do: Change, Object: noted})
 	}
-	used := map[string]bool{w.Revision: true}
+	used := map[string]bool{w.Revision: true, w.Serving.Status.CurrentRevision: true}
 	for _, m := range w.Members {
 		if m.Pod.Is != nil {
 			used[m.Pod.Is.Labels[podmeta.LabelServingRevision]] = true

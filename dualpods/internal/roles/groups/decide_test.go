@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"regexp"
@@ -50,16 +51,25 @@ func llama() *v1alpha1.ModelServing {
 func world() *World {
 	serving := llama()
 	w := &World{Serving: serving, Revision: hash(content(&serving.Spec.Template))}
-	made, _ := templatesOf(&serving.Spec.Template.Roles[0], "requester")
-	w.templates = []templates{made}
+	w.planned("requester")
 	w.Revisions = []*appsv1.ControllerRevision{w.newRevision()}
-	m := &Member{place: wantedPlaces(serving)[0], Wanted: true, Target: &Target{Pod: launcherPod(), Ports: []discoveryv1.EndpointPort{portOf(instancePort, 40000, corev1.ProtocolTCP)}, Serves: true}}
+	m := &Member{place: w.wantedPlaces()[0], Wanted: true, Target: &Target{Pod: launcherPod(), Ports: []discoveryv1.EndpointPort{portOf(instancePort, 40000, corev1.ProtocolTCP)}, Serves: true}}
 	w.Members = []*Member{m}
 	m.Pod.Is, m.Service.Is = w.newPod(m.place), w.newService(m.place)
 	m.Pod.Is.UID, m.Service.Is.UID = "p", "v"
 	m.Pod.Is.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	m.Slice.Is = w.newSlice(m)
 	return w
+}
+
+// planned has all groups be of the present revision.
+func (w *World) planned(image string) (problems []podmeta.Problem) {
+	present, problems := newPlan(w.Revision, &w.Serving.Spec.Template, image)
+	w.plans, w.groups = map[string]*plan{w.Revision: present}, nil
+	for range 3 {
+		w.groups = append(w.groups, present)
+	}
+	return problems
 }
 
 func launcherPod() *corev1.Pod {
@@ -113,6 +123,8 @@ func TestEachRowOfTheTables(t *testing.T) {
 			state: v1alpha1.GroupProgressing, reason: v1alpha1.ReasonStarting, says: "is being deleted, and is created again"},
 		"its Pod has ended": {so: func(w *World) { w.member().Pod.Is.Status.Phase = corev1.PodFailed }, row: "Pod ended", do: Delete, address: "slice unchanged",
 			state: v1alpha1.GroupProgressing, reason: v1alpha1.ReasonStarting, says: "has ended, and is created again"},
+		"its Pod is of an older template": {so: func(w *World) { w.member().Pod.Is.Labels[podmeta.LabelServingRevision] = "older" }, row: "Pod of another revision", do: Delete, address: "slice unchanged",
+			state: v1alpha1.GroupProgressing, reason: v1alpha1.ReasonUpdating, says: "of an older template is being replaced"},
 		"its Pod was made for a server of two": {so: func(w *World) { w.member().Pod.Is.Annotations[podmeta.AnnotationRank] = "0/2" }, row: "Pod of another size", do: Delete, address: "slice unchanged",
 			state: v1alpha1.GroupProgressing, reason: v1alpha1.ReasonStarting, says: "was created for a server of another size, and is created again"},
 		"its Pod is not ready": {so: func(w *World) {
@@ -194,6 +206,7 @@ func TestTheTablesOfTheDocumentHaveTheRowsOfTheCode(t *testing.T) {
 	text, err := os.ReadFile("../../../../spec/roles.md")
 	require.NoError(t, err)
 	var written, coded []string
+	text, _, _ = bytes.Cut(text, []byte("## Rollout\n")) // whose table is of another package
 	for _, table := range regexp.MustCompile(`(?m)^\| row \|.*\n\|-.*\n((?:\|.*\n)+)`).FindAllStringSubmatch(string(text), -1) {
 		for line := range strings.Lines(table[1]) {
 			written = append(written, strings.TrimSpace(strings.Split(line, "|")[1]))
@@ -205,7 +218,7 @@ func TestTheTablesOfTheDocumentHaveTheRowsOfTheCode(t *testing.T) {
 	for _, r := range ranks {
 		coded = append(coded, r.row)
 	}
-	assert.Equal(t, append(coded, "create revision", "unused revision"), written, "in this order: the first that fits counts")
+	assert.Equal(t, append(coded, "create revision", "note replicas", "unused revision"), written, "in this order: the first that fits counts")
 }
 
 func TestDeletedModelServingIsLeftToKubernetes(t *testing.T) {
@@ -279,7 +292,7 @@ func TestStatusCountsGroupsAndNamesTheGravest(t *testing.T) {
 
 func TestPodTellsTheRequesterOfItsGroup(t *testing.T) {
 	w := world()
-	w.templates[0].entry.Labels = map[string]string{"app": "llama", podmeta.LabelServing: "forged"}
+	w.groups[0].templates[0].entry.Labels = map[string]string{"app": "llama", podmeta.LabelServing: "forged"}
 	pod := w.newPod(place{"llama", 2, "prefill", 0, 3, 0})
 	assert.Equal(t, "llama-2-prefill-3-0", pod.Name)
 	assert.Equal(t, map[string]string{
@@ -297,10 +310,8 @@ func TestPodTellsTheRequesterOfItsGroup(t *testing.T) {
 func TestPlainPodGetsTheEnvironmentInAllContainers(t *testing.T) {
 	w := world()
 	w.Serving.Spec.Template.Roles[0].EntryTemplate.Raw = []byte(plainEntry)
-	made, problems := templatesOf(&w.Serving.Spec.Template.Roles[0], "requester")
-	require.Empty(t, problems)
-	made.entry.Spec.InitContainers = []corev1.Container{{Name: "first", Env: []corev1.EnvVar{{Name: "GROUP_SIZE", Value: "9"}}}}
-	w.templates = []templates{made}
+	require.Empty(t, w.planned("requester"))
+	w.groups[0].templates[0].entry.Spec.InitContainers = []corev1.Container{{Name: "first", Env: []corev1.EnvVar{{Name: "GROUP_SIZE", Value: "9"}}}}
 	pod := w.newPod(w.member().place)
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		require.Len(t, c.Env, 3, c.Name)
@@ -314,9 +325,7 @@ func TestPlainPodGetsTheEnvironmentInAllContainers(t *testing.T) {
 func TestRoleWithAnInferenceServerConfigGetsRequesters(t *testing.T) {
 	w := world()
 	w.Serving.Spec.Template.Roles[0] = v1alpha1.ServingRole{Name: "prefill", InferenceServerConfig: "llama", GPUs: new(int32(2))}
-	made, problems := templatesOf(&w.Serving.Spec.Template.Roles[0], "registry/requester:1")
-	require.Empty(t, problems)
-	w.templates = []templates{made}
+	require.Empty(t, w.planned("registry/requester:1"))
 	pod := w.newPod(w.member().place)
 	read, wrong := podmeta.ReadRequester(pod)
 	require.Empty(t, wrong)

@@ -32,11 +32,9 @@ func Indexed(o client.Object) []string {
 
 // observe reads the World.
 func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing) (*World, error) {
-	w := &World{Now: c.opts.Now(), Serving: serving, Revision: hash(content(&serving.Spec.Template)), Problems: checkSubgroups(serving), Domains: map[string]string{}}
-	for i := range serving.Spec.Template.Roles {
-		made, problems := templatesOf(&serving.Spec.Template.Roles[i], c.opts.Image)
-		w.templates, w.Problems = append(w.templates, made), append(w.Problems, problems...)
-	}
+	w := &World{Now: c.opts.Now(), Serving: serving, Revision: hash(content(&serving.Spec.Template)), Problems: checkSubgroups(serving), Domains: map[string]string{}, plans: map[string]*plan{}}
+	present, problems := newPlan(w.Revision, &serving.Spec.Template, c.opts.Image)
+	w.Problems = append(w.Problems, problems...)
 	var revisions appsv1.ControllerRevisionList
 	if err := c.listOwned(ctx, serving, &revisions); err != nil {
 		return nil, err
@@ -44,13 +42,18 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 	for i := range revisions.Items {
 		w.Revisions = append(w.Revisions, &revisions.Items[i])
 		c.heard("ControllerRevision", &revisions.Items[i])
+		if p := planOf(&revisions.Items[i], c.opts.Image); p != nil {
+			w.plans[p.revision] = p
+		}
 	}
+	w.plans[w.Revision] = present
 	w.Unheard = c.unheard("ControllerRevision", serving.Namespace, revisionName(serving, w.Revision))
 	members, err := c.owned(ctx, serving)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range wantedPlaces(serving) {
+	w.chooseRevisions(members)
+	for _, p := range w.wantedPlaces() {
 		m := members[p.name()]
 		if m == nil {
 			m = &Member{}

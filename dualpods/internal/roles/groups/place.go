@@ -51,15 +51,13 @@ func (p place) labels() map[string]string {
 	return all
 }
 
-// wantedPlaces returns the places of a ModelServing, in the order in which Pods are created.
-func wantedPlaces(serving *v1alpha1.ModelServing) (all []place) {
-	for group := range serving.Spec.Count() {
-		for order := range serving.Spec.Template.Roles {
-			role := &serving.Spec.Template.Roles[order]
-			for replica := range role.Count() {
-				for pod := range role.Size() {
-					all = append(all, place{serving.Name, group, role.Name, order, replica, pod})
-				}
+// placesOf returns the places of a group, in the order in which Pods are created.
+func (of *plan) placesOf(serving string, group int) (all []place) {
+	for order := range of.template.Roles {
+		role := &of.template.Roles[order]
+		for replica := range role.Count() {
+			for pod := range role.Size() {
+				all = append(all, place{serving, group, role.Name, order, replica, pod})
 			}
 		}
 	}

@@ -95,14 +95,15 @@ func requesterTemplate(role *v1alpha1.ServingRole, image string) corev1.PodTempl
 
 // newPod returns the Pod of a place.
 func (w *World) newPod(p place) *corev1.Pod {
-	role, made := &w.Serving.Spec.Template.Roles[p.order], &w.templates[p.order]
+	of := w.planOf(p)
+	role, made := &of.template.Roles[p.order], &of.templates[p.order]
 	template := made.of(p).DeepCopy()
 	pod := &corev1.Pod{Spec: template.Spec}
 	pod.Namespace, pod.Name, pod.OwnerReferences = w.Serving.Namespace, p.name(), owners(w.Serving)
 	pod.Annotations, pod.Labels = template.Annotations, map[string]string{}
 	maps.Copy(pod.Labels, template.Labels)
 	maps.Copy(pod.Labels, p.labels())
-	pod.Labels[podmeta.LabelServingRevision], pod.Labels[podmeta.LabelRoleTemplateHash] = w.Revision, roleHash(role)
+	pod.Labels[podmeta.LabelServingRevision], pod.Labels[podmeta.LabelRoleTemplateHash] = of.revision, roleHash(role)
 	if rank := made.rankOf(p); rank.IsOne() {
 		pod.Annotations[podmeta.AnnotationRank] = rank.String() // a requester has annotations
 	}

@@ -32,7 +32,7 @@ type serverRule struct {
 func (w *World) servers() (all []*Server) {
 	for _, m := range w.Members {
 		switch {
-		case !m.Wanted || !w.templates[m.order].haveRanks():
+		case !m.Wanted || !w.templatesOf(m.place).haveRanks():
 		case m.isEntry():
 			all = append(all, &Server{Ranks: []*Member{m}, Now: w.Now})
 		default:

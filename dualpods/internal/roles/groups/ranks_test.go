@@ -20,9 +20,9 @@ func pair() *World {
 	role := &serving.Spec.Template.Roles[0]
 	role.WorkerReplicas, role.WorkerTemplate = new(int32(1)), role.EntryTemplate
 	w := &World{Now: now, Serving: serving, Revision: hash(content(&serving.Spec.Template))}
-	made, _ := templatesOf(role, "requester")
-	w.templates = []templates{made}
-	for _, p := range wantedPlaces(serving) {
+	w.planned("requester")
+	w.groups = w.groups[:1]
+	for _, p := range w.wantedPlaces() {
 		m := &Member{place: p, Wanted: true}
 		m.Pod.Is = w.newPod(p)
 		m.Pod.Is.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}

@@ -60,7 +60,8 @@ func (w *World) newRevision() *appsv1.ControllerRevision {
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: w.Serving.Namespace, Name: revisionName(w.Serving, w.Revision), OwnerReferences: owners(w.Serving),
-			Labels: map[string]string{podmeta.LabelServing: w.Serving.Name, podmeta.LabelServingRevision: w.Revision, podmeta.LabelManagedBy: podmeta.ManagedBy},
+			Labels:      map[string]string{podmeta.LabelServing: w.Serving.Name, podmeta.LabelServingRevision: w.Revision, podmeta.LabelManagedBy: podmeta.ManagedBy},
+			Annotations: map[string]string{podmeta.AnnotationReplicas: replicasOf(&w.Serving.Spec.Template)},
 		},
 		Data:     runtime.RawExtension{Raw: content(&w.Serving.Spec.Template)},
 		Revision: last + 1,

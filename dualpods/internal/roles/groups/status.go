@@ -29,7 +29,7 @@ var severity = []v1alpha1.ServingGroupState{v1alpha1.GroupRunning, v1alpha1.Grou
 func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 	byOrdinal := map[int]*v1alpha1.ServingGroupStatus{}
 	for group := range w.Serving.Spec.Count() {
-		byOrdinal[group] = &v1alpha1.ServingGroupStatus{Name: place{serving: w.Serving.Name, group: group}.groupName(), State: v1alpha1.GroupRunning}
+		byOrdinal[group] = &v1alpha1.ServingGroupStatus{Name: place{serving: w.Serving.Name, group: group}.groupName(), State: v1alpha1.GroupRunning, Revision: w.groups[group].revision}
 	}
 	for _, s := range steps {
 		if s.Of == nil || !s.Of.Wanted && s.State == v1alpha1.GroupRunning {
@@ -61,11 +61,14 @@ func show(w *World, steps []*Step, s *v1alpha1.ModelServingStatus) {
 			has[m.group] = true
 		}
 	}
-	s.Replicas, s.ReadyReplicas = int32(len(has)), 0
+	s.Replicas, s.ReadyReplicas, s.UpdatedReplicas = int32(len(has)), 0, 0
 	var waits *v1alpha1.ServingGroupStatus // the gravest, of these the first
 	moves := ""                            // the first group that is progressing or scaling
 	for i := range s.Groups {
 		g := &s.Groups[i]
+		if g.Revision == w.Revision {
+			s.UpdatedReplicas++
+		}
 		switch {
 		case g.State == v1alpha1.GroupRunning:
 			s.ReadyReplicas++
@@ -76,6 +79,9 @@ func show(w *World, steps []*Step, s *v1alpha1.ModelServingStatus) {
 		if waits == nil || slices.Index(severity, g.State) > slices.Index(severity, waits.State) {
 			waits = g
 		}
+	}
+	if s.CurrentRevision == "" || len(w.Problems) == 0 && int(min(s.UpdatedReplicas, s.ReadyReplicas)) == len(s.Groups) {
+		s.CurrentRevision = w.Revision
 	}
 	set := dualpods.NewConditionSetter(&s.Conditions, w.Serving.Generation)
 	if len(w.Problems) > 0 {

@@ -13,8 +13,8 @@ import (
 )
 
 // policyOf returns how the replicas of roles with workers are divided; nil: they are not.
-func policyOf(serving *v1alpha1.ModelServing) *subgroups.Policy {
-	p := serving.Spec.Template.SubGroupPolicy
+func policyOf(template *v1alpha1.ServingGroupTemplate) *subgroups.Policy {
+	p := template.SubGroupPolicy
 	if p == nil {
 		return nil
 	}
@@ -33,15 +33,15 @@ func checkSubgroups(serving *v1alpha1.ModelServing) []podmeta.Problem {
 			divided = append(divided, subgroups.Role{Name: role.Name, Size: role.Size()})
 		}
 	}
-	return subgroups.Validate(policyOf(serving), topologyOf(serving), divided...)
+	return subgroups.Validate(policyOf(&serving.Spec.Template), topologyOf(serving), divided...)
 }
 
 // subgroupsOf returns the replica that a Pod is of, as package subgroups divides it.
 func (w *World) subgroupsOf(p place) *subgroups.Group {
-	made := &w.templates[p.order]
+	made := w.templatesOf(p)
 	g := &subgroups.Group{Namespace: w.Serving.Namespace, Entry: p.entry().name(), Topology: topologyOf(w.Serving)}
 	if made.size > 1 {
-		g.Policy = policyOf(w.Serving)
+		g.Policy = policyOf(w.planOf(p).template)
 	}
 	for pod := range made.size {
 		p.pod = pod

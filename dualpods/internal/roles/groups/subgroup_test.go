@@ -92,6 +92,6 @@ func TestSubgroupsThatDoNotFitAreRefused(t *testing.T) {
 func TestPolicyOfTheAPIHasTheTypesOfThePackage(t *testing.T) {
 	serving := llama()
 	serving.Spec.Template.SubGroupPolicy = &v1alpha1.SubGroupPolicy{SubGroupSize: 2, SubGroupPolicyType: "LeaderExcluded"}
-	assert.Equal(t, &subgroups.Policy{Size: 2, Type: subgroups.LeaderExcluded}, policyOf(serving))
-	assert.Nil(t, policyOf(llama()))
+	assert.Equal(t, &subgroups.Policy{Size: 2, Type: subgroups.LeaderExcluded}, policyOf(&serving.Spec.Template))
+	assert.Nil(t, policyOf(&llama().Spec.Template))
 }

@@ -31,7 +31,8 @@ type World struct {
 	// Domains has the values of the node label of exclusive topology, by the names of entries.
 	Domains map[string]string
 
-	templates []templates // by role
+	plans  map[string]*plan // by revision
+	groups []*plan          // of the groups that it should have, by ordinal
 }
 
 // Member is a Pod, and if it is an entry its Service and its EndpointSlice.
