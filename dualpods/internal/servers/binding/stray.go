@@ -39,7 +39,7 @@ func (c *Controller) putStraysToRest(n *nodeWork, w *world, l *launcherPod, view
 			continue
 		}
 		sleep, remove := n.calls.instanceTroubles(l, id, launcher.State(i.State))
-		stray := decide.Stray{Instance: i, Unreadable: w.mayServe(l, id), Carried: w.carrier(l, i) != "", NeverSleeps: sleep.Count >= decide.EnoughSleeps}
+		stray := decide.Stray{Instance: i, Unreadable: w.mayServe(l, id), Carried: w.carrier(l, i) != "", NeverSleeps: decide.NeverSleeps(&i, sleep.Count)}
 		if slices.Contains(surplus, id) {
 			stray.Surplus = l.of.Name
 		}

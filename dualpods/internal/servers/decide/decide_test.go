@@ -223,7 +223,7 @@ var examples = map[string]example{
 	"a deleted one whose model is awake":          {"resting, awake", Sleep, but(with("awake"), deleting)},
 	"a deleted one whose model does not sleep": {"resting, never sleeps", DeleteInstance, but(with("awake"), func(o *Observation) {
 		deleting(o)
-		o.Troubles = map[Action]Trouble{Sleep: {Count: EnoughSleeps, Why: "the engine refused"}}
+		o.Troubles = map[Action]Trouble{Sleep: {Count: enoughSleeps, Why: "the engine refused"}}
 	})},
 	"one deleted by force whose model is awake": {"resting, awake", Sleep, but(with("awake"), func(o *Observation) {
 		o.Requester = Requester{UID: "uid"}

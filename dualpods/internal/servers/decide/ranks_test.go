@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
@@ -35,6 +36,10 @@ var ranks = map[string]example{
 	"the same, which this process has asked for": {"swap under way", Nothing, but(worker(with("awake")), func(o *Observation) {
 		o.Instance.SwapID, o.Attempt.Asked = "swap-1", true
 	})},
+	"a leaving rank that waits for its commit":             {"resting, held in its swap", DeleteInstance, leavingRank("swap-1", false, 0)},
+	"a leaving rank that leaves in another's swap":         {"resting, awake", Sleep, leavingRank("swap-1", true, 0)},
+	"a leaving rank that was served":                       {"resting, awake", Sleep, leavingRank("", true, 0)},
+	"a leaving worker that was told to sleep in vain":      {"resting, never sleeps", DeleteInstance, leavingRank("", true, 1)},
 	"an instance that is no rank, in a swap of somebody's": {"carries nothing", Bind, but(with("awake"), func(o *Observation) { o.Instance.SwapID = "swap-1" })},
 	"a worker that lists the gate holds nothing": {"swap under way", Nothing, but(worker(with("awake")), func(o *Observation) {
 		o.Requester.Gate, o.SPI.Proxy.CanHold, o.Attempt.Asked = true, true, true
@@ -43,6 +48,17 @@ var ranks = map[string]example{
 	"a worker that is bound": {"not ready", BecomeReady, but(worker(with("awake")), func(o *Observation) {
 		o.SPI.Proxy = requesterapi.Proxy{ProxyConfig: o.Awake().Proxy(), State: requesterapi.StateBound}
 	})},
+}
+
+// leavingRank is a worker whose requester is being deleted, with the swap that its instance is in.
+// over means that the swap of its record is over.
+func leavingRank(swap string, over bool, slept int) Observation {
+	return but(worker(with("awake")), func(o *Observation) {
+		o.Requester.Deleting = true
+		o.Instance.Rank, o.Instance.SwapID = &launcherapi.Rank{Group: "g", Index: 1, Size: 2}, swap
+		o.Attempt.Asked, o.Attempt.Over = true, over
+		o.Troubles = map[Action]Trouble{Sleep: {Count: slept, Why: "its entry has ended"}}
+	})
 }
 
 func init() { maps.Copy(examples, ranks) }

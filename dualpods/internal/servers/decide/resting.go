@@ -1,6 +1,9 @@
 package decide
 
-import "hotseat.dev/hotseat/launcher"
+import (
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
 
 // resting: nothing leads clients to the instance any more. The rows that wait for a call under way
 // come before those that begin another one.
@@ -15,7 +18,9 @@ var resting = TableOf[Bound]{
 			(*Bound).launcherSilent, Tell, warn(LauncherSilent, "its model cannot be put to sleep, and its finalizer cannot be removed: launcher %s does not answer: %s", (*Bound).launcherName, (*Bound).launcherWhy)},
 		{"resting, moving", "the instance is waking, falling asleep or stopping, or was told to",
 			(*Bound).instanceMoving, Nothing, say("instance %s is %s", (*Bound).instanceID, (*Bound).instanceState)},
-		{"resting, never sleeps", "the instance is awake, and was told to sleep five times in vain",
+		{"resting, held in its swap", "the instance is a rank and awake, and in a swap, which may be that of the record: it waits for a commit that never comes",
+			(*Bound).isHeldInSwap, DeleteInstance, say("instance %s waits in its swap for the other ranks of its server, and no requester wants it any more", (*Bound).instanceID)},
+		{"resting, never sleeps", "the instance is awake, and was told to sleep five times in vain, or once if it is a worker of a server over several launchers",
 			(*Bound).instanceIgnoresSleep, DeleteInstance, say("instance %s is to sleep and does not: %s", (*Bound).instanceID, (*Bound).whyNoSleep)},
 		{"resting, awake", "the instance is awake",
 			(*Bound).instanceAwake, Sleep, say("no requester is bound to instance %s any more", (*Bound).instanceID)},
@@ -36,13 +41,30 @@ func (b *Bound) instanceMoving() bool {
 	return b.instanceIn(launcher.Waking, launcher.FallingAsleep, launcher.Stopping) || b.Calls.Sleep || b.Calls.Delete
 }
 
-// EnoughSleeps is how often an instance is told to sleep in vain until it is deleted.
-const EnoughSleeps = 5
+// isHeldInSwap reports whether the instance of a rank may wait in the swap of its record until the
+// other ranks are healthy. Such a swap ends only with its instance: it can neither be called off nor
+// the instance be put to sleep.
+func (b *Bound) isHeldInSwap() bool {
+	return b.instanceAwake() && b.Instance.Rank != nil && b.Instance.SwapID != "" && !b.Attempt.Over
+}
+
+// enoughSleeps is how often an instance is told to sleep in vain until it is deleted.
+const enoughSleeps = 5
+
+// NeverSleeps reports whether an instance was told to sleep in vain often enough to be deleted. Once
+// is enough for a worker of a server over several launchers: its launcher waits longer than the
+// entry takes to fall asleep, and a worker whose entry has ended never does.
+func NeverSleeps(i *launcherapi.Instance, told int) bool {
+	if i.Rank != nil && i.Rank.Index > 0 {
+		return told >= 1
+	}
+	return told >= enoughSleeps
+}
 
 // instanceIgnoresSleep reports whether the instance was told to sleep again and again, and is
 // awake.
 func (b *Bound) instanceIgnoresSleep() bool {
-	return b.instanceAwake() && b.Troubles[Sleep].Count >= EnoughSleeps
+	return b.instanceAwake() && NeverSleeps(b.Instance, b.Troubles[Sleep].Count)
 }
 
 func (b *Bound) whyNoSleep() string { return b.Troubles[Sleep].Why }

@@ -30,7 +30,7 @@ var strays = TableOf[Stray]{
 			(*Stray).isCarried, Nothing, say[Stray]("a requester program has to be unbound first")},
 		{"stray, claimed", "a swap has claimed it, and it is not starting; the swap is for a record that is gone, and is undone",
 			(*Stray).isClaimed, Nothing, say[Stray]("a swap has claimed it")},
-		{"stray, never sleeps", "it is awake, and was told to sleep five times in vain",
+		{"stray, never sleeps", "it is awake, and was told to sleep five times in vain, or once if it is a worker of a server over several launchers",
 			(*Stray).ignoresSleep, DeleteInstance, say[Stray]("it is awake, does not sleep, and no requester is bound to it")},
 		{"stray, awake", "it is awake",
 			(*Stray).isAwake, Sleep, say[Stray]("it is awake, and no requester is bound to it")},
