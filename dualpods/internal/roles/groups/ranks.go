@@ -58,7 +58,7 @@ func (s *Server) decide() *Step {
 var ranks = []serverRule{
 	{"rank lost", func(s *Server, step *Step) bool {
 		lost := s.first(s.isLost)
-		return lost != nil && step.orders(Stop, s.all((*Member).isAtWork)) && step.after(stopPause) &&
+		return lost != nil && step.orders(Stop, s.all((*Member).isToStop)) && step.after(stopPause) &&
 			step.waitsForRanks("rank %s of its server has ended or goes: the others are stopped", lost)
 	}},
 	{"ranks serve", func(s *Server, _ *Step) bool { return s.every((*Member).serves) }},
@@ -217,6 +217,13 @@ func (m *Member) hasBegun() bool {
 // isAtWork reports whether a rank has something that can be stopped.
 func (m *Member) isAtWork() bool {
 	return m.isTold() && (m.Bound.Swap.ID != "" || m.isIn(launcher.Starting, launcher.Waking, launcher.Awake))
+}
+
+// isToStop reports whether a rank has something that is to be stopped as its server ends. That is
+// also what the rank of a Pod has that leaves: it does not sleep without the other ranks.
+func (m *Member) isToStop() bool {
+	leaves := m.Pod.Is != nil && !m.isBound() && m.Bound != nil && m.Bound.Known && m.Server.Attempt == m.Bound.Record.SwapKey()
+	return m.isAtWork() || leaves && (m.Bound.Swap.ID != "" || m.isIn(launcher.Starting, launcher.Waking, launcher.Awake))
 }
 
 // isHealthy reports whether a rank waits until the others are healthy.
