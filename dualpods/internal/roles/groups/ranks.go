@@ -223,7 +223,8 @@ func (m *Member) isAtWork() bool {
 // also what the rank of a Pod has that leaves: it does not sleep without the other ranks.
 func (m *Member) isToStop() bool {
 	leaves := m.Pod.Is != nil && !m.isBound() && m.Bound != nil && m.Bound.Known && m.Server.Attempt == m.Bound.Record.SwapKey()
-	return m.isAtWork() || leaves && (m.Bound.Swap.ID != "" || m.isIn(launcher.Starting, launcher.Waking, launcher.Awake))
+	works := m.isAtWork() || leaves && (m.Bound.Swap.ID != "" || m.isIn(launcher.Starting, launcher.Waking, launcher.Awake))
+	return works && !m.inPhase(launcherapi.PhaseUndo)
 }
 
 // isHealthy reports whether a rank waits until the others are healthy.
@@ -238,7 +239,8 @@ func (m *Member) serves() bool {
 	return m.isTold() && m.Bound.Swap.ID == "" && m.isIn(launcher.Awake) && m.Bound.Instance.SwapID == ""
 }
 
-// hasEnded reports whether the instance of a rank has ended, or is being stopped.
+// hasEnded reports whether the instance of a rank has ended, or is being stopped, or its swap is being
+// undone.
 func (m *Member) hasEnded() bool {
-	return m.isIn(launcher.Failed, launcher.Stopped, launcher.Stopping)
+	return m.isIn(launcher.Failed, launcher.Stopped, launcher.Stopping) || m.inPhase(launcherapi.PhaseUndo)
 }

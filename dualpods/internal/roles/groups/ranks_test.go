@@ -93,6 +93,8 @@ func TestEachRowOfRanks(t *testing.T) {
 		"the worker has ended":                                     {func(_, w *Member) { failed(w) }, "rank lost", Stop, []int{0}, "rank llama-0-prefill-0-1 of its server has ended"},
 		"the entry has ended":                                      {func(e, _ *Member) { failed(e) }, "rank lost", Stop, []int{1}, "rank llama-0-prefill-0-0 of its server has ended"},
 		"both have ended":                                          {both(failed), "ranks start", "", nil, ""},
+		"the worker's swap is undone as the entry has prepared":    {func(e, w *Member) { prepared(e); w.in(launcherapi.PhaseUndo) }, "rank lost", Stop, []int{0}, ""},
+		"both are undone":                                          {both(func(m *Member) { m.in(launcherapi.PhaseUndo) }), "ranks start", "", nil, ""},
 		"the worker leaves":                                        {func(_, w *Member) { leaves(w) }, "rank lost", Stop, []int{0, 1}, ""},
 		"the worker leaves, and sleeps already":                    {func(_, w *Member) { asleep(w); leaves(w) }, "rank lost", Stop, []int{0}, ""},
 		"both leave":                                               {both(leaves), "rank not bound", "", nil, ""},
