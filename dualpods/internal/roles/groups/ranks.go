@@ -144,10 +144,18 @@ func (s *Server) isLost(m *Member) bool {
 		return false
 	case m.isTold():
 		strayed := m.isAtWork() && m.Server.Group != s.group()
-		return strayed || m.hasEnded() && s.any(others)
+		return strayed || s.isLate(m) || m.hasEnded() && s.any(others)
 	default:
 		return s.any(func(o *Member) bool { return o != m && o.hasBegun() })
 	}
+}
+
+// isLate reports whether a rank is about to start although the entry is healthy, so that all ranks had
+// loaded once. The entry never meets another engine in place of one of them. A launcher begins again
+// if it has lost the swap, or has forgotten its key.
+func (s *Server) isLate(m *Member) bool {
+	e := s.entry()
+	return m != e && (e.isHealthy() || e.serves()) && m.Bound.Known && !m.hasInstance() && m.inPhase(launcherapi.PhaseAdmit, launcherapi.PhaseGo)
 }
 
 // group names the start that the entry takes part in next.
