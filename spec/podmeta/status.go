@@ -1,6 +1,11 @@
 package podmeta
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // Status is what the controller tells of a requester in AnnotationStatus.
 type Status struct {
@@ -24,4 +29,12 @@ type Status struct {
 
 	LeftAlone []string `json:"leftAlone,omitempty"` // keys of labels that the input would set and that the requester has with another value
 	Ignored   []string `json:"ignored,omitempty"`   // fields of the input that mean nothing for an instance of a launcher
+}
+
+// ReadStatus reads AnnotationStatus. It is zero if there is none, or none that can be read.
+func ReadStatus(pod *corev1.Pod) (s Status) {
+	if json.Unmarshal([]byte(pod.Annotations[AnnotationStatus]), &s) != nil {
+		return Status{}
+	}
+	return s
 }

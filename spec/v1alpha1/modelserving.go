@@ -24,7 +24,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.spec.template.roles.all(r, size(self.metadata.name) + size(r.name) + size(string(self.spec.replicas > 0 ? self.spec.replicas - 1 : 0)) + size(string(r.replicas > 0 ? r.replicas - 1 : 0)) + (has(r.workerReplicas) ? size(string(r.workerReplicas)) : 1) + 4 <= 63)",message="the names of Pods, such as NAME-GROUP-ROLE-REPLICA-0, would have more than 63 characters: give the ModelServing or the role a shorter name, or have fewer replicas"
 // +kubebuilder:printcolumn:name="Groups",type=integer,JSONPath=`.status.replicas`,description="groups that have Pods"
 // +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.readyReplicas`,description="groups whose Pods are all ready"
-// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedReplicas`,description="groups that have the present template"
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedReplicas`,description="groups that have the present template, or are getting it"
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -81,14 +81,14 @@ type RollingUpdateConfiguration struct {
 	// had. Default: 0.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')",message="should be a number of groups, 0 or more, or a percentage, such as 50%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000 : self.matches('^(100|[0-9]{1,2})%$')",message="should be a number of groups, 0 to 1000, or a percentage, such as 50%"
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
 
 	// How many groups may not run: the next group is updated when fewer do not run. A number, or
 	// a percentage of the groups, which is rounded down, to at least 1. Default: 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^(100|[1-9][0-9]?)%$')",message="should be a number of groups, 1 or more, or a percentage, such as 25%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000 : self.matches('^(100|[1-9][0-9]?)%$')",message="should be a number of groups, 1 to 1000, or a percentage, such as 25%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 
@@ -273,7 +273,7 @@ type ModelServingStatus struct {
 	// Revision of the template that was rolled out to all groups last.
 	// +optional
 	CurrentRevision string `json:"currentRevision,omitempty"`
-	// Groups that have the present template.
+	// Groups that have the present template, or are getting it.
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 

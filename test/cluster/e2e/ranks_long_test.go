@@ -90,7 +90,7 @@ func TestServerOfTwoRanksStartsThoughItsControllerIsKilled(t *testing.T) {
 	}
 }
 
-func TestServerOfTwoRanksLosesNothingWithALauncherOrTheController(t *testing.T) {
+func TestServerOfTwoRanksLosesNothingWithALauncher(t *testing.T) {
 	s := newPool(t, nil)
 	s.twoHosts()
 	entry, worker := s.serverOfBig()
@@ -103,7 +103,6 @@ func TestServerOfTwoRanksLosesNothingWithALauncherOrTheController(t *testing.T) 
 	before := uids()
 	launcher, _ := s.boundTo(bigWorker)
 	s.killProcess(2, cluster.Process{CommandLine: "launcher serve ", Variable: "HOSTNAME=" + launcher.Name})
-	s.killController(s.controller())
 	s.eventually("the launcher answers again", func() bool {
 		_, err := s.launcher(launcher.Name).Get(t.Context(), worker.InstanceID)
 		return err == nil

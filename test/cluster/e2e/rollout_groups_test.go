@@ -101,13 +101,17 @@ func TestTemplateIsRolledOutToOneGroupAfterTheOther(t *testing.T) {
 	assert.Equal(t, []string{"one", "two", "two"}, models)
 
 	// Another number of replicas alone reaches the groups that have the present template.
-	s.changeServing(func(spec *v1alpha1.ModelServingSpec) { spec.Template.Roles[0].Replicas = new(int32(2)) })
-	s.eventually("the upper two groups have two Pods each", func() bool {
+	s.changeServing(func(spec *v1alpha1.ModelServingSpec) {
+		spec.Replicas, spec.Template.Roles[0].Replicas = new(int32(2)), new(int32(2))
+	})
+	s.eventually("the second group has two Pods, and the kept one its own", func() bool {
 		var pods corev1.PodList
 		require.NoError(t, s.api.List(t.Context(), &pods, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelServing: "llama"}))
-		return len(pods.Items) == 5 && s.modelServing("llama").Status.ReadyReplicas == 3
+		return len(pods.Items) == 3 && s.modelServing("llama").Status.ReadyReplicas == 2
 	})
-	s.changeServing(func(spec *v1alpha1.ModelServingSpec) { spec.Template.Roles[0].Replicas = new(int32(1)) })
+	s.changeServing(func(spec *v1alpha1.ModelServingSpec) {
+		spec.Replicas, spec.Template.Roles[0].Replicas = new(int32(3)), new(int32(1))
+	})
 
 	// Without a partition, the template reaches the first group too, which answers by it.
 	s.changeServing(func(spec *v1alpha1.ModelServingSpec) { spec.RolloutStrategy.RollingUpdateConfiguration.Partition = nil })

@@ -18,19 +18,19 @@ import (
 )
 
 // do takes the steps, one after the other. A write that the API server refuses is told of its
-// group, and the others are made all the same. again is when to look again if nothing else begins
-// a pass.
+// group, and the others are made all the same. After any other error, or without the ControllerRevision
+// of the present template, no further write is made;
+// orders to launchers are given all the same, since ranks wait for them. again is when to look again
+// if nothing else begins a pass.
 func (c *Controller) do(ctx context.Context, steps []*Step) (again time.Duration, err error) {
+	broken := false
 	for _, s := range steps {
 		again = dualpods.Sooner(again, s.Again)
-		if s.Do == "" {
+		if s.Do.isOrder() {
+			again = dualpods.Sooner(again, c.give(ctx, s))
 			continue
 		}
-		if s.Do.isOrder() {
-			if failed := c.order(ctx, s); failed != nil {
-				s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForRanks, failed.Error())
-				again = dualpods.Sooner(again, orderPause)
-			}
+		if broken = broken || s.Row == rowEarlierRevision; s.Do == "" || broken {
 			continue
 		}
 		failed := c.write(ctx, s)
@@ -50,8 +50,9 @@ func (c *Controller) do(ctx context.Context, steps []*Step) (again time.Duration
 		case isConflict(failed):
 			again = dualpods.Sooner(again, conflictPause)
 		default:
-			return again, errors.Join(err, failed)
+			broken, err = true, errors.Join(err, failed)
 		}
+		broken = broken || s.Row == rowCreateRevision
 	}
 	return again, err
 }

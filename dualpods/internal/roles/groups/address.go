@@ -12,13 +12,13 @@ import (
 // addresses lists the rows for the Service of an entry and its EndpointSlice. The Service comes
 // first, so that its name is known when the Pod starts.
 var addresses = []rule{
-	{"surplus, Service left", func(_ *World, m *Member, s *Step) bool {
-		return m.isOver() && m.Service.Is != nil && m.Service.Is.DeletionTimestamp.IsZero() && s.writes(Delete, m.Service.Is)
+	{"surplus, Service left", func(w *World, m *Member, s *Step) bool {
+		return w.isOver(m) && m.Service.Is != nil && m.Service.Is.DeletionTimestamp.IsZero() && s.writes(Delete, m.Service.Is)
 	}},
-	{"surplus, slice left", func(_ *World, m *Member, s *Step) bool {
-		return m.isOver() && m.Slice.Is != nil && m.Slice.Is.DeletionTimestamp.IsZero() && s.writes(Delete, m.Slice.Is)
+	{"surplus, slice left", func(w *World, m *Member, s *Step) bool {
+		return w.isOver(m) && m.Slice.Is != nil && m.Slice.Is.DeletionTimestamp.IsZero() && s.writes(Delete, m.Slice.Is)
 	}},
-	{"nothing left", func(_ *World, m *Member, _ *Step) bool { return m.isOver() }},
+	{"nothing left", func(w *World, m *Member, _ *Step) bool { return w.isOver(m) }},
 	{"Service of an earlier one", func(_ *World, m *Member, s *Step) bool {
 		return m.Wanted && m.Service.Other == Earlier && s.waitsForEarlier("Service", m)
 	}},
@@ -29,7 +29,7 @@ var addresses = []rule{
 		return m.Service.Unheard && s.after(hearLimit)
 	}},
 	{"create Service", func(w *World, m *Member, s *Step) bool {
-		return m.Wanted && m.Service.Is == nil && s.writes(Create, w.newService(m.place))
+		return m.Wanted && m.Service.Is == nil && !w.isInvalid(m) && s.writes(Create, w.newService(m.place))
 	}},
 	{"ports unknown", func(_ *World, m *Member, _ *Step) bool {
 		return m.Target != nil && m.Target.Unknown && leadsTo(m.Slice.Is, m.Target.Pod)
@@ -52,8 +52,11 @@ var addresses = []rule{
 	{"slice unchanged", func(*World, *Member, *Step) bool { return true }},
 }
 
-// isOver reports whether a member is not wanted and its Pod is gone.
-func (m *Member) isOver() bool { return !m.Wanted && m.Pod.Is == nil }
+// isOver reports whether a member needs no Service any more: it is not wanted and its Pod is gone, or
+// it has become a requester that is no entry.
+func (w *World) isOver(m *Member) bool {
+	return !m.Wanted && m.Pod.Is == nil || m.Wanted && !w.needsService(m)
+}
 
 // leadsTo reports whether a slice leads to a Pod.
 func leadsTo(slice *discoveryv1.EndpointSlice, pod *corev1.Pod) bool {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods"
@@ -92,6 +93,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil // Kubernetes deletes all objects of the namespace
 	case isConflict(err):
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	case err != nil && again > 0: // a back-off could be later
+		log.FromContext(ctx).Error(err, "a pass failed")
+		return reconcile.Result{RequeueAfter: again}, nil
 	}
 	return reconcile.Result{RequeueAfter: again}, err
 }

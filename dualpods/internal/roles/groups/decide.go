@@ -102,14 +102,14 @@ var pods = []rule{
 		return m.Pod.Unheard && s.after(hearLimit) && s.starts(m, "is being created")
 	}},
 	{"template invalid", func(w *World, m *Member, s *Step) bool {
-		return m.Pod.Is == nil && len(w.Problems) > 0 &&
+		return m.Pod.Is == nil && w.isInvalid(m) &&
 			s.waits(v1alpha1.GroupFailed, v1alpha1.ReasonMalformedTemplate, "Pod "+m.name()+" cannot be created: "+podmeta.Join(w.Problems))
 	}},
 	{"no Service yet", func(_ *World, m *Member, _ *Step) bool { // the table of addresses says why
 		return m.Pod.Is == nil && m.Service.Other != ""
 	}},
 	{"no domain yet", func(w *World, m *Member, s *Step) bool {
-		return w.awaitsDomain(m) && s.starts(m, "waits until its entry runs on a node with the label "+topologyOf(w.Serving).Group)
+		return w.awaitsDomain(m) && s.after(takenPause) && s.starts(m, "waits until its entry runs on a node with the label "+topologyOf(w.Serving).Group)
 	}},
 	{"create Pod", func(w *World, m *Member, s *Step) bool {
 		return m.Pod.Is == nil && s.writes(Create, w.newPod(m.place)) && s.starts(m, "is being created")
@@ -121,7 +121,7 @@ var pods = []rule{
 		return podmeta.Finished(m.Pod.Is) && s.writes(Delete, m.Pod.Is) && s.starts(m, "has ended, and is created again")
 	}},
 	{"Pod of another revision", func(w *World, m *Member, s *Step) bool {
-		return m.Pod.Is.Labels[podmeta.LabelServingRevision] != w.planOf(m.place).revision && s.writes(Delete, m.Pod.Is) &&
+		return !w.isInvalid(m) && m.Pod.Is.Labels[podmeta.LabelServingRevision] != w.planOf(m.place).revision && s.writes(Delete, m.Pod.Is) &&
 			s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonUpdating, "Pod "+m.name()+" of an older template is being replaced")
 	}},
 	{"Pod of another size", func(w *World, m *Member, s *Step) bool { // it cannot be a rank of the server that is wanted
@@ -133,19 +133,26 @@ var pods = []rule{
 	{"Pod ready", func(*World, *Member, *Step) bool { return true }},
 }
 
-// rankChanged reports whether a Pod is another rank than the template says. A template that is not
-// valid says nothing.
-func (w *World) rankChanged(m *Member) bool {
-	return len(w.Problems) == 0 && m.Pod.Is.Annotations[podmeta.AnnotationRank] != w.templatesOf(m.place).rankOf(m.place).String()
+// isInvalid reports whether a Pod would be created from the present template, and that is not valid.
+func (w *World) isInvalid(m *Member) bool {
+	return len(w.Problems) > 0 && w.planOf(m.place).revision == w.Revision
 }
 
-// hasService reports whether a Pod has a Service of its own: entries, and workers that are no
-// requesters, which find each other by its name. That of a surplus one may be left.
+// rankChanged reports whether a Pod is another rank than its template says. A template that is not
+// valid, or cannot be read, says nothing.
+func (w *World) rankChanged(m *Member) bool {
+	return !w.isInvalid(m) && w.planOf(m.place).places == nil && m.Pod.Is.Annotations[podmeta.AnnotationRank] != w.templatesOf(m.place).rankOf(m.place).String()
+}
+
+// hasService reports whether a Pod has a Service, or is to have one.
 func (w *World) hasService(m *Member) bool {
-	if m.isEntry() || !m.Wanted {
-		return m.isEntry() || m.Service.Is != nil || m.Slice.Is != nil
-	}
-	return !isRequester(w.templatesOf(m.place).of(m.place))
+	return w.needsService(m) || m.Service.Is != nil || m.Slice.Is != nil
+}
+
+// needsService reports whether a Pod is to have a Service: entries, and workers that are no
+// requesters, which find each other by its name.
+func (w *World) needsService(m *Member) bool {
+	return m.isEntry() || m.Wanted && !isRequester(w.templatesOf(m.place).of(m.place))
 }
 
 // podLeaves reports whether the member's Pod is being deleted.
@@ -181,6 +188,13 @@ func (s *Step) isTaken(kind string, m *Member) bool {
 	return s.after(takenPause) && s.waits(v1alpha1.GroupFailed, v1alpha1.ReasonNameTaken, kind+" "+m.name()+" exists and was not created for this ModelServing: delete it, or give the ModelServing another name")
 }
 
+// These rows come before all others: without the ControllerRevision nobody could tell later what a
+// Pod was created from.
+const (
+	rowEarlierRevision = "revision of an earlier one"
+	rowCreateRevision  = "create revision"
+)
+
 // revisions returns the steps about ControllerRevisions: the one of the present template is
 // created, and those are deleted that no Pod was made from.
 func (w *World) revisions() (steps []*Step) {
@@ -190,8 +204,13 @@ func (w *World) revisions() (steps []*Step) {
 	present := slices.IndexFunc(w.Revisions, has(revisionName(w.Serving, w.Revision)))
 	switch replicas := replicasOf(&w.Serving.Spec.Template); {
 	case len(w.Problems) > 0 || w.Unheard:
+	case w.Earlier:
+		s := &Step{Row: rowEarlierRevision, State: v1alpha1.GroupProgressing}
+		s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForDeletion, "a ControllerRevision of the ModelServing that had this name before is not gone yet")
+		s.after(takenPause)
+		steps = append(steps, s)
 	case present < 0:
-		steps = append(steps, &Step{Row: "create revision", Do: Create, Object: w.newRevision()})
+		steps = append(steps, &Step{Row: rowCreateRevision, Do: Create, Object: w.newRevision()})
 	case w.Revisions[present].Annotations[podmeta.AnnotationReplicas] != replicas:
 		noted := w.Revisions[present].DeepCopy()
 		metav1.SetMetaDataAnnotation(&noted.ObjectMeta, podmeta.AnnotationReplicas, replicas)
@@ -204,7 +223,7 @@ func (w *World) revisions() (steps []*Step) {
 		}
 	}
 	for _, r := range w.Revisions {
-		if !used[r.Labels[podmeta.LabelServingRevision]] && r.DeletionTimestamp.IsZero() {
+		if isRevision(w.Serving, r) && !used[r.Labels[podmeta.LabelServingRevision]] && r.DeletionTimestamp.IsZero() {
 			steps = append(steps, &Step{Row: "unused revision", Do: Delete, Object: r})
 		}
 	}

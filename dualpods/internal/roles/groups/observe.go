@@ -42,12 +42,18 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 	for i := range revisions.Items {
 		w.Revisions = append(w.Revisions, &revisions.Items[i])
 		c.heard("ControllerRevision", &revisions.Items[i])
-		if p := planOf(&revisions.Items[i], c.opts.Image); p != nil {
+		if p := planOf(serving, &revisions.Items[i], c.opts.Image); p != nil {
 			w.plans[p.revision] = p
 		}
 	}
 	w.plans[w.Revision] = present
-	w.Unheard = c.unheard("ControllerRevision", serving.Namespace, revisionName(serving, w.Revision))
+	name := revisionName(serving, w.Revision)
+	w.Unheard = c.unheard("ControllerRevision", serving.Namespace, name)
+	whose, err := c.other(ctx, serving, name, &appsv1.ControllerRevision{})
+	if err != nil {
+		return nil, err
+	}
+	w.Earlier = whose == Earlier
 	members, err := c.owned(ctx, serving)
 	if err != nil {
 		return nil, err
@@ -177,7 +183,8 @@ func (c *Controller) observeServer(ctx context.Context, launchers *dualpods.Laun
 	}
 	view := c.opts.Views.One(string(launcher.UID), record.Instance)
 	m.Target = &Target{Pod: launcher, Serves: podmeta.Ready(pod), Unknown: view.Instances == nil}
-	m.Server, m.Bound = podmeta.ReadServer(pod), &Bound{Launcher: launcher, Record: record, Known: view.Connected}
+	m.Server, m.IsReady = podmeta.ReadServer(pod), podmeta.ReadStatus(pod).Reason == v1alpha1.ReasonWaitsForRanks
+	m.Bound = &Bound{Launcher: launcher, Record: record, Known: view.Connected}
 	if i, ok := view.Instances[record.Instance]; ok {
 		m.Bound.Instance = &i
 		if i.Port > 0 {

@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	launcherclient "hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // Launcher is what the controller orders a launcher to do for the ranks of servers.
@@ -36,8 +38,21 @@ const (
 // isOrder reports whether an action is one about ranks.
 func (a Action) isOrder() bool { return slices.Contains([]Action{Tell, Go, Commit, Stop, Remove}, a) }
 
+// give gives the order of a step, and returns when to look again if it was not obeyed.
+func (c *Controller) give(ctx context.Context, s *Step) (again time.Duration) {
+	err := c.order(ctx, s)
+	switch {
+	case err == nil:
+		return 0
+	case isConflict(err):
+		return conflictPause
+	}
+	s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForRanks, err.Error())
+	return orderPause
+}
+
 // order takes a step about ranks. The workers come before the entry: clients are led to the entry
-// once the workers serve it.
+// once the workers serve it. Ranks are stopped though others cannot be, those of silent launchers last.
 func (c *Controller) order(ctx context.Context, s *Step) error {
 	var entry string
 	if s.Do == Tell {
@@ -46,12 +61,30 @@ func (c *Controller) order(ctx context.Context, s *Step) error {
 			return err
 		}
 	}
-	for _, m := range slices.Backward(s.Ranks) {
-		if err := c.orderRank(ctx, s, m, entry); err != nil {
-			return fmt.Errorf("cannot %s rank %s: %w", s.Do, m.name(), err)
+	ranks := slices.Clone(s.Ranks)
+	slices.Reverse(ranks)
+	slices.SortStableFunc(ranks, func(a, b *Member) int { return cmp.Compare(b.known(), a.known()) })
+	var errs error
+	for _, m := range ranks {
+		err := c.orderRank(ctx, s, m, entry)
+		if launcherclient.IsUnavailable(err) {
+			err = fmt.Errorf("cannot %s rank %s: launcher %s does not answer", s.Do, m.name(), m.Bound.Launcher.Name)
+		} else if err != nil {
+			err = fmt.Errorf("cannot %s rank %s: %w", s.Do, m.name(), err)
+		}
+		if errs = errors.Join(errs, err); err != nil && s.Do != Stop && s.Do != Remove {
+			break
 		}
 	}
-	return nil
+	return errs
+}
+
+// known is 1 if the launcher of a rank answers, otherwise 0.
+func (m *Member) known() int {
+	if m.Bound.Known {
+		return 1
+	}
+	return 0
 }
 
 func (c *Controller) orderRank(ctx context.Context, s *Step, m *Member, entry string) error {

@@ -2,6 +2,7 @@ package groups
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -74,6 +75,12 @@ func newYard(t *testing.T) (*site, *yard) {
 	s.passes(1)
 	s.bindTo(entry, "first", "i")
 	s.bindTo(worker, "second", "j")
+	for _, name := range []string{entry, worker} {
+		var pod corev1.Pod
+		require.True(t, s.read(name, &pod))
+		pod.Annotations[podmeta.AnnotationStatus] = `{"reason": "WaitsForRanks"}`
+		require.NoError(t, s.api.Update(t.Context(), &pod))
+	}
 	return s, y
 }
 
@@ -124,6 +131,16 @@ func TestLostRankStopsTheOthers(t *testing.T) {
 	y.orders = nil
 	s.passes(1)
 	assert.Equal(t, []string{"first: undo swap-1", "first: delete i"}, y.orders)
+}
+
+func TestRankOfASilentLauncherKeepsNoOtherFromBeingStopped(t *testing.T) {
+	s, y := newYard(t)
+	members := []*Member{{place: place{pod: 1}, Bound: &Bound{Launcher: launcherPod(), Record: &podmeta.Binding{Instance: "i"}}}, {place: place{pod: 2}, Bound: &Bound{Launcher: launcherPod(), Record: &podmeta.Binding{Instance: "j"}, Known: true}}}
+	members[0].Bound.Launcher.UID, members[1].Bound.Launcher.UID = "first", "second"
+	y.orders, y.refuses = nil, map[string]error{"first: delete i": errors.New("no answer")}
+	err := s.c.order(t.Context(), &Step{Do: Stop, Ranks: members})
+	require.ErrorContains(t, err, "no answer")
+	assert.Equal(t, []string{"second: delete j", "first: delete i"}, y.orders)
 }
 
 func TestOrderThatFailsIsToldAndGivenAgain(t *testing.T) {

@@ -53,6 +53,9 @@ func (p place) labels() map[string]string {
 
 // placesOf returns the places of a group, in the order in which Pods are created.
 func (of *plan) placesOf(serving string, group int) (all []place) {
+	if of.places != nil {
+		return of.places
+	}
 	for order := range of.template.Roles {
 		role := &of.template.Roles[order]
 		for replica := range role.Count() {

@@ -17,6 +17,7 @@ type plan struct {
 	revision  string
 	template  *v1alpha1.ServingGroupTemplate // with the numbers of replicas
 	templates []templates                    // of Pods, by role
+	places    []place                        // of one whose template cannot be read: where there are Pods; else nil
 }
 
 // newPlan reads a template, and says what is wrong with it. image has the requester program.
@@ -30,22 +31,25 @@ func newPlan(revision string, template *v1alpha1.ServingGroupTemplate, image str
 	return p, problems
 }
 
-// planOf reads a ControllerRevision; nil: it cannot be read, as if somebody had made it the
-// ModelServing's.
-func planOf(r *appsv1.ControllerRevision, image string) *plan {
+// planOf reads a ControllerRevision; nil: it cannot be read, or the name and the label are not those
+// of what it has. A role whose number of replicas it does not have gets the present one.
+func planOf(serving *v1alpha1.ModelServing, r *appsv1.ControllerRevision, image string) *plan {
 	var template v1alpha1.ServingGroupTemplate
-	if json.Unmarshal(r.Data.Raw, &template) != nil {
-		return nil
-	}
 	revision := r.Labels[podmeta.LabelServingRevision]
-	if revision != hash(content(&template)) {
+	if !isRevision(serving, r) || !json.Valid(r.Data.Raw) || revision != hash(canonical(json.RawMessage(r.Data.Raw))) || json.Unmarshal(r.Data.Raw, &template) != nil {
 		return nil
 	}
-	replicas := map[string]int32{}
-	_ = json.Unmarshal([]byte(r.Annotations[podmeta.AnnotationReplicas]), &replicas) // else each role has one
+	noted := map[string]int32{}
+	_ = json.Unmarshal([]byte(r.Annotations[podmeta.AnnotationReplicas]), &noted)
 	for i := range template.Roles {
-		if n, ok := replicas[template.Roles[i].Name]; ok {
-			template.Roles[i].Replicas = &n
+		role := &template.Roles[i]
+		if n, ok := noted[role.Name]; ok && n >= 0 && n <= maxReplicas {
+			role.Replicas = &n
+			continue
+		}
+		same := func(of v1alpha1.ServingRole) bool { return of.Name == role.Name }
+		if at := slices.IndexFunc(serving.Spec.Template.Roles, same); at >= 0 {
+			role.Replicas = serving.Spec.Template.Roles[at].Replicas
 		}
 	}
 	p, problems := newPlan(revision, &template, image)
@@ -54,6 +58,9 @@ func planOf(r *appsv1.ControllerRevision, image string) *plan {
 	}
 	return p
 }
+
+// maxReplicas is how many replicas a role has at most, as its field says.
+const maxReplicas = 1000
 
 // replicasOf returns the value of AnnotationReplicas for a template.
 func replicasOf(template *v1alpha1.ServingGroupTemplate) string {
@@ -76,7 +83,7 @@ func (w *World) chooseRevisions(members map[string]*Member) {
 	}
 	update := w.Serving.Spec.RolloutStrategy.RollingUpdateConfiguration
 	current := w.Serving.Status.CurrentRevision
-	if w.plans[current] == nil {
+	if p := w.plans[current]; p == nil || p.places != nil {
 		current = ""
 	}
 	targets := rollout.Decide(&rollout.World{
@@ -84,9 +91,27 @@ func (w *World) chooseRevisions(members map[string]*Member) {
 		Present:  w.Revision, Current: current, Held: len(w.Problems) > 0, Groups: groups,
 	})
 	w.groups = nil
-	for _, target := range targets {
-		w.groups = append(w.groups, w.plans[target.Revision])
+	for ordinal, target := range targets {
+		of := w.plans[target.Revision]
+		if of == nil {
+			of = w.unreadPlan(target.Revision, ordinal, members)
+		}
+		w.groups = append(w.groups, of)
 	}
+}
+
+// unreadPlan returns the plan of a group whose revision cannot be read any more, as if somebody had
+// deleted its ControllerRevision: the Pods that there are stay until the group is updated.
+func (w *World) unreadPlan(revision string, ordinal int, members map[string]*Member) *plan {
+	present := w.plans[w.Revision]
+	p := &plan{revision: revision, template: present.template, templates: present.templates, places: []place{}}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		m := members[name]
+		if m.group == ordinal && m.Pod.Is != nil && m.order >= 0 && m.pod < present.templates[m.order].size {
+			p.places = append(p.places, m.place)
+		}
+	}
+	return p
 }
 
 // wantedPlaces returns the places of the ModelServing, in the order in which Pods are created.
@@ -103,8 +128,7 @@ func (w *World) planOf(p place) *plan { return w.groups[p.group] }
 // templatesOf returns the Pod templates of a place that is wanted.
 func (w *World) templatesOf(p place) *templates { return &w.planOf(p).templates[p.order] }
 
-// observedGroup returns what the rollout needs to know of a group. Pods whose revision nobody can
-// read any more count for nothing: they are replaced.
+// observedGroup returns what the rollout needs to know of a group.
 func (w *World) observedGroup(ordinal int, members map[string]*Member) (g rollout.Group) {
 	ready := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
@@ -113,13 +137,17 @@ func (w *World) observedGroup(ordinal int, members map[string]*Member) (g rollou
 			continue
 		}
 		revision := m.Pod.Is.Labels[podmeta.LabelServingRevision]
-		if w.plans[revision] != nil && !slices.Contains(g.Revisions, revision) {
+		if !slices.Contains(g.Revisions, revision) {
 			g.Revisions = append(g.Revisions, revision)
 		}
 		ready[name] = podmeta.Ready(m.Pod.Is)
 	}
 	if len(g.Revisions) == 1 {
-		places := w.plans[g.Revisions[0]].placesOf(w.Serving.Name, ordinal)
+		of := w.plans[g.Revisions[0]]
+		if of == nil {
+			of = w.unreadPlan(g.Revisions[0], ordinal, members)
+		}
+		places := of.placesOf(w.Serving.Name, ordinal)
 		g.Runs = !slices.ContainsFunc(places, func(p place) bool { return !ready[p.name()] })
 	}
 	return g

@@ -74,6 +74,10 @@ var ranks = []serverRule{
 		later := s.first(func(m *Member) bool { return !m.isTold() && m.Bound.Record.RetryAt.After(s.Now) })
 		return later != nil && step.after(later.Bound.Record.RetryAt.Sub(s.Now)) && step.waitsForRanks("the start of Pod %s failed, and is tried again soon", later)
 	}},
+	{"rank not ready", func(s *Server, step *Step) bool {
+		later := s.first(func(m *Member) bool { return !m.isTold() && !m.IsReady })
+		return later != nil && step.waitsForRanks("something is in the way of Pod %s: its status says what", later)
+	}},
 	{"instance left", func(s *Server, step *Step) bool {
 		return s.mayTell() && !s.wakes() && step.orders(Remove, s.all((*Member).hasInstance)) &&
 			step.waitsForRanks("instances of earlier servers are deleted, such as that of Pod %s", step.Ranks[0])
@@ -143,7 +147,7 @@ func (s *Server) isLost(m *Member) bool {
 	case !m.Bound.Known:
 		return false
 	case m.isTold():
-		strayed := m.isAtWork() && m.Server.Group != s.group()
+		strayed := m.isAtWork() && (m.Server.Group != s.group() || s.entry().isTold() && m.Server.Entry != s.entry().Server.Entry)
 		return strayed || s.isLate(m) || m.hasEnded() && s.any(others)
 	default:
 		return s.any(func(o *Member) bool { return o != m && o.hasBegun() })

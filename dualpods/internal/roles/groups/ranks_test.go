@@ -23,7 +23,7 @@ func pair() *World {
 	w.planned("requester")
 	w.groups = w.groups[:1]
 	for _, p := range w.wantedPlaces() {
-		m := &Member{place: p, Wanted: true}
+		m := &Member{place: p, Wanted: true, IsReady: true}
 		m.Pod.Is = w.newPod(p)
 		m.Pod.Is.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		record := &podmeta.Binding{Instance: "i", RequesterUID: "uid", Attempt: 1, Since: now.Add(time.Duration(p.pod))}
@@ -76,6 +76,8 @@ func TestEachRowOfRanks(t *testing.T) {
 		"a launcher is silent":                                      {func(e, w *Member) { untold(e); untold(w); w.Bound.Known = false }, "launcher silent", "", nil, "the launcher of Pod llama-0-prefill-0-1 does not answer"},
 		"the worker failed a moment ago":                            {func(e, w *Member) { untold(e); untold(w); w.Bound.Record.RetryAt = now.Add(time.Minute) }, "rank backs off", "", nil, ""},
 		"both are bound":                                            {both(untold), "rank not told", Tell, []int{0, 1}, ""},
+		"something else is in the worker's way":                     {func(e, w *Member) { untold(e); untold(w); w.IsReady = false }, "rank not ready", "", nil, "something is in the way of Pod llama-0-prefill-0-1"},
+		"the entry is told by another address":                      {func(e, w *Member) { prepared(e); prepared(w); e.Server.Entry = "10.0.0.9:20015" }, "rank lost", Stop, []int{0, 1}, ""},
 		"the worker has made its next attempt":                      {func(e, w *Member) { prepared(e); absent(w); w.Bound.Record.Attempt++ }, "rank not told", Tell, []int{1}, ""},
 		"both sleep":                                                {both(asleep), "rank not told", Tell, []int{0, 1}, ""},
 		"the worker's instance has gone":                            {func(e, w *Member) { asleep(e); untold(w) }, "instance left", Remove, []int{0}, ""},

@@ -72,6 +72,12 @@ func revisionName(serving *v1alpha1.ModelServing, revision string) string {
 	return fmt.Sprintf("%s-%s", serving.Name, revision)
 }
 
+// isRevision reports whether a ControllerRevision has the name and the label that the controller
+// gives.
+func isRevision(serving *v1alpha1.ModelServing, r *appsv1.ControllerRevision) bool {
+	return r.Name == revisionName(serving, r.Labels[podmeta.LabelServingRevision])
+}
+
 // owners returns the owner references of an object that is made for a ModelServing.
 func owners(serving *v1alpha1.ModelServing) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(serving, v1alpha1.GroupVersion.WithKind(podmeta.KindServing))}

@@ -1,12 +1,14 @@
 package groups
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -129,4 +131,62 @@ func TestNumberOfReplicasAloneIsNotedAndReachesAllGroups(t *testing.T) {
 	require.True(t, s.read("llama-"+s.status().Revision, &revision))
 	assert.JSONEq(t, `{"r": 2}`, revision.Annotations[podmeta.AnnotationReplicas])
 	assert.Equal(t, int32(3), s.status().UpdatedReplicas)
+}
+
+func TestWithoutTheRevisionOfItsTemplateNothingIsCreated(t *testing.T) {
+	s := newSite(t, nil, func(o client.Object) error {
+		if _, is := o.(*appsv1.ControllerRevision); is {
+			return apierrors.NewForbidden(corev1.Resource("controllerrevisions"), o.GetName(), errors.New("exceeded quota"))
+		}
+		return nil
+	})
+	_, err := s.pass()
+	require.ErrorContains(t, err, "exceeded quota")
+	assert.Empty(t, s.writes)
+	group := s.groups()[0]
+	assert.Equal(t, []string{string(v1alpha1.GroupFailed), v1alpha1.ReasonRefused}, []string{string(group.State), group.Reason})
+}
+
+func TestGroupsWhoseRevisionIsLostStayUntilTheirTurn(t *testing.T) {
+	s := routers(t)
+	s.change(func(m *v1alpha1.ModelServing) {
+		m.Spec.Template.Roles[0].EntryTemplate = router("b")
+		m.Spec.RolloutStrategy.RollingUpdateConfiguration.Partition = new(intstr.FromInt32(1))
+	})
+	require.NoError(t, s.api.DeleteAllOf(t.Context(), &appsv1.ControllerRevision{}, client.InNamespace("ns")))
+	s.passes(4)
+	assert.Equal(t, map[string]string{"llama-0-r-0-0": "a", "llama-1-r-0-0": "a", "llama-2-r-0-0": "b"}, s.images())
+	s.become("llama-2-r-0-0", corev1.ConditionTrue)
+	s.passes(4)
+	assert.Equal(t, map[string]string{"llama-0-r-0-0": "a", "llama-1-r-0-0": "b", "llama-2-r-0-0": "b"}, s.images())
+}
+
+func TestInvalidTemplateLeavesGroupsAsTheyWere(t *testing.T) {
+	s := routers(t)
+	s.change(func(m *v1alpha1.ModelServing) {
+		m.Spec.Template.Roles[0].EntryTemplate = &runtime.RawExtension{Raw: []byte(`{"spec": {}}`)}
+	})
+	require.NoError(t, s.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "llama-1-r-0-0"}}))
+	s.passes(2)
+	assert.Equal(t, map[string]string{"llama-0-r-0-0": "a", "llama-2-r-0-0": "a"}, s.images(), "nothing of that group tells its revision")
+	s.change(func(m *v1alpha1.ModelServing) { m.Spec.Replicas = new(int32(0)) })
+	s.passes(2)
+	kept := s.status().CurrentRevision
+	assert.NotEqual(t, s.status().Revision, kept, "without groups nothing was rolled out")
+}
+
+func TestWorkerThatBecomesARequesterHasNoService(t *testing.T) {
+	s := newSite(t, slices4, nil)
+	s.passes(1)
+	require.True(t, s.read("llama-0-prefill-0-1", &corev1.Service{}))
+	s.change(func(m *v1alpha1.ModelServing) {
+		m.Spec.Template.SubGroupPolicy = nil
+		role := &m.Spec.Template.Roles[0]
+		role.EntryTemplate, role.WorkerTemplate = &runtime.RawExtension{Raw: []byte(requesterEntry)}, &runtime.RawExtension{Raw: []byte(requesterEntry)}
+	})
+	s.passes(3)
+	assert.False(t, s.read("llama-0-prefill-0-1", &corev1.Service{}))
+	var pod corev1.Pod
+	require.True(t, s.read("llama-0-prefill-0-1", &pod))
+	assert.Equal(t, "1/5", pod.Annotations[podmeta.AnnotationRank])
 }

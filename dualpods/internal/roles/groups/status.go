@@ -32,6 +32,11 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 		byOrdinal[group] = &v1alpha1.ServingGroupStatus{Name: place{serving: w.Serving.Name, group: group}.groupName(), State: v1alpha1.GroupRunning, Revision: w.groups[group].revision}
 	}
 	for _, s := range steps {
+		if s.Of == nil && s.State != "" { // the revision of the template is missing
+			for _, g := range byOrdinal {
+				g.State, g.Reason, g.Message = s.State, s.Reason, dualpods.Truncate(s.Why, maxWhy)
+			}
+		}
 		if s.Of == nil || !s.Of.Wanted && s.State == v1alpha1.GroupRunning {
 			continue
 		}
@@ -80,7 +85,7 @@ func show(w *World, steps []*Step, s *v1alpha1.ModelServingStatus) {
 			waits = g
 		}
 	}
-	if s.CurrentRevision == "" || len(w.Problems) == 0 && int(min(s.UpdatedReplicas, s.ReadyReplicas)) == len(s.Groups) {
+	if s.CurrentRevision == "" || len(s.Groups) > 0 && len(w.Problems) == 0 && int(min(s.UpdatedReplicas, s.ReadyReplicas)) == len(s.Groups) {
 		s.CurrentRevision = w.Revision
 	}
 	set := dualpods.NewConditionSetter(&s.Conditions, w.Serving.Generation)

@@ -25,7 +25,7 @@ import (
 // something that it owns, or a launcher of a node with its Pods. others is the source of requests
 // for what these watches do not report: see [OnNode].
 func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, others source.Source, options controller.Options) error {
-	of := ctrl.NewControllerManagedBy(mgr).Named("groups").For(&v1alpha1.ModelServing{}, builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	of := ctrl.NewControllerManagedBy(mgr).Named("groups").For(&v1alpha1.ModelServing{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})))
 	for _, owned := range []client.Object{&corev1.Pod{}, &corev1.Service{}, &discoveryv1.EndpointSlice{}, &appsv1.ControllerRevision{}} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, owned, Index, Indexed); err != nil {
 			return fmt.Errorf("cannot index what ModelServings own: %w", err)

@@ -24,6 +24,8 @@ type World struct {
 	// Unheard means that this process has just created the ControllerRevision of the present
 	// template and the cache does not show it.
 	Unheard bool
+	// Earlier means that an earlier ModelServing of the same name has the name of that ControllerRevision.
+	Earlier bool
 	// Members are the Pods that it should have, in the order of creation, and then those that
 	// it should not have, in the order of deletion.
 	Members []*Member
@@ -44,8 +46,10 @@ type Member struct {
 	Slice   Held[*discoveryv1.EndpointSlice]
 	Target  *Target // where the entry's server is; nil: nowhere yet
 	Bound   *Bound  // of a requester; nil: it is not bound
-	// Server is the start that a rank was told of last.
-	Server podmeta.Server
+	// Server is the start that a rank was told of last. IsReady means that nothing else than the other
+	// ranks is in its way: its status says that it waits for them alone.
+	Server  podmeta.Server
+	IsReady bool
 }
 
 // Bound is a requester's record, and what its launcher says.

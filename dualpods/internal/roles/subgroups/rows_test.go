@@ -180,23 +180,3 @@ func TestEachRowOfRefusedPolicies(t *testing.T) {
 		})
 	}
 }
-
-func TestPolicyIsNeitherAddedNorRemovedNorResized(t *testing.T) {
-	four, two, excluded := &Policy{Size: 4}, &Policy{Size: 2}, &Policy{Size: 4, Type: LeaderExcluded}
-	for _, c := range []struct {
-		row          string
-		old, changed *Policy
-		problem      string // empty: none
-	}{
-		{"30: never any", nil, nil, ""},
-		{"28: the same", four, &Policy{Size: 4}, ""},
-		{"28: added later", nil, four, "spec.template.subGroupPolicy: cannot be added to a ModelServing that exists: remove it, or delete the ModelServing and create it again"},
-		{"28: removed later", four, nil, "spec.template.subGroupPolicy: cannot be removed from a ModelServing that exists: put it back, or delete the ModelServing and create it again"},
-		{"28: changed later", four, two, "spec.template.subGroupPolicy.subGroupSize: cannot be changed: set it to 4 again, or delete the ModelServing and create it again"},
-		{"31: another type is another revision", four, excluded, ""},
-	} {
-		t.Run(c.row, func(t *testing.T) {
-			assert.Equal(t, c.problem, podmeta.Join(ValidateChange(c.old, c.changed)))
-		})
-	}
-}

@@ -97,19 +97,6 @@ func validateKey(field, key string) []podmeta.Problem {
 	return nil
 }
 
-// ValidateChange returns what is wrong with a change of a policy; nil stands for none.
-func ValidateChange(old, changed *Policy) []podmeta.Problem {
-	switch {
-	case old == nil && changed != nil:
-		return []podmeta.Problem{invalid(fieldOfPolicy, "cannot be added to a ModelServing that exists: remove it, or delete the ModelServing and create it again")}
-	case old != nil && changed == nil:
-		return []podmeta.Problem{invalid(fieldOfPolicy, "cannot be removed from a ModelServing that exists: put it back, or delete the ModelServing and create it again")}
-	case old != nil && old.Size != changed.Size:
-		return []podmeta.Problem{invalid(fieldOfSize, fmt.Sprintf("cannot be changed: set it to %d again, or delete the ModelServing and create it again", old.Size))}
-	}
-	return nil
-}
-
 func invalid(field, message string) podmeta.Problem {
 	return podmeta.Problem{Kind: podmeta.Invalid, Field: field, Message: message}
 }

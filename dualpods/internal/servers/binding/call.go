@@ -25,7 +25,7 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do dec
 	}
 	switch do {
 	case decide.Swap:
-		request, key, call := swapRequest(record, o.Form, o.Requester.Server), record.SwapKey(), swapKey(l, record)
+		request, key, call := swapRequest(record, o.Form, o.Requester), record.SwapKey(), swapKey(l, record)
 		n.calls.begin(call, true, func(ctx context.Context) (uint64, error) {
 			result, err := api.SwapOnce(dualpods.ForRequester(ctx, record.RequesterUID), key, request, c.progress(n, call, o.Requester.Rank))
 			if err != nil || result.In == nil {
@@ -81,7 +81,7 @@ func answered(err error) error {
 //
 // A rank waits in its swap for the others: before it changes anything, and once its engine is
 // healthy.
-func swapRequest(record *podmeta.Binding, wanted form.Form, server podmeta.Server) launcherapi.SwapRequest {
+func swapRequest(record *podmeta.Binding, wanted form.Form, of decide.Requester) launcherapi.SwapRequest {
 	in := &launcherapi.SwapIn{InstanceID: record.Instance}
 	if record.New {
 		in = &launcherapi.SwapIn{
@@ -96,7 +96,7 @@ func swapRequest(record *podmeta.Binding, wanted form.Form, server podmeta.Serve
 		}
 	}
 	request := launcherapi.SwapRequest{GPUUUIDs: record.GPUs, In: in}
-	if rank := wanted.Rank; rank.IsOne() {
+	if rank, server := of.Rank, of.Server; rank.IsOne() {
 		request.Prepare, request.Until = true, launcherapi.UntilHealthy
 		if record.New {
 			in.Rank = &launcherapi.Rank{Group: server.Group, Index: rank.Index, Size: rank.Size, Entry: server.Entry}

@@ -56,13 +56,7 @@ func (n *nodeWork) toldNow(uid types.UID, reason decide.Reason, now time.Time) {
 	n.told[uid] = t
 }
 
-func readStatus(pod *corev1.Pod) podmeta.Status {
-	var s podmeta.Status
-	if json.Unmarshal([]byte(pod.Annotations[podmeta.AnnotationStatus]), &s) != nil {
-		return podmeta.Status{} // it is written anew
-	}
-	return s
-}
+func readStatus(pod *corev1.Pod) podmeta.Status { return podmeta.ReadStatus(pod) }
 
 // setStatus writes the status of a requester.
 func (c *Controller) setStatus(p *corev1.Pod, o decide.Observation, s podmeta.Status) {
