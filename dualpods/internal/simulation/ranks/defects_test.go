@@ -1,0 +1,76 @@
+package ranks
+
+import (
+	"os"
+	"testing"
+
+	"hotseat.dev/hotseat/test/helpers/schedules"
+)
+
+// defects are what was wrong once, and rules that are taken out one by one.
+var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../servers/decide", "../../servers/binding"}, All: []schedules.Defect{
+	// What was wrong once.
+	schedules.NewDefect("a rank that waits for its commit is told to sleep when its requester leaves",
+		"b.Instance.SwapID != \"\" && !b.Attempt.Over\n", "b.Instance.SwapID != \"\" && !b.Attempt.Over && false\n",
+		"step.orders(Stop, s.all((*Member).isToStop))", "step.orders(Stop, s.all((*Member).isAtWork))",
+	),
+	schedules.NewDefect("a worker whose entry has ended is told to sleep again and again",
+		"		return told >= 1\n", "		return told >= enoughSleeps\n",
+		"step.orders(Stop, s.all((*Member).isToStop))", "step.orders(Stop, s.all((*Member).isAtWork))",
+	),
+	schedules.NewDefect("a worker starts again in the start of an entry that is healthy",
+		"		return strayed || s.isLate(m) || m.hasEnded()", "		return strayed || m.hasEnded()",
+	),
+
+	// Rules that are taken out.
+	schedules.NewDefect("ranks begin before all have prepared",
+		"return !s.any((*Member).prepares) && step.orders(Go,", "return step.orders(Go,",
+	),
+	schedules.NewDefect("ranks are committed before all are healthy",
+		"return s.every(func(m *Member) bool { return m.isHealthy() || m.serves() }) && step.orders(Commit,", "return step.orders(Commit,",
+	),
+	schedules.NewDefect("the entry is committed first",
+		"	for _, m := range slices.Backward(s.Ranks) {", "	for _, m := range s.Ranks {\n		_ = slices.Backward[[]int]\n",
+	),
+	schedules.NewDefect("the others go on when a rank is lost",
+		"		return lost != nil && step.orders(Stop,", "		return lost != nil && false && step.orders(Stop,",
+	),
+	schedules.NewDefect("a rank goes on in another start than the entry",
+		"		return strayed || s.isLate(m) ||", "		return strayed && false || s.isLate(m) ||",
+	),
+	schedules.NewDefect("a rank is told of the start by another attempt",
+		"Attempt: m.Bound.Record.SwapKey(), Group:", "Attempt: of.Bound.Record.SwapKey(), Group:",
+	),
+	schedules.NewDefect("each rank has a start of its own",
+		"Group: of.Bound.Record.SwapKey(), Entry:", "Group: m.Bound.Record.SwapKey(), Entry:",
+	),
+	schedules.NewDefect("ranks wake that slept in different servers",
+		"		return m.isIn(launcher.Sleeping) && is.Index == m.pod && is.Group == first.Group && is.Entry == first.Entry\n", "		return m.isIn(launcher.Sleeping) && is.Index == m.pod && first.Size > 0\n",
+	),
+	schedules.NewDefect("instances of earlier servers stay",
+		"		return s.mayTell() && !s.wakes() && step.orders(Remove,", "		return s.mayTell() && !s.wakes() && false && step.orders(Remove,",
+	),
+	schedules.NewDefect("a rank asks for its swap before it is told of a start",
+		"	return a.absentOrAsleep() && a.Requester.Rank.IsOne() && !a.isToldOfServer()", "	return a.absentOrAsleep() && a.Requester.Rank.IsOne() && !a.isToldOfServer() && false",
+	),
+	schedules.NewDefect("a new process does not ask for the swaps of ranks",
+		"	return b.Requester.Rank.IsOne() && !b.Attempt.Asked && b.isToldOfServer() &&", "	return b.Requester.Rank.IsOne() && !b.Attempt.Asked && b.isToldOfServer() && false &&",
+	),
+	schedules.NewDefect("nobody looks at a ModelServing when a swap comes to another phase",
+		"			c.opts.SwapMoved(n.name)\n", "",
+	),
+	schedules.NewDefect("ranks that serve are stopped",
+		"		strayed := m.isAtWork() && m.Server.Group != s.group()\n", "		strayed := m.isAtWork() && m.Server.Group != s.group() || m.serves() && m.isAtWork() && s.Now.Nanosecond()%16 == 0\n",
+	),
+}}
+
+func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }
+
+// TestEachDefectIsFound builds the simulation with each defect, and plays seeds until one shows it.
+// SEEDS bounds them.
+func TestEachDefectIsFound(t *testing.T) {
+	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
+		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-defects RUNS IT")
+	}
+	defects.Find(t)
+}

@@ -1,0 +1,63 @@
+package ranks
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"hotseat.dev/hotseat/test/helpers/schedules"
+)
+
+// TestNoScheduleBreaksWhatMustHold runs schedules of events and faults; SEEDS says how many, FROM
+// from which seed on.
+func TestNoScheduleBreaksWhatMustHold(t *testing.T) {
+	var served, woken, stopped atomic.Int64
+	schedules.Play(t, schedules.FromEnvironment(t, standard), func(t *testing.T, seed uint64) []string {
+		out := simulate(t, seed, drawScript(seed), false)
+		served.Add(int64(out.served))
+		woken.Add(int64(out.woken))
+		stopped.Add(int64(out.stopped))
+		return out.wrong
+	}, story)
+	t.Cleanup(func() {
+		t.Logf("servers began to serve %d times, %d of them after a sleep; ranks were stopped %d times", served.Load(), woken.Load(), stopped.Load())
+	})
+}
+
+// story is a failing schedule, shortened to the events that matter, and what happened.
+func story(t *testing.T, seed uint64, wrong []string) string {
+	t.Helper()
+	script := drawScript(seed)
+	breaks := func(less []event) bool {
+		return slices.ContainsFunc(simulate(t, seed, less, false).wrong, func(w string) bool { return ruleOf(w) == ruleOf(wrong[0]) })
+	}
+	if os.Getenv("FIRST") == "" { // else somebody wants to know only whether one fails
+		script = schedules.Shorten(script, breaks)
+	}
+	out := simulate(t, seed, script, true)
+	return fmt.Sprintf("seed %d: %s\nof its events %d are enough; what happened:\n%s", seed, strings.Join(wrong, "\n    "), len(script), strings.Join(out.lines, "\n"))
+}
+
+func ruleOf(wrong string) string {
+	rule, _, _ := strings.Cut(wrong, ":")
+	return rule
+}
+
+// TestServersSleepAndWakeTogether plays schedules without faults.
+func TestServersSleepAndWakeTogether(t *testing.T) {
+	script := []event{{at: 20 * time.Second, what: "sleep and wake", arg: 0}, {at: 80 * time.Second, what: "restart requester"}}
+	const seeds = 10
+	woken := 0
+	for seed := range uint64(seeds) {
+		out := simulate(t, seed+1, script, false)
+		assert.Empty(t, out.wrong, "seed %d", seed+1)
+		woken += out.woken
+	}
+	assert.Greater(t, woken, seeds/4)
+}
