@@ -8,11 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -23,9 +21,10 @@ import (
 
 // SetupWithManager indexes objects by [Index], and reconciles a ModelServing when it changes,
 // something that it owns, or a launcher of a node with its Pods. others is the source of requests
-// for what these watches do not report: see [OnNode].
+// for what these watches do not report: see [OnNode]. A ModelServing is also reconciled when its
+// status changes: a pass that read an older status from the cache may have found nothing to write.
 func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, others source.Source, options controller.Options) error {
-	of := ctrl.NewControllerManagedBy(mgr).Named("groups").For(&v1alpha1.ModelServing{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})))
+	of := ctrl.NewControllerManagedBy(mgr).Named("groups").For(&v1alpha1.ModelServing{})
 	for _, owned := range []client.Object{&corev1.Pod{}, &corev1.Service{}, &discoveryv1.EndpointSlice{}, &appsv1.ControllerRevision{}} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, owned, Index, Indexed); err != nil {
 			return fmt.Errorf("cannot index what ModelServings own: %w", err)
