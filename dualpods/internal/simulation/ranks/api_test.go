@@ -190,8 +190,6 @@ func (i *informer) hear(kind string, o client.Object, gone bool) {
 			i.p.servingsOn(o.Spec.NodeName)
 		}
 	case *v1alpha1.ModelServing:
-		if was, there := before.(*v1alpha1.ModelServing); !there || was.Generation != o.Generation {
-			i.p.servings.add(o.Name)
-		}
+		i.p.servings.add(o.Name)
 	}
 }

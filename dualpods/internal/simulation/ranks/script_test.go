@@ -30,7 +30,7 @@ var chances = []struct {
 	{"scale first", 10}, {"scale second", 12}, {"swap servers", 10}, {"sleep and wake", 14},
 	{"delete requester", 7}, {"force requester", 5}, {"restart requester", 4},
 	{"kill engine", 8}, {"fail starts", 5}, {"refuse swaps", 5}, {"replace serving", 3}, {"resize", 3}, {"delete instance", 3}, {"slow orders", 4},
-	{"end launcher", 4}, {"restart launcher", 6}, {"silence launcher", 6}, {"replace launcher", 3},
+	{"end launcher", 4}, {"lose swaps", 3}, {"restart launcher", 6}, {"silence launcher", 6}, {"replace launcher", 3},
 	{"API down", 3}, {"API flaky", 4}, {"kill controller", 6}, {"kill at step", 12},
 }
 
@@ -161,7 +161,11 @@ func (w *world) happenToLaunchers(e event, long time.Duration) {
 		} else if ok {
 			go w.locked(func() { at.l.stop(at) })
 		}
-	case "end launcher":
+	case "end launcher", "lose swaps":
+		if e.what == "lose swaps" { // with its folder, as the controller is killed, which would have known of them
+			clear(l.swaps)
+			w.after(time.Duration(e.arg%300)*time.Millisecond, w.proc.kill)
+		}
 		w.disturb(back + 10*time.Second)
 		l.endContainer()
 		w.api.changePod(pod, containerEnded)

@@ -119,7 +119,12 @@ func (t *truth) opens(s *swap) {
 		t.woken++
 	}
 	for index := 1; index < st.size; index++ {
-		worker := t.swaps[st.attempts[index]].in
+		of := t.swaps[st.attempts[index]]
+		if of == nil || of.in == nil {
+			t.w.violated("serves without a rank", "%s opens, and there is no worker %d", s.key, index)
+			continue
+		}
+		worker := of.in
 		switch met := s.in.met[index]; {
 		case time.Since(worker.changedAt) > unseen && !worker.is(program.Awake):
 			t.w.violated("serves without a rank", "%s opens, and its worker %s is %s", s.key, worker.InstanceID, worker.State)
