@@ -154,12 +154,13 @@ func (s *Server) isLost(m *Member) bool {
 	}
 }
 
-// isLate reports whether a rank is about to start although the entry is healthy, so that all ranks had
+// isLate reports whether a rank is about to start although the entry is awake, so that all ranks had
 // loaded once. The entry never meets another engine in place of one of them. A launcher begins again
-// if it has lost the swap, or has forgotten its key.
+// if it has lost the swap, or has forgotten its key. What the launcher of the entry reports counts: a
+// process that has just begun hears the phases of earlier swaps one after the other.
 func (s *Server) isLate(m *Member) bool {
 	e := s.entry()
-	return m != e && (e.isHealthy() || e.serves()) && m.Bound.Known && !m.hasInstance() && m.inPhase(launcherapi.PhaseAdmit, launcherapi.PhaseGo)
+	return m != e && e.isTold() && e.isIn(launcher.Awake) && m.Bound.Known && !m.hasInstance() && m.inPhase(launcherapi.PhaseAdmit, launcherapi.PhaseGo)
 }
 
 // group names the start that the entry takes part in next.
