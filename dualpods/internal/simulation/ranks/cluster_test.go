@@ -110,7 +110,7 @@ func (w *world) collect(owner client.Object) {
 // calmDown ends all faults, and has the servers wanted that the GPUs are enough for.
 func (w *world) calmDown() {
 	w.note("--- nothing happens any more")
-	w.calm = true
+	w.calm, w.losesSwaps = true, false
 	w.proc.killAt, w.failStarts, w.refusals, w.slowOrders = 0, 0, 0, 0
 	w.api.down, w.api.flaky = false, 0
 	for _, l := range w.launchers {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	program "hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -65,6 +67,30 @@ func (l *launcher) endContainer() {
 	l.forgets()
 }
 
+func (l *launcher) restartContainer(back time.Duration) {
+	l.w.disturb(back + 10*time.Second)
+	pod := l.w.api.pod(l.pod)
+	l.endContainer()
+	l.w.api.changePod(pod, containerEnded)
+	l.w.after(back, func() {
+		if !l.dead {
+			l.begin()
+			l.w.api.changePod(pod, func(p *corev1.Pod) { runs(p, l.ip) })
+		}
+	})
+}
+
+// loseSwap has the launcher of a worker end with all that it knows, and the controller with it, as the
+// entry is healthy.
+func (w *world) loseSwap(of *start) {
+	if worker := w.truth.swaps[of.attempts[1]]; worker != nil && w.losesSwaps && worker.l.answers() {
+		w.losesSwaps = false
+		w.proc.kill()
+		clear(worker.l.swaps)
+		worker.l.restartContainer(w.Between("back", 100*time.Millisecond, 3*time.Second))
+	}
+}
+
 // forgets is how the next program begins: it knows no swaps that had not begun.
 func (l *launcher) forgets() {
 	clear(l.early)
@@ -106,7 +132,7 @@ type engine struct {
 }
 
 func (e *engine) is(states ...program.State) bool {
-	return !e.gone && slices.Contains(states, program.State(e.State))
+	return e != nil && !e.gone && slices.Contains(states, program.State(e.State))
 }
 
 func (e *engine) isWorker() bool { return e.Rank != nil && e.Rank.Index > 0 }

@@ -237,12 +237,15 @@ func (c *launcherClient) CommitSwap(ctx context.Context, id string) (launcherapi
 	})
 }
 
+// cameToNothing reports whether a swap was refused or has failed.
+func (s *swap) cameToNothing() bool { return s.refusal != nil || s.ended && !s.done }
+
 // UndoSwap undoes a swap, or cancels it if it waits.
 func (c *launcherClient) UndoSwap(ctx context.Context, id string) (launcherapi.Swap, error) {
 	return c.onSwap(ctx, id, func(s *swap) error {
 		c.l.w.truth.stops(s)
 		switch {
-		case s.cancelled || s.refusal != nil || s.ended && !s.done:
+		case s.cancelled || s.cameToNothing():
 			return nil
 		case s.ended || s.committed:
 			return program.Conflictf("cannot undo %s: it is committed", s.id)

@@ -107,6 +107,8 @@ func (w *world) happen(e event) {
 		w.failStarts += 1 + int(e.arg%3)
 	case "refuse swaps":
 		w.refusals += 1 + int(e.arg%4)
+	case "lose swaps":
+		w.losesSwaps = true
 	case "slow orders":
 		w.slowOrders += 1 + int(e.arg%8)
 	case "API down":
@@ -161,20 +163,8 @@ func (w *world) happenToLaunchers(e event, long time.Duration) {
 		} else if ok {
 			go w.locked(func() { at.l.stop(at) })
 		}
-	case "end launcher", "lose swaps":
-		if e.what == "lose swaps" { // with its folder, as the controller is killed, which would have known of them
-			clear(l.swaps)
-			w.after(time.Duration(e.arg%300)*time.Millisecond, w.proc.kill)
-		}
-		w.disturb(back + 10*time.Second)
-		l.endContainer()
-		w.api.changePod(pod, containerEnded)
-		w.after(back, func() {
-			if !l.dead {
-				l.begin()
-				w.api.changePod(pod, func(p *corev1.Pod) { runs(p, l.ip) })
-			}
-		})
+	case "end launcher":
+		l.restartContainer(back)
 	case "restart launcher":
 		w.disturb(back + 10*time.Second)
 		l.restartProgram(back)

@@ -342,6 +342,9 @@ func (s *swap) awaitCommit() error {
 	}
 	s.healthy, s.atCommit = true, true
 	s.phase(launcherapi.PhaseCommit)
+	if st := s.l.w.truth.startOf(s); st != nil && s.in.Rank.Index == 0 {
+		s.l.w.after(0, func() { s.l.w.loseSwap(st) })
+	}
 	for !s.committed {
 		switch {
 		case s.ctx.Err() != nil:

@@ -41,6 +41,7 @@ type world struct {
 	failStarts int  // how many engines are still to fail as they start
 	refusals   int  // how many swaps are still to be refused for want of room
 	slowOrders int  // how many orders still take seconds to come to a launcher
+	losesSwaps bool // the launcher of a worker is to lose its swap when the next entry is healthy
 	calm       bool // nothing happens any more but what the controllers do
 	disturbed  time.Time
 }
