@@ -30,7 +30,7 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../serv
 		"return s.every(func(m *Member) bool { return m.isHealthy() || m.serves() }) && step.orders(Commit,", "return step.orders(Commit,",
 	),
 	schedules.NewDefect("the entry is committed first",
-		"	for _, m := range slices.Backward(s.Ranks) {", "	for _, m := range s.Ranks {\n		_ = slices.Backward[[]int]\n",
+		"	slices.Reverse(ranks)\n", "",
 	),
 	schedules.NewDefect("the others go on when a rank is lost",
 		"		return lost != nil && step.orders(Stop,", "		return lost != nil && false && step.orders(Stop,",
@@ -60,7 +60,7 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../serv
 		"			c.opts.SwapMoved(n.name)\n", "",
 	),
 	schedules.NewDefect("ranks that serve are stopped",
-		"		strayed := m.isAtWork() && m.Server.Group != s.group()\n", "		strayed := m.isAtWork() && m.Server.Group != s.group() || m.serves() && m.isAtWork() && s.Now.Nanosecond()%16 == 0\n",
+		"		strayed := m.isAtWork() && (", "		strayed := m.serves() && m.isAtWork() && s.Now.Nanosecond()%16 == 0 || m.isAtWork() && (",
 	),
 }}
 
