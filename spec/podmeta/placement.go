@@ -2,7 +2,6 @@ package podmeta
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +34,4 @@ func ReadPlacement(pod *corev1.Pod) (p Placement, ok bool) {
 }
 
 // AwaitsPlacement says that a Pod carries SchedulingGate.
-func AwaitsPlacement(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == SchedulingGate })
-}
+func AwaitsPlacement(pod *corev1.Pod) bool { return hasGate(&pod.Spec, SchedulingGate) }

@@ -31,6 +31,10 @@ const (
 	// had while it was the present one, as JSON.
 	AnnotationReplicas = PrefixServing + "replicas"
 
+	// GateGang is the scheduling gate of the Pods of a group that get nodes together: the controller
+	// takes it off once there is room for all. Only the controller gives it to Pods.
+	GateGang = PrefixOwn + "gang"
+
 	// ManagedByServing is the label endpointslice.kubernetes.io/managed-by of their EndpointSlices.
 	ManagedByServing = "modelserving.hotseat.dev"
 )
@@ -58,6 +62,37 @@ func ServingOf(o metav1.Object) *metav1.OwnerReference {
 		return nil
 	}
 	return owner
+}
+
+// AwaitsGang reports whether a Pod carries GateGang.
+func AwaitsGang(pod *corev1.Pod) bool { return hasGate(&pod.Spec, GateGang) }
+
+func hasGate(spec *corev1.PodSpec, name string) bool {
+	return slices.ContainsFunc(spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == name })
+}
+
+// ReservedGPUs returns how many GPUs the scheduler reserves for a Pod.
+func ReservedGPUs(spec *corev1.PodSpec) int64 {
+	of := func(c *corev1.Container) int64 {
+		if n, ok := c.Resources.Requests[ResourceGPU]; ok {
+			return n.Value()
+		}
+		n := c.Resources.Limits[ResourceGPU] // the API server takes it for the request
+		return n.Value()
+	}
+	var most, sidecars, sum int64
+	for i := range spec.InitContainers {
+		c := &spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			sidecars += of(c)
+			continue
+		}
+		most = max(most, sidecars+of(c))
+	}
+	for i := range spec.Containers {
+		sum += of(&spec.Containers[i])
+	}
+	return max(most, sidecars+sum)
 }
 
 // HoldsGPUs reports whether a container of a Pod asks for GPUs.

@@ -41,6 +41,28 @@ func TestGPUsOfAnyContainerAreFound(t *testing.T) {
 	}
 }
 
+func TestReservedGPUsAreCountedAsTheSchedulerCounts(t *testing.T) {
+	of := func(n string, always bool) corev1.Container {
+		c := corev1.Container{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: resource.MustParse(n)}}}
+		if always {
+			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		}
+		return c
+	}
+	for name, c := range map[string]struct {
+		spec corev1.PodSpec
+		want int64
+	}{
+		"none":                        {corev1.PodSpec{Containers: []corev1.Container{{}}}, 0},
+		"two containers":              {corev1.PodSpec{Containers: []corev1.Container{of("1", false), of("2", false)}}, 3},
+		"a request":                   {corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{podmeta.ResourceGPU: resource.MustParse("2")}}}}}, 2},
+		"an init container that ends": {corev1.PodSpec{InitContainers: []corev1.Container{of("4", false)}, Containers: []corev1.Container{of("1", false)}}, 4},
+		"a sidecar":                   {corev1.PodSpec{InitContainers: []corev1.Container{of("1", true), of("4", false)}, Containers: []corev1.Container{of("3", false)}}, 5},
+	} {
+		assert.Equal(t, c.want, podmeta.ReservedGPUs(&c.spec), name)
+	}
+}
+
 func TestReservedKeysAreTheControllers(t *testing.T) {
 	for _, key := range []string{podmeta.AnnotationServerPatch, "dual-pods.llm-d.ai/admin-port", podmeta.AnnotationModelCache, podmeta.AnnotationLauncherConfig, "example.com/a"} {
 		assert.False(t, podmeta.IsReservedAnnotation(key), key)

@@ -124,6 +124,8 @@ const (
 	// ReasonWaitsForRanks: the ranks of a server over several launchers start together, and not all
 	// of them serve yet.
 	ReasonWaitsForRanks = "WaitsForRanks"
+	// ReasonWaitsForGang: the Pods of the group get nodes together, and there is no room for all.
+	ReasonWaitsForGang = "WaitsForGang"
 	// ReasonWaitsForDeletion: an object of an earlier ModelServing of the same name is not gone yet.
 	ReasonWaitsForDeletion = "WaitsForDeletion"
 )

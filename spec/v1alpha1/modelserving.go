@@ -96,6 +96,8 @@ type RollingUpdateConfiguration struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.subGroupPolicy) == has(oldSelf.subGroupPolicy)",message="subGroupPolicy cannot be added or removed: delete the ModelServing and create it again"
 // +kubebuilder:validation:XValidation:rule="!has(self.subGroupPolicy) || self.roles.all(r, !has(r.workerReplicas) || r.workerReplicas == 0 || self.subGroupPolicy.subGroupSize <= 1 + r.workerReplicas && (r.workerReplicas % self.subGroupPolicy.subGroupSize == 0 || self.subGroupPolicy.subGroupPolicyType != 'LeaderExcluded' && (1 + r.workerReplicas) % self.subGroupPolicy.subGroupSize == 0))",message="subGroupPolicy.subGroupSize should divide workerReplicas of each role with workers, or workerReplicas + 1 unless subGroupPolicyType is LeaderExcluded"
+// +kubebuilder:validation:XValidation:rule="!has(self.gangPolicy) || !has(self.gangPolicy.minRoleReplicas) || self.gangPolicy.minRoleReplicas.all(name, self.roles.exists(r, r.name == name))",message="gangPolicy.minRoleReplicas names a role that the template does not have: name only roles of the template"
+// +kubebuilder:validation:XValidation:rule="!has(self.gangPolicy) || !has(self.gangPolicy.minRoleReplicas) || self.roles.all(r, !(r.name in self.gangPolicy.minRoleReplicas) || (self.gangPolicy.minRoleReplicas[r.name] >= 0 && self.gangPolicy.minRoleReplicas[r.name] <= r.replicas))",message="gangPolicy.minRoleReplicas should be between 0 and the replicas of the role: change it, or the replicas"
 type ServingGroupTemplate struct {
 	// The roles of a group.
 	// +required
@@ -111,6 +113,12 @@ type ServingGroupTemplate struct {
 	// for itself.
 	// +optional
 	SubGroupPolicy *SubGroupPolicy `json:"subGroupPolicy,omitempty"`
+
+	// Has the Pods of a group get nodes together or not at all: the controller keeps them from
+	// being scheduled until there are GPUs for all that are counted. Without it, each Pod gets a
+	// node as soon as there is one. A changed policy applies to groups that have no nodes yet.
+	// +optional
+	GangPolicy *GangPolicy `json:"gangPolicy,omitempty"`
 }
 
 // SubGroupPolicy divides the Pods of a replica of a role into subgroups, as that of
@@ -128,6 +136,15 @@ type SubGroupPolicy struct {
 	// +kubebuilder:default=LeaderWorker
 	// +kubebuilder:validation:Enum=LeaderWorker;LeaderExcluded
 	SubGroupPolicyType string `json:"subGroupPolicyType,omitempty"`
+}
+
+// GangPolicy says which Pods of a group get nodes together or not at all.
+type GangPolicy struct {
+	// How many replicas of a role are counted, by the name of the role. The others may get nodes
+	// once those that are counted have them. All replicas of a role that is not named are counted.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=8
+	MinRoleReplicas map[string]int32 `json:"minRoleReplicas,omitempty"`
 }
 
 // ServingRole is a role in a group.
@@ -200,6 +217,14 @@ func (r *ServingRole) Size() int {
 	return 1 + int(*r.WorkerReplicas)
 }
 
+// Counted returns how many replicas of a role get nodes together with the other roles.
+func (p *GangPolicy) Counted(role *ServingRole) int {
+	if least, named := p.MinRoleReplicas[role.Name]; named {
+		return min(int(least), role.Count())
+	}
+	return role.Count()
+}
+
 // count is the value of a field whose default is 1.
 func count(n *int32) int {
 	if n == nil {
@@ -243,7 +268,40 @@ type ServingGroupStatus struct {
 	// Why the group does not run.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// With a gang policy: whether the Pods of the group have nodes.
+	// +optional
+	Gang *ServingGroupGang `json:"gang,omitempty"`
 }
+
+// ServingGroupGang says how far a group with a gang policy is. It is absent before the first try.
+type ServingGroupGang struct {
+	// How far the group is.
+	// +required
+	State GangState `json:"state"`
+	// Since when. For a group that is Placed, also when Pods were last added to it.
+	// +required
+	Since metav1.Time `json:"since"`
+	// How often in a row not all Pods got nodes in time.
+	// +optional
+	Misses int32 `json:"misses,omitempty"`
+}
+
+// GangState is how far a group with a gang policy is.
+//
+// +kubebuilder:validation:Enum=Admitted;Placed;Missed
+type GangState string
+
+// The states of a group with a gang policy.
+const (
+	// GangAdmitted: there was room for all Pods that are counted, and the scheduler may give them
+	// nodes now.
+	GangAdmitted GangState = "Admitted"
+	// GangPlaced: all Pods that are counted have got nodes.
+	GangPlaced GangState = "Placed"
+	// GangMissed: not all Pods that are counted got nodes in time, and the group has given back
+	// what it had. It is tried again later.
+	GangMissed GangState = "Missed"
+)
 
 // ModelServingStatus is the observed state.
 type ModelServingStatus struct {

@@ -80,6 +80,9 @@ func (r *ServingRole) podTemplate(name string, raw *runtime.RawExtension) (corev
 	case asks && !holds:
 		add(".spec.containers", fmt.Sprintf("request no %s, and an annotation asks for a server: request GPUs under resources.limits, or remove the annotation", podmeta.ResourceGPU))
 	}
+	if podmeta.AwaitsGang(&corev1.Pod{Spec: template.Spec}) {
+		add(".spec.schedulingGates", "have "+podmeta.GateGang+", which is the controller's to add: remove it, and set spec.template.gangPolicy")
+	}
 	for _, key := range slices.Sorted(maps.Keys(template.Annotations)) {
 		if podmeta.IsReservedAnnotation(key) {
 			add(".metadata.annotations["+key+"]", "is the controller's to write: remove it")

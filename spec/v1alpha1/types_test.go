@@ -71,6 +71,9 @@ func TestEntryTemplateIsReadOrItsMistakesAreTold(t *testing.T) {
 		"a record": {`{metadata: {annotations: {dual-pod.llm-d.ai/binding.a: "{}"}}, spec: {containers: [{name: a}]}}`, []string{
 			field + ".metadata.annotations[dual-pod.llm-d.ai/binding.a]: is the controller's to write: remove it",
 		}},
+		"the gate of gangs": {`{spec: {schedulingGates: [{name: hotseat.dev/placement}, {name: hotseat.dev/gang}], containers: [{name: a}]}}`, []string{
+			field + ".spec.schedulingGates: have hotseat.dev/gang, which is the controller's to add: remove it, and set spec.template.gangPolicy",
+		}},
 		"the labels of a launcher": {`{metadata: {labels: {app.kubernetes.io/component: launcher, hotseat.dev/launcher-config: x}}, spec: {containers: [{name: a}]}}`, []string{
 			field + ".metadata.labels[app.kubernetes.io/component]: is the controller's to write: remove it",
 			field + ".metadata.labels[hotseat.dev/launcher-config]: is the controller's to write: remove it",
