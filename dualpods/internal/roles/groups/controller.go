@@ -31,6 +31,12 @@ type Swaps interface {
 	SwapOf(launcher types.UID, record *podmeta.Binding) dualpods.RankSwap
 }
 
+// Gangs tells what groups wait for whose Pods get nodes together.
+type Gangs interface {
+	// Waits returns it; empty: it is not known.
+	Waits(serving types.UID, group string) string
+}
+
 // Options configure a [Controller].
 type Options struct {
 	// API reads from a cache and writes to the API server. The cache indexes Pods, Services,
@@ -39,6 +45,7 @@ type Options struct {
 	API      client.Client
 	Views    Views
 	Swaps    Swaps                     // of ranks
+	Gangs    Gangs                     // nil: nobody knows
 	Launcher func(key string) Launcher // by the UID of its Pod; nil: it is not watched
 	Image    string                    // has the requester program
 	Recorder events.EventRecorder

@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -126,6 +127,9 @@ var pods = []rule{
 	}},
 	{"Pod of another size", func(w *World, m *Member, s *Step) bool { // it cannot be a rank of the server that is wanted
 		return w.rankChanged(m) && s.writes(Delete, m.Pod.Is) && s.starts(m, "was created for a server of another size, and is created again")
+	}},
+	{"Pod waits for its gang", func(w *World, m *Member, s *Step) bool {
+		return podmeta.AwaitsGang(m.Pod.Is) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForGang, cmp.Or(w.gang(m), "Pod "+m.name()+" gets a node together with the others"))
 	}},
 	{"Pod not ready", func(_ *World, m *Member, s *Step) bool {
 		return !podmeta.Ready(m.Pod.Is) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonNotReady, "Pod "+m.name()+" "+serverconfig.WhyNotReady(m.Pod.Is))

@@ -137,6 +137,12 @@ func TestEachRowOfTheTables(t *testing.T) {
 				assert.False(t, *s.Endpoints[0].Conditions.Serving)
 			}},
 
+		"its Pod waits for the others": {so: func(w *World) {
+			w.member().Pod.Is.Status.Conditions = nil
+			w.member().Pod.Is.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: podmeta.GateGang}}
+			w.Gangs = func(group string) string { return group + " needs 2 GPUs" }
+		}, row: "Pod waits for its gang", address: "slice unchanged", state: v1alpha1.GroupProgressing, reason: v1alpha1.ReasonWaitsForGang, says: "llama-0 needs 2 GPUs"},
+
 		"another Service has the name": {so: func(w *World) {
 			w.lacks()
 			w.member().Service = Held[*corev1.Service]{Other: Stranger}

@@ -35,6 +35,9 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 	w := &World{Now: c.opts.Now(), Serving: serving, Revision: hash(content(&serving.Spec.Template)), Problems: checkSubgroups(serving), Domains: map[string]string{}, plans: map[string]*plan{}}
 	present, problems := newPlan(w.Revision, &serving.Spec.Template, c.opts.Image)
 	w.Problems = append(w.Problems, problems...)
+	if c.opts.Gangs != nil {
+		w.Gangs = func(group string) string { return c.opts.Gangs.Waits(serving.UID, group) }
+	}
 	var revisions appsv1.ControllerRevisionList
 	if err := c.listOwned(ctx, serving, &revisions); err != nil {
 		return nil, err

@@ -31,13 +31,26 @@ func newPlan(revision string, template *v1alpha1.ServingGroupTemplate, image str
 	return p, problems
 }
 
-// planOf reads a ControllerRevision; nil: it cannot be read, or the name and the label are not those
-// of what it has. A role whose number of replicas it does not have gets the present one.
+// planOf reads a ControllerRevision; nil: it cannot be read.
 func planOf(serving *v1alpha1.ModelServing, r *appsv1.ControllerRevision, image string) *plan {
-	var template v1alpha1.ServingGroupTemplate
-	revision := r.Labels[podmeta.LabelServingRevision]
-	if !isRevision(serving, r) || !json.Valid(r.Data.Raw) || revision != hash(canonical(json.RawMessage(r.Data.Raw))) || json.Unmarshal(r.Data.Raw, &template) != nil {
+	template, revision := readRevision(serving, r)
+	if template == nil {
 		return nil
+	}
+	p, problems := newPlan(revision, template, image)
+	if len(problems) > 0 {
+		return nil
+	}
+	return p
+}
+
+// readRevision returns the template of a ControllerRevision, and its name; nil: it cannot be read, or
+// the name and the label are not those of what it has. A role whose number of replicas it does not
+// have gets the present one.
+func readRevision(serving *v1alpha1.ModelServing, r *appsv1.ControllerRevision) (template *v1alpha1.ServingGroupTemplate, revision string) {
+	template, revision = &v1alpha1.ServingGroupTemplate{}, r.Labels[podmeta.LabelServingRevision]
+	if !isRevision(serving, r) || !json.Valid(r.Data.Raw) || revision != hash(canonical(json.RawMessage(r.Data.Raw))) || json.Unmarshal(r.Data.Raw, template) != nil {
+		return nil, ""
 	}
 	noted := map[string]int32{}
 	_ = json.Unmarshal([]byte(r.Annotations[podmeta.AnnotationReplicas]), &noted)
@@ -52,11 +65,7 @@ func planOf(serving *v1alpha1.ModelServing, r *appsv1.ControllerRevision, image 
 			role.Replicas = serving.Spec.Template.Roles[at].Replicas
 		}
 	}
-	p, problems := newPlan(revision, &template, image)
-	if len(problems) > 0 {
-		return nil
-	}
-	return p
+	return template, revision
 }
 
 // maxReplicas is how many replicas a role has at most, as its field says.

@@ -107,6 +107,9 @@ func (w *World) newPod(p place) *corev1.Pod {
 	if rank := made.rankOf(p); rank.IsOne() {
 		pod.Annotations[podmeta.AnnotationRank] = rank.String() // a requester has annotations
 	}
+	if w.Serving.Spec.Template.GangPolicy != nil {
+		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: podmeta.GateGang})
+	}
 	env := []corev1.EnvVar{
 		{Name: podmeta.EnvGroupSize, Value: strconv.Itoa(made.size)}, {Name: podmeta.EnvEntryAddress, Value: p.entry().address(pod.Namespace)}, {Name: podmeta.EnvWorkerIndex, Value: strconv.Itoa(p.pod)},
 	}

@@ -15,8 +15,10 @@ import (
 )
 
 // content is what a revision records of a template: the roles, without their numbers of replicas.
+// The gang policy changes no Pod.
 func content(template *v1alpha1.ServingGroupTemplate) []byte {
 	without := template.DeepCopy()
+	without.GangPolicy = nil
 	for i := range without.Roles {
 		without.Roles[i].Replicas = nil
 	}

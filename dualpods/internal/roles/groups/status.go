@@ -52,7 +52,20 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 	for _, group := range slices.Sorted(maps.Keys(byOrdinal)) {
 		groups = append(groups, *byOrdinal[group])
 	}
+	if w.Serving.Spec.Template.GangPolicy != nil {
+		keepGangs(groups, w.Serving.Status.Groups)
+	}
 	return groups
+}
+
+// keepGangs keeps what package gang has written about groups.
+func keepGangs(groups, before []v1alpha1.ServingGroupStatus) {
+	for i := range groups {
+		at := slices.IndexFunc(before, func(g v1alpha1.ServingGroupStatus) bool { return g.Name == groups[i].Name })
+		if at >= 0 {
+			groups[i].Gang = before[at].Gang
+		}
+	}
 }
 
 // show writes the report of a pass to a status.
@@ -137,7 +150,10 @@ func (c *Controller) announce(before, now *v1alpha1.ModelServing) {
 		c.warn(now, is.Reason, is.Message)
 	}
 	for _, g := range now.Status.Groups {
-		if g.State == v1alpha1.GroupFailed && g.Reason != v1alpha1.ReasonMalformedTemplate && !slices.Contains(before.Status.Groups, g) {
+		same := func(was v1alpha1.ServingGroupStatus) bool {
+			return was.Name == g.Name && was.State == g.State && was.Reason == g.Reason && was.Message == g.Message
+		}
+		if g.State == v1alpha1.GroupFailed && g.Reason != v1alpha1.ReasonMalformedTemplate && !slices.ContainsFunc(before.Status.Groups, same) {
 			c.warn(now, g.Reason, g.Name+": "+g.Message)
 		}
 	}

@@ -33,8 +33,21 @@ type World struct {
 	// Domains has the values of the node label of exclusive topology, by the names of entries.
 	Domains map[string]string
 
+	// Gangs returns what the Pods of a group wait for that get nodes together; empty: it is not
+	// known. nil: nobody knows.
+	Gangs func(group string) string
+
 	plans  map[string]*plan // by revision
 	groups []*plan          // of the groups that it should have, by ordinal
+}
+
+// gang returns what the Pods of a member's group wait for that get nodes together; empty: it is
+// not known.
+func (w *World) gang(m *Member) string {
+	if w.Gangs == nil {
+		return ""
+	}
+	return w.Gangs(m.groupName())
 }
 
 // Member is a Pod, and if it is an entry its Service and its EndpointSlice.

@@ -11,8 +11,8 @@ import (
 type Topology struct {
 	Group    string // each group has a domain for itself; empty: it may be anywhere
 	Subgroup string // likewise, each subgroup
-	// Gang means that Volcano or Kubernetes schedules the Pods of a group together. Then no
-	// worker can wait until its entry has a node.
+	// Gang means that the Pods of a group are scheduled together. Then no worker can wait until
+	// its entry has a node.
 	Gang bool
 }
 
