@@ -28,7 +28,7 @@ func WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerR
 	present := hash(content(&serving.Spec.Template))
 	plans := map[string]*plan{}
 	for i := range revisions {
-		if template, revision := readRevision(&revisions[i]); template != nil {
+		if template, revision := readRevision(serving, &revisions[i]); template != nil {
 			plans[revision] = &plan{template: template}
 		}
 	}

@@ -151,7 +151,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer views.Close()
 	defer caches.Close()
 	defer end()
-	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, newGroups(mgr, views, binder, leading(lock), opts), keeper, trusted, own}, heard, opts); err != nil {
+	gangs := newGangs(mgr, &servings, leading(lock))
+	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, newGroups(mgr, views, binder, gangs, leading(lock), opts), gangs, keeper, trusted, own}, heard, opts); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {

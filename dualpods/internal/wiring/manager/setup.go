@@ -20,6 +20,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/models/sourcesecret"
+	"hotseat.dev/hotseat/dualpods/internal/roles/gang"
 	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/dualpods/internal/servers/endpoints"
@@ -37,6 +38,7 @@ type parts struct {
 	views   *nodeview.Set
 	slices  *endpoints.Controller
 	groups  *groups.Controller
+	gangs   *gang.Controller
 	keeper  *authority.Keeper
 	trusted *trust
 	own     string // the controller's namespace
@@ -67,6 +69,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, config *rest.Config, p parts, 
 		placer.SetupWithManager(ctx, mgr),
 		p.slices.SetupWithManager(ctx, mgr, sideBySide()),
 		p.groups.SetupWithManager(ctx, mgr, queues.servings.source(), sideBySide()),
+		p.gangs.SetupWithManager(ctx, mgr),
 		setUpAdmission(mgr, p.keeper, p.trusted, &admission.Guard{Uses: p.caches.Uses}, opts),
 		setUpProbes(mgr),
 	)
@@ -90,7 +93,7 @@ func newEndpoints(mgr ctrl.Manager, nodes *requests, leads func() bool, opts Opt
 }
 
 // newGroups makes the controller of ModelServings.
-func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, leads func() bool, opts Options) *groups.Controller {
+func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, gangs groups.Gangs, leads func() bool, opts Options) *groups.Controller {
 	launcher := func(key string) groups.Launcher {
 		if api := views.Client(key); api != nil { // not an interface that has nil
 			return api
@@ -98,8 +101,13 @@ func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, leads 
 		return nil
 	}
 	return groups.New(groups.Options{
-		API: mgr.GetClient(), Views: views, Swaps: swaps, Launcher: launcher, Image: opts.RequesterImage, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now,
+		API: mgr.GetClient(), Views: views, Swaps: swaps, Gangs: gangs, Launcher: launcher, Image: opts.RequesterImage, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now,
 	})
+}
+
+// newGangs makes the controller of the gates of groups whose Pods get nodes together.
+func newGangs(mgr ctrl.Manager, servings *requests, leads func() bool) *gang.Controller {
+	return gang.New(gang.Options{API: mgr.GetClient(), Changed: servings.addAll, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now})
 }
 
 // newModels makes the controller of model caches.

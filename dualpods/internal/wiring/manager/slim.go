@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods"
@@ -23,7 +24,7 @@ func slim(in any) (any, error) {
 		slimPod(o)
 	case *corev1.Node:
 		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints}
-		o.Status, o.Annotations = corev1.NodeStatus{Conditions: readiness(o)}, nil
+		o.Status, o.Annotations = corev1.NodeStatus{Conditions: readiness(o), Allocatable: allocatableGPUs(o)}, nil
 		o.Labels = podcache.Texts(o.Labels) // a thousand nodes have one for each of the same hundred models
 	case *corev1.Service:
 		if !endpoints.Concerns(o) && podmeta.ServingOf(o) == nil {
@@ -42,6 +43,11 @@ func slim(in any) (any, error) {
 	return in, nil
 }
 
+// requesting returns a container with nothing but a request for GPUs.
+func requesting(gpus int64) corev1.Container {
+	return corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(gpus, resource.DecimalSI)}}}
+}
+
 // readiness is a node's condition Ready, but for times.
 func readiness(node *corev1.Node) []corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
@@ -52,11 +58,21 @@ func readiness(node *corev1.Node) []corev1.NodeCondition {
 	return nil
 }
 
+// allocatableGPUs is how many GPUs of a node Pods may have.
+func allocatableGPUs(node *corev1.Node) corev1.ResourceList {
+	gpus, has := node.Status.Allocatable[podmeta.ResourceGPU]
+	if !has {
+		return nil
+	}
+	return corev1.ResourceList{podmeta.ResourceGPU: gpus}
+}
+
 // slimPod makes the controller's own Pods compact: requesters, launchers, agents, Pods that wait
-// for their placement, those of ModelServings and those that fetch a model. It keeps the names of
-// other Pods; if they mount a claim, it also keeps which claim, where, and whether they have ended.
+// for their placement or their gang, those of ModelServings and those that fetch a model. It keeps
+// the names of other Pods. If they mount a claim or have GPUs, it also keeps which claim, how many
+// GPUs, where, and whether they have ended.
 func slimPod(pod *corev1.Pod) {
-	if dualpods.LooksLike(pod) != dualpods.KindOther || podmeta.IsAgent(pod) || podmeta.AwaitsPlacement(pod) || podmeta.ServingOf(pod) != nil || pod.Labels[podmeta.LabelModelCacheUID] != "" {
+	if dualpods.LooksLike(pod) != dualpods.KindOther || podmeta.IsAgent(pod) || podmeta.AwaitsPlacement(pod) || podmeta.AwaitsGang(pod) || podmeta.ServingOf(pod) != nil || pod.Labels[podmeta.LabelModelCacheUID] != "" {
 		podcache.Compact(pod)
 		return
 	}
@@ -64,9 +80,12 @@ func slimPod(pod *corev1.Pod) {
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 	}
 	claims := slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim == nil })
-	phase := pod.Status.Phase
+	phase, gpus := pod.Status.Phase, podmeta.ReservedGPUs(&pod.Spec)
 	pod.Spec, pod.Status = corev1.PodSpec{NodeName: pod.Spec.NodeName}, corev1.PodStatus{}
 	if len(claims) > 0 {
 		pod.Spec.Volumes, pod.Status.Phase = slices.Clone(claims), phase
+	}
+	if gpus > 0 {
+		pod.Spec.Containers, pod.Status.Phase = []corev1.Container{requesting(gpus)}, phase
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 
@@ -50,8 +51,20 @@ func TestThePodsOfOthersAreCachedByNameAlone(t *testing.T) {
 		Spec:       corev1.PodSpec{NodeName: "n", Volumes: []corev1.Volume{claim}}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
 	}, slimmed(mounts), "which claims it mounts, and whether it has ended")
 
+	gpus := func(n int64) corev1.ResourceList {
+		return corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(n, resource.DecimalSI)}
+	}
+	has := theirs()
+	has.Spec.Containers = []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{Requests: gpus(1)}}, {Name: "b", Resources: corev1.ResourceRequirements{Requests: gpus(2)}}}
+	has.Status.Phase = corev1.PodRunning
+	assert.Equal(t, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u", ResourceVersion: "7"},
+		Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: gpus(3)}}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}, slimmed(has), "how many GPUs it has")
+
 	for what, mark := range map[string]func(*corev1.Pod){
-		"one that fetches a model": func(p *corev1.Pod) { p.Labels = map[string]string{podmeta.LabelModelCacheUID: "u"} },
+		"one that waits for its gang": func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: podmeta.GateGang}} },
+		"one that fetches a model":    func(p *corev1.Pod) { p.Labels = map[string]string{podmeta.LabelModelCacheUID: "u"} },
 		"one of a ModelServing": func(p *corev1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "hotseat.dev/v1alpha1", Kind: podmeta.KindServing, Name: "llama", UID: "s", Controller: new(true)}}
 		},
@@ -76,12 +89,16 @@ func TestOfNodesIsCachedWhetherPodsMayComeAndTheirLabels(t *testing.T) {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"gpu": "yes"}, Annotations: map[string]string{"a": "b"}},
 		Spec:       corev1.NodeSpec{Unschedulable: true, PodCIDR: "10.0.0.0/24"},
-		Status:     corev1.NodeStatus{Images: []corev1.ContainerImage{{Names: []string{"large"}}}},
+		Status: corev1.NodeStatus{
+			Images:      []corev1.ContainerImage{{Names: []string{"large"}}},
+			Allocatable: corev1.ResourceList{podmeta.ResourceGPU: resource.MustParse("8"), corev1.ResourceCPU: resource.MustParse("96")},
+		},
 	}
 	got, err := slim(node)
 	require.NoError(t, err)
 	assert.Equal(t, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"gpu": "yes"}}, Spec: corev1.NodeSpec{Unschedulable: true},
+		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{podmeta.ResourceGPU: resource.MustParse("8")}},
 	}, got)
 }
 

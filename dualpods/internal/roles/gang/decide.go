@@ -1,0 +1,207 @@
+package gang
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Step is what a row says about a group.
+type Step struct {
+	Row    string
+	Of     *Gang
+	Record *v1alpha1.ServingGroupGang // is written first; nil: nothing is
+	Ungate []*Member                  // whose gates are removed
+	Delete []*Member
+	Again  time.Time // when to look again though nothing changes; zero: never
+	Why    string    // what the Pods with the gate wait for; empty: nothing
+}
+
+// Decide decides about each group by the table in spec/roles.md. Groups that have a part of their
+// nodes come first, then those of a higher priority, and then the older ones.
+func Decide(w *World) (steps []*Step) {
+	d := &decision{now: w.Now, room: newRoom(w.Nodes), blocked: map[*v1alpha1.ModelServing]string{}}
+	for _, g := range w.Gangs {
+		d.room.reserve(g.awaited(w.Now))
+	}
+	gangs := slices.Clone(w.Gangs)
+	slices.SortFunc(gangs, before)
+	for _, g := range gangs {
+		steps = append(steps, d.decide(g))
+	}
+	return steps
+}
+
+func before(a, b *Gang) int {
+	begun := func(g *Gang) int { return min(len(at(g.counted, hasNode)), 1) }
+	of, other := a.Serving, b.Serving
+	return cmp.Or(
+		cmp.Compare(begun(b), begun(a)), cmp.Compare(b.priority(), a.priority()), of.CreationTimestamp.Compare(other.CreationTimestamp.Time),
+		cmp.Compare(of.Namespace, other.Namespace), cmp.Compare(of.Name, other.Name), cmp.Compare(a.Ordinal, b.Ordinal),
+	)
+}
+
+// decision is the state of one call of Decide.
+type decision struct {
+	now     time.Time
+	room    *room
+	blocked map[*v1alpha1.ModelServing]string // the first group of each that there is no room for
+}
+
+func (d *decision) decide(g *Gang) *Step {
+	for _, r := range rows {
+		s := &Step{Row: r.row, Of: g}
+		if r.fits(d, g, s) {
+			return s
+		}
+	}
+	panic("the last row always fits")
+}
+
+// rule is a row of the table. fits reports whether the row applies to a group, and then fills the
+// step.
+type rule struct {
+	row  string
+	fits func(*decision, *Gang, *Step) bool
+}
+
+var rows = []rule{
+	{"ModelServing leaves", func(_ *decision, g *Gang, _ *Step) bool { return !g.Serving.DeletionTimestamp.IsZero() }},
+	{"no policy", func(_ *decision, g *Gang, s *Step) bool {
+		return g.Serving.Spec.Template.GangPolicy == nil && s.ungates(at(g.all(), isGated))
+	}},
+	{"group not listed", func(_ *decision, g *Gang, s *Step) bool { return g.Unlisted && s.waits("its status is being written") }},
+	{"all placed", func(d *decision, g *Gang, s *Step) bool {
+		return g.isPlaced() && g.Record.State != "" && g.Record.State != v1alpha1.GangPlaced && s.records(v1alpha1.GangPlaced, d.now, 0)
+	}},
+	{"extra Pods", func(_ *decision, g *Gang, s *Step) bool {
+		gated := at(g.extra, isGated)
+		return g.isPlaced() && len(gated) > 0 && s.ungates(gated)
+	}},
+	{"placed", func(_ *decision, g *Gang, _ *Step) bool { return g.isPlaced() }},
+	{"deadline passed", func(d *decision, g *Gang, s *Step) bool {
+		s.Delete = at(g.all(), hasNode, mayGetNode)
+		return g.isOverdue(d.now) && len(s.Delete) > 0 && s.waits(g.missed())
+	}},
+	{"gives back", func(d *decision, g *Gang, s *Step) bool {
+		return g.isOverdue(d.now) && len(at(g.all(), leaves)) > 0 && s.waits(g.missed())
+	}},
+	{"gang missed", func(d *decision, g *Gang, s *Step) bool {
+		return g.isOverdue(d.now) && s.records(v1alpha1.GangMissed, d.now, g.Record.Misses+1) && s.waits(g.missed())
+	}},
+	{"gate left", func(_ *decision, g *Gang, s *Step) bool {
+		gated := at(g.counted, isGated)
+		return g.isAdmitted() && len(gated) > 0 && s.ungates(gated) && s.after(g.deadline())
+	}},
+	{"scheduler works", func(_ *decision, g *Gang, s *Step) bool {
+		return g.isAdmitted() && s.after(g.deadline()) && s.waits("its other Pods get nodes")
+	}},
+	{"Pod missing", func(_ *decision, g *Gang, s *Step) bool {
+		missing := at(g.counted, isMissing, leaves)
+		return len(missing) > 0 && s.waits(fmt.Sprintf("Pod %s is not created yet", missing[0].Name))
+	}},
+	{"another gate", func(_ *decision, g *Gang, s *Step) bool {
+		m, gate := g.otherGate()
+		return m != nil && s.waits(fmt.Sprintf("Pod %s has the scheduling gate %s", m.Name, gate))
+	}},
+	{"no node left", func(_ *decision, g *Gang, s *Step) bool {
+		s.Delete = at(g.all(), hasNode, mayGetNode)
+		begun := g.Record.State == v1alpha1.GangPlaced || len(at(g.counted, isGated)) > 0
+		return begun && len(at(g.counted, hasNode)) == 0 && len(s.Delete) > 0 && s.waits("it has lost all its nodes, and starts anew")
+	}},
+	{"no gate", func(_ *decision, g *Gang, _ *Step) bool { return len(at(g.counted, isGated)) == 0 }},
+	{"rest fits", func(d *decision, g *Gang, s *Step) bool {
+		gated := at(g.counted, isGated)
+		return len(gated) < len(g.counted) && d.room.take(gated) && s.records(v1alpha1.GangPlaced, d.now, 0) && s.ungates(gated) && s.after(d.now.Add(placingLimit))
+	}},
+	{"no room for the rest", func(d *decision, g *Gang, s *Step) bool {
+		gated := at(g.counted, isGated)
+		return len(gated) < len(g.counted) && s.waits(d.lacks(gated))
+	}},
+	{"backs off", func(d *decision, g *Gang, s *Step) bool {
+		return g.Record.State == v1alpha1.GangMissed && d.now.Before(g.retryAt()) && s.after(g.retryAt()) && s.waits(g.missed())
+	}},
+	{"group before it", func(d *decision, g *Gang, s *Step) bool {
+		first := d.blocked[g.Serving]
+		return first != "" && s.waits("group "+first+" is first, and there is no room for it")
+	}},
+	{"gang fits", func(d *decision, g *Gang, s *Step) bool {
+		return d.room.take(g.counted) && s.records(v1alpha1.GangAdmitted, d.now, g.Record.Misses) && s.ungates(g.counted) && s.after(d.now.Add(placingLimit))
+	}},
+	{"no room", func(d *decision, g *Gang, s *Step) bool {
+		d.blocked[g.Serving] = g.Name
+		return s.waits(d.lacks(g.counted))
+	}},
+}
+
+// isAdmitted reports whether the scheduler is to give the Pods nodes now.
+func (g *Gang) isAdmitted() bool { return g.Record.State == v1alpha1.GangAdmitted }
+
+// missed says why the group has to wait.
+func (g *Gang) missed() string {
+	return fmt.Sprintf("not all of its Pods got nodes within %s: it gives back what it had, and is tried again after a pause", placingLimit)
+}
+
+// otherGate returns a counted Pod that has a gate of others, and the gate. Package placement
+// handles the gate for placement once ours is gone.
+func (g *Gang) otherGate() (*Member, string) {
+	for _, m := range at(g.counted, isGated) {
+		for _, gate := range m.Pod.Spec.SchedulingGates {
+			if gate.Name != podmeta.GateGang && gate.Name != podmeta.SchedulingGate {
+				return m, gate.Name
+			}
+		}
+	}
+	return nil, ""
+}
+
+// lacks says why there is no room for Pods.
+func (d *decision) lacks(pods []*Member) string {
+	needed, free := d.room.lack(pods)
+	gpus := "GPUs"
+	if needed == 1 {
+		gpus = "GPU"
+	}
+	why := fmt.Sprintf("%d Pods need %d %s together, and the nodes that they may use have %d free", len(pods), needed, gpus, free)
+	if len(pods) == 1 {
+		why = fmt.Sprintf("1 Pod needs %d %s, and the nodes that it may use have %d free", needed, gpus, free)
+	}
+	if free >= needed { // of 0 GPUs there is always room
+		why += ", but not as many on one node as a Pod needs"
+	}
+	return why
+}
+
+// waits says what the Pods wait for. It returns true.
+func (s *Step) waits(why string) bool {
+	s.Why = why
+	return true
+}
+
+// after says when to look again. It returns true.
+func (s *Step) after(when time.Time) bool {
+	s.Again = when
+	return true
+}
+
+// ungates says whose gates are removed, the Pods with the most GPUs first: the scheduler takes
+// them in this order. It returns true.
+func (s *Step) ungates(pods []*Member) bool {
+	s.Ungate = slices.Clone(pods)
+	slices.SortStableFunc(s.Ungate, func(a, b *Member) int {
+		return cmp.Compare(podmeta.ReservedGPUs(&b.Pod.Spec), podmeta.ReservedGPUs(&a.Pod.Spec))
+	})
+	return true
+}
+
+// records says what is written about the group. It returns true.
+func (s *Step) records(state v1alpha1.GangState, now time.Time, misses int32) bool {
+	s.Record = &v1alpha1.ServingGroupGang{State: state, Since: metav1.NewTime(now.Truncate(time.Second)), Misses: misses}
+	return true
+}

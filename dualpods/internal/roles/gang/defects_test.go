@@ -1,0 +1,42 @@
+package gang
+
+import (
+	"os"
+	"testing"
+
+	"hotseat.dev/hotseat/test/helpers/schedules"
+)
+
+// defects are rules that are taken out one by one, and what shows that the checks can fail.
+var defects = schedules.Defects{Dirs: []string{"."}, All: []schedules.Defect{
+	schedules.NewDefect("gang: a group that missed its deadline keeps its nodes",
+		"return g.isOverdue(d.now) && len(s.Delete) > 0 &&", "return false && g.isOverdue(d.now) && len(s.Delete) > 0 &&",
+	),
+	schedules.NewDefect("gang: nobody looks at the deadline once all gates are gone",
+		"g.Gang.State == v1alpha1.GangAdmitted || w.Now.Before", "w.Now.Before",
+	),
+	schedules.NewDefect("gang: the GPUs of Pods that are about to get nodes are given away again",
+		"		d.room.reserve(g.awaited(w.Now))\n", "		_ = g\n",
+	),
+	schedules.NewDefect("gang: groups are admitted without room",
+		"return d.room.take(g.counted) && s.records", "return s.records",
+	),
+	schedules.NewDefect("gang: extra Pods may get nodes before those that are counted",
+		"		return d.room.take(g.counted) && s.records(v1alpha1.GangAdmitted, d.now, g.Record.Misses) && s.ungates(g.counted)",
+		"		return d.room.take(g.counted) && s.records(v1alpha1.GangAdmitted, d.now, g.Record.Misses) && s.ungates(at(g.all(), isGated))",
+	),
+	schedules.NewDefect("gang: a group that missed its deadline is never tried again",
+		"g.Record.State == v1alpha1.GangMissed && d.now.Before(g.retryAt())", "g.Record.State == v1alpha1.GangMissed",
+	),
+}}
+
+func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }
+
+// TestEachDefectIsFound builds the simulation with each defect, and plays seeds until one shows
+// it. SEEDS bounds them.
+func TestEachDefectIsFound(t *testing.T) {
+	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
+		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-defects RUNS IT")
+	}
+	defects.Find(t)
+}

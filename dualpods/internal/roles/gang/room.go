@@ -1,0 +1,137 @@
+package gang
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// room is the GPUs that are free. GPUs are all that is counted.
+type room struct {
+	nodes []Node
+	free  []int64          // by node
+	open  map[string][]int // nodes that Pods may use, by what they demand of nodes
+}
+
+func newRoom(nodes []Node) *room {
+	r := &room{nodes: nodes, open: map[string][]int{}}
+	for _, n := range nodes {
+		r.free = append(r.free, n.Free)
+	}
+	return r
+}
+
+// need is what a Pod needs.
+type need struct {
+	name string
+	gpus int64
+	open []int // nodes that it may use
+}
+
+func (r *room) needs(pods []*Member) (all []need) {
+	for _, m := range pods {
+		if gpus := podmeta.ReservedGPUs(&m.Pod.Spec); gpus > 0 {
+			all = append(all, need{m.Name, gpus, r.openTo(&m.Pod.Spec)})
+		}
+	}
+	return all
+}
+
+// openTo returns the nodes that a Pod may use, by their labels and taints.
+func (r *room) openTo(spec *corev1.PodSpec) []int {
+	demands := corev1.PodSpec{NodeSelector: spec.NodeSelector, Tolerations: spec.Tolerations}
+	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
+		demands.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution}}
+	}
+	text, err := json.Marshal(demands)
+	if err != nil {
+		panic(err) // it was decoded from JSON
+	}
+	key := string(text)
+	if known, ok := r.open[key]; ok {
+		return known
+	}
+	affinity := nodeaffinity.NewRequiredNodeAffinity(demands.NodeSelector, demands.Affinity)
+	open := []int{}
+	for n, node := range r.nodes {
+		if node.Spec.Unschedulable || !dualpods.Tolerates(spec.Tolerations, node.Spec.Taints) {
+			continue
+		}
+		if fits, err := affinity.Match(node.Node); fits && err == nil {
+			open = append(open, n)
+		}
+	}
+	r.open[key] = open
+	return open
+}
+
+// largestFirst and fewestNodesFirst are the orders in which Pods are tried.
+func largestFirst(a, b need) int {
+	return cmp.Or(cmp.Compare(b.gpus, a.gpus), cmp.Compare(len(a.open), len(b.open)), strings.Compare(a.name, b.name))
+}
+
+func fewestNodesFirst(a, b need) int {
+	return cmp.Or(cmp.Compare(len(a.open), len(b.open)), largestFirst(a, b))
+}
+
+// take reports whether there is room for all of the Pods together, and takes it.
+func (r *room) take(pods []*Member) bool {
+	needs := r.needs(pods)
+	for _, order := range []func(a, b need) int{largestFirst, fewestNodesFirst} {
+		slices.SortFunc(needs, order)
+		if free, left := r.place(needs); len(left) == 0 {
+			r.free = free
+			return true
+		}
+	}
+	return false
+}
+
+// reserve takes room for as many of the Pods as possible.
+func (r *room) reserve(pods []*Member) {
+	needs := r.needs(pods)
+	slices.SortFunc(needs, largestFirst)
+	r.free, _ = r.place(needs)
+}
+
+// place gives each Pod the node with the fewest free GPUs that are enough. It returns which GPUs
+// are free afterwards, and the Pods for which there is no room.
+func (r *room) place(needs []need) (free []int64, left []need) {
+	free = slices.Clone(r.free)
+	for _, p := range needs {
+		best := -1
+		for _, n := range p.open {
+			if free[n] >= p.gpus && (best < 0 || free[n] < free[best]) {
+				best = n
+			}
+		}
+		if best < 0 {
+			left = append(left, p)
+			continue
+		}
+		free[best] -= p.gpus
+	}
+	return free, left
+}
+
+// lack returns how many GPUs Pods need, and how many are free on nodes that one of them may use.
+func (r *room) lack(pods []*Member) (needed, free int64) {
+	used := map[int]bool{}
+	for _, p := range r.needs(pods) {
+		needed += p.gpus
+		for _, n := range p.open {
+			if !used[n] {
+				used[n] = true
+				free += max(r.free[n], 0)
+			}
+		}
+	}
+	return needed, free
+}

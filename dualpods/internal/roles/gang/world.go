@@ -1,0 +1,181 @@
+package gang
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// World is the input of a decision about all groups.
+type World struct {
+	Now   time.Time
+	Gangs []*Gang
+	Nodes []Node // by name
+}
+
+// Node is a node of the cluster.
+type Node struct {
+	*corev1.Node
+	Free int64 // GPUs that no Pod on it has requested; negative: it has fewer than were requested
+}
+
+// Gang is a group whose Pods get nodes together.
+type Gang struct {
+	Serving *v1alpha1.ModelServing
+	Name    string // of the group
+	Ordinal int
+	// Record is what this package has written about the group; zero: nothing.
+	Record v1alpha1.ServingGroupGang
+	// Unlisted means that the status of the ModelServing does not say of which revision the group
+	// is.
+	Unlisted bool
+	Replicas []*Replica
+
+	counted, extra []*Member
+}
+
+// Replica is a replica of a role: an entry and its workers.
+type Replica struct {
+	Role *v1alpha1.ServingRole
+	Pods []*Member
+}
+
+// Member is a Pod that a group should have.
+type Member struct {
+	Name string
+	Pod  *corev1.Pod // nil: it is missing
+}
+
+// NewGang makes a Gang. It divides its Pods into those that are counted and the extra ones. Of a
+// role, the replicas are counted that are nearest to having nodes, and of those the first ones.
+func NewGang(g Gang) *Gang {
+	policy := g.Serving.Spec.Template.GangPolicy
+	var roles []*v1alpha1.ServingRole
+	for _, r := range g.Replicas {
+		if !slices.Contains(roles, r.Role) {
+			roles = append(roles, r.Role)
+		}
+	}
+	for _, role := range roles {
+		of := slices.DeleteFunc(slices.Clone(g.Replicas), func(r *Replica) bool { return r.Role != role })
+		slices.SortStableFunc(of, func(a, b *Replica) int { return int(a.distance() - b.distance()) })
+		counted := len(of)
+		if policy != nil {
+			counted = min(counted, policy.Counted(role))
+		}
+		for n, r := range of {
+			if n < counted {
+				g.counted = append(g.counted, r.Pods...)
+			} else {
+				g.extra = append(g.extra, r.Pods...)
+			}
+		}
+	}
+	return &g
+}
+
+// distance says how far a Pod is from having a node.
+type distance int
+
+const (
+	hasNode distance = iota
+	mayGetNode
+	isGated
+	leaves
+	isMissing
+)
+
+func (m *Member) distance() distance {
+	switch {
+	case m.Pod == nil:
+		return isMissing
+	case dualpods.RequesterOf(m.Pod).IsOver():
+		return leaves
+	case podmeta.AwaitsGang(m.Pod):
+		return isGated
+	case m.Pod.Spec.NodeName == "":
+		return mayGetNode
+	default:
+		return hasNode
+	}
+}
+
+// distance is that of the Pod which is farthest.
+func (r *Replica) distance() (most distance) {
+	for _, m := range r.Pods {
+		most = max(most, m.distance())
+	}
+	return most
+}
+
+// all returns the Pods of the group.
+func (g *Gang) all() []*Member { return slices.Concat(g.counted, g.extra) }
+
+// at returns those of the Pods that are at one of these distances.
+func at(pods []*Member, distances ...distance) []*Member {
+	return slices.DeleteFunc(slices.Clone(pods), func(m *Member) bool { return !slices.Contains(distances, m.distance()) })
+}
+
+// isPlaced reports whether all Pods that are counted have nodes.
+func (g *Gang) isPlaced() bool { return len(at(g.counted, hasNode)) == len(g.counted) }
+
+// deadline is when the Pods have to have nodes that were admitted last.
+func (g *Gang) deadline() time.Time { return g.Record.Since.Add(placingLimit) }
+
+// isOverdue reports whether the group was admitted, and the deadline has passed.
+func (g *Gang) isOverdue(now time.Time) bool {
+	return g.Record.State == v1alpha1.GangAdmitted && !now.Before(g.deadline())
+}
+
+// awaited returns the Pods that the scheduler is about to give nodes.
+func (g *Gang) awaited(now time.Time) []*Member {
+	switch {
+	case !now.Before(g.deadline()):
+		return nil
+	case g.Record.State == v1alpha1.GangAdmitted:
+		return slices.Concat(at(g.counted, mayGetNode, isGated), at(g.extra, mayGetNode))
+	case g.Record.State == v1alpha1.GangPlaced:
+		return at(g.all(), mayGetNode)
+	default:
+		return nil
+	}
+}
+
+// retryAt is when a group that missed its deadline is tried again.
+func (g *Gang) retryAt() time.Time {
+	pause := firstPause
+	for n := int32(1); n < g.Record.Misses && pause < longestPause; n++ {
+		pause *= 2
+	}
+	return g.Record.Since.Add(min(pause, longestPause))
+}
+
+// priority is the lowest of the counted Pods.
+func (g *Gang) priority() int32 {
+	lowest := int32(math.MaxInt32)
+	for _, m := range g.counted {
+		if m.Pod != nil {
+			priority := int32(0)
+			if p := m.Pod.Spec.Priority; p != nil {
+				priority = *p
+			}
+			lowest = min(lowest, priority)
+		}
+	}
+	return lowest
+}
+
+// placingLimit is the time in which the scheduler is to give nodes to the Pods of a group that
+// was admitted. firstPause is the pause before a group is tried again that missed it; the pause
+// doubles with each miss, up to longestPause.
+const (
+	placingLimit = time.Minute
+	firstPause   = 10 * time.Second
+	longestPause = 5 * time.Minute
+)
