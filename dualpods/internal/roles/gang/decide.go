@@ -28,7 +28,10 @@ type Step struct {
 func Decide(w *World) (steps []*Step) {
 	d := &decision{now: w.Now, room: newRoom(w.Nodes), blocked: map[*v1alpha1.ModelServing]string{}}
 	for _, g := range w.Gangs {
-		d.room.reserve(g.awaited(w.Now))
+		if awaited := g.awaited(w.Now); len(awaited) > 0 {
+			d.room.reserve(awaited)
+			d.awaited = append(d.awaited, g)
+		}
 	}
 	gangs := slices.Clone(w.Gangs)
 	slices.SortFunc(gangs, before)
@@ -51,6 +54,7 @@ func before(a, b *Gang) int {
 type decision struct {
 	now     time.Time
 	room    *room
+	awaited []*Gang                           // whose Pods are about to get nodes
 	blocked map[*v1alpha1.ModelServing]string // the first group of each that there is no room for
 }
 
@@ -78,11 +82,15 @@ var rows = []rule{
 	}},
 	{"group not listed", func(_ *decision, g *Gang, s *Step) bool { return g.Unlisted && s.waits("its status is being written") }},
 	{"all placed", func(d *decision, g *Gang, s *Step) bool {
-		return g.isPlaced() && g.Record.State != "" && g.Record.State != v1alpha1.GangPlaced && s.records(v1alpha1.GangPlaced, d.now, 0)
+		begun := g.Record.State != "" || len(at(g.extra, isGated)) > 0
+		return g.isPlaced() && begun && g.Record.State != v1alpha1.GangPlaced && s.records(v1alpha1.GangPlaced, d.now, 0)
 	}},
-	{"extra Pods", func(_ *decision, g *Gang, s *Step) bool {
+	{"extra Pods", func(d *decision, g *Gang, s *Step) bool {
 		gated := at(g.extra, isGated)
-		return g.isPlaced() && len(gated) > 0 && s.ungates(gated)
+		return g.isPlaced() && len(gated) > 0 && d.mayHave(g, gated) && s.ungates(gated)
+	}},
+	{"extra Pods wait", func(d *decision, g *Gang, s *Step) bool {
+		return g.isPlaced() && len(at(g.extra, isGated)) > 0 && s.after(d.now.Add(placingLimit)) && s.waits("the Pods of other groups get nodes first")
 	}},
 	{"placed", func(_ *decision, g *Gang, _ *Step) bool { return g.isPlaced() }},
 	{"deadline passed", func(d *decision, g *Gang, s *Step) bool {
@@ -138,6 +146,16 @@ var rows = []rule{
 		d.blocked[g.Serving] = g.Name
 		return s.waits(d.lacks(g.counted))
 	}},
+}
+
+// mayHave reports whether extra Pods take nothing from Pods of other groups that are about to get
+// nodes, and reserves room for them.
+func (d *decision) mayHave(g *Gang, extra []*Member) bool {
+	if slices.ContainsFunc(d.awaited, func(other *Gang) bool { return other != g }) {
+		return d.room.take(extra)
+	}
+	d.room.reserve(extra)
+	return true
 }
 
 // isAdmitted reports whether the scheduler is to give the Pods nodes now.

@@ -3,6 +3,7 @@ package gang
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,9 +46,12 @@ func TestEachRowOfGangs(t *testing.T) {
 		"all counted Pods have nodes":   {pods: []matter{placed, placed, waits, waits}, record: admitted, row: "all placed", writes: record(v1alpha1.GangPlaced, 0, 0)},
 		"all have nodes after the deadline": {pods: []matter{placed, placed, waits, waits}, record: overdue, row: "all placed",
 			writes: record(v1alpha1.GangPlaced, 0, 0)},
-		"the other replica has nodes": {pods: []matter{waits, waits, placed, placed}, record: admitted, row: "all placed", writes: record(v1alpha1.GangPlaced, 0, 0)},
-		"extra Pods wait":             {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", ungate: []string{extra, extraWorker}},
-		"nothing is counted": {pods: []matter{waits, lost, waits, waits}, row: "extra Pods", ungate: []string{extra, extraWorker, entry}, so: func(g *Gang, _ *World) {
+		"the other replica has nodes":                           {pods: []matter{waits, waits, placed, placed}, record: admitted, row: "all placed", writes: record(v1alpha1.GangPlaced, 0, 0)},
+		"extra Pods wait":                                       {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", ungate: []string{extra, extraWorker}},
+		"extra Pods would take what another group is to get":    {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods wait", again: time.Minute, says: "other groups", so: anotherIsAdmitted(1)},
+		"there is room for extra Pods and another group":        {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", ungate: []string{extra, extraWorker}, so: anotherIsAdmitted(2)},
+		"extra Pods wait, and it ran before there was a policy": {pods: []matter{placed, placed, waits, waits}, row: "all placed", writes: record(v1alpha1.GangPlaced, 0, 0)},
+		"nothing is counted": {pods: []matter{waits, lost, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", ungate: []string{extra, extraWorker, entry}, so: func(g *Gang, _ *World) {
 			g.Serving.Spec.Template.GangPolicy.MinRoleReplicas["prefill"] = 0
 		}},
 		"all have nodes":                                         {pods: []matter{placed, placed, placed, placed}, record: record(v1alpha1.GangPlaced, time.Hour, 0), row: "placed"},
@@ -108,7 +112,7 @@ func TestEachRowOfGangs(t *testing.T) {
 			}
 			w.Gangs = append(w.Gangs, NewGang(*g))
 			steps := Decide(w)
-			s := steps[len(steps)-1]
+			s := steps[slices.IndexFunc(steps, func(s *Step) bool { return s.Of == w.Gangs[len(w.Gangs)-1] })]
 			assert.Equal(t, c.row, s.Row)
 			assert.Equal(t, [][]string{c.ungate, c.delete}, [][]string{names(s.Ungate), names(s.Delete)})
 			var writes v1alpha1.ServingGroupGang
@@ -128,6 +132,15 @@ func TestEachRowOfGangs(t *testing.T) {
 }
 
 func all4(matters ...matter) []matter { return matters }
+
+// anotherIsAdmitted adds a group whose two Pods are about to get nodes.
+func anotherIsAdmitted(free int64) func(*Gang, *World) {
+	return func(_ *Gang, w *World) {
+		other := NewGang(*gangOf(serving("another"), 1, waits, waits, lost, lost))
+		other.Record = v1alpha1.ServingGroupGang{State: v1alpha1.GangAdmitted, Since: metav1.NewTime(now)}
+		w.Gangs, w.Nodes = append(w.Gangs, other), []Node{node("a", free), node("b", 2)}
+	}
+}
 
 // addGate gives a Pod another gate.
 func addGate(to int, name string) func(*Gang, *World) {

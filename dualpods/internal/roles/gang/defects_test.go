@@ -16,7 +16,7 @@ var defects = schedules.Defects{Dirs: []string{"."}, All: []schedules.Defect{
 		"g.Gang.State == v1alpha1.GangAdmitted || w.Now.Before", "w.Now.Before",
 	),
 	schedules.NewDefect("gang: the GPUs of Pods that are about to get nodes are given away again",
-		"		d.room.reserve(g.awaited(w.Now))\n", "		_ = g\n",
+		"			d.room.reserve(awaited)\n", "",
 	),
 	schedules.NewDefect("gang: groups are admitted without room",
 		"return d.room.take(g.counted) && s.records", "return s.records",

@@ -63,6 +63,9 @@ func (s *simulation) noteMisses() {
 
 // checkEnd checks how it is at the end.
 func (s *simulation) checkEnd() {
+	if s.quiet && s.missed > 0 {
+		s.breaks("a deadline was missed, and nobody took GPUs from groups")
+	}
 	var nodes []Node
 	for _, name := range slices.Sorted(maps.Keys(s.api.nodes)) {
 		nodes = append(nodes, Node{s.api.nodes[name], s.free(name)})

@@ -36,6 +36,7 @@ type simulation struct {
 	calm    bool // nothing goes wrong any more
 	mixed   bool // Pods have different numbers of GPUs
 	losing  bool // Pods of groups are lost
+	quiet   bool // only controllers are killed, and caches are stale
 	story   []string
 	wrong   []string
 	partial map[string]time.Time // since when a group has a part of its nodes, by name
@@ -77,9 +78,10 @@ func newSimulation(seed uint64) *simulation {
 	})
 	s.api.missed = func() { s.missed++ }
 	s.api.fails = func(what string) (bool, bool) {
-		return !s.calm && s.Chance("fails/"+what, 3), s.Chance("made/"+what, 50)
+		return !s.calm && !s.quiet && s.Chance("fails/"+what, 3), s.Chance("made/"+what, 50)
 	}
-	s.mixed, s.losing = s.Chance("mixed", 40), s.Chance("losing", 30)
+	s.quiet = s.Chance("quiet", 25)
+	s.mixed, s.losing = !s.quiet && s.Chance("mixed", 40), !s.quiet && s.Chance("losing", 30)
 	for n := range 1 + s.Draw("nodes", 3) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", n)}, Status: corev1.NodeStatus{Allocatable: gpuList(int64(1 + s.Draw("gpus", 4)))}}
 		s.api.nodes[node.Name] = node
@@ -176,6 +178,12 @@ func (s *simulation) turn() {
 
 // disturb has Pods of others come and go, nodes be closed, Pods be lost and the controller be killed.
 func (s *simulation) disturb() {
+	if s.Chance("killed", 3) {
+		s.restart()
+	}
+	if s.quiet {
+		return
+	}
 	if s.Chance("stranger", 12) {
 		s.uids++
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("other-%d", s.uids), UID: types.UID(fmt.Sprint(s.uids))}}
@@ -201,9 +209,6 @@ func (s *simulation) disturb() {
 			node.Spec.Unschedulable = !node.Spec.Unschedulable
 			s.api.changed(node)
 		}
-	}
-	if s.Chance("killed", 3) {
-		s.restart()
 	}
 }
 
