@@ -89,7 +89,7 @@ func TestGangOneGPUShortGetsNoNodeUntilThereIsRoom(t *testing.T) {
 	assert.Equal(t, v1alpha1.GangPlaced, serving.Status.Groups[0].Gang.State)
 	s.served("llama", 2)
 
-	// One that is not counted is Pending, and keeps nobody from serving.
+	// The Pod that is not counted is Pending, and keeps nobody from serving.
 	s.kubectl("patch", "ms/llama", "--type=merge", `-p={"spec":{"template":{"roles":[`+s.roleOf("llama", 3)+`]}}}`)
 	s.eventually("the third Pod is Pending, without a gate", func() bool {
 		var pod corev1.Pod

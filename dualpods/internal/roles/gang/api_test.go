@@ -58,7 +58,7 @@ func (a *apiServer) refresh() {
 	a.refreshServings()
 }
 
-// copied returns copies of objects. Those that have not changed are not copied again.
+// copied returns copies of objects. An object that has not changed is not copied again.
 func copied[T any, P interface {
 	*T
 	client.Object
@@ -164,7 +164,7 @@ func (a *apiServer) Patch(_ context.Context, o client.Object, _ client.Patch, _ 
 	})
 }
 
-// Delete begins to delete a Pod. One without a node is gone at once.
+// Delete begins to delete a Pod. A Pod without a node is gone at once.
 func (a *apiServer) Delete(_ context.Context, o client.Object, options ...client.DeleteOption) error {
 	var how client.DeleteOptions
 	how.ApplyOptions(options)

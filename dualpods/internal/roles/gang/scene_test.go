@@ -52,7 +52,7 @@ func node(name string, free int64) Node {
 	return Node{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, free}
 }
 
-// What is the matter with a Pod.
+// matter makes a Pod what a case needs; nil: the Pod is missing.
 type matter func(*corev1.Pod) *corev1.Pod
 
 func waits(p *corev1.Pod) *corev1.Pod { return p }

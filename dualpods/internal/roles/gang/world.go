@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -149,11 +150,7 @@ func (g *Gang) awaited(now time.Time) []*Member {
 
 // retryAt is when a group that missed its deadline is tried again.
 func (g *Gang) retryAt() time.Time {
-	pause := firstPause
-	for n := int32(1); n < g.Record.Misses && pause < longestPause; n++ {
-		pause *= 2
-	}
-	return g.Record.Since.Add(min(pause, longestPause))
+	return g.Record.Since.Add(decide.PauseAfter(firstPause, int(max(g.Record.Misses, 1))))
 }
 
 // priority is the lowest of the counted Pods.
@@ -173,9 +170,8 @@ func (g *Gang) priority() int32 {
 
 // placingLimit is the time in which the scheduler is to give nodes to the Pods of a group that
 // was admitted. firstPause is the pause before a group is tried again that missed it; the pause
-// doubles with each miss, up to longestPause.
+// doubles with each miss, up to decide.LongestPause.
 const (
 	placingLimit = time.Minute
 	firstPause   = 10 * time.Second
-	longestPause = 5 * time.Minute
 )

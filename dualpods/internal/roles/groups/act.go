@@ -18,10 +18,10 @@ import (
 )
 
 // do takes the steps, one after the other. A write that the API server refuses is told of its
-// group, and the others are made all the same. After any other error, or without the ControllerRevision
-// of the present template, no further write is made;
-// orders to launchers are given all the same, since ranks wait for them. again is when to look again
-// if nothing else begins a pass.
+// group, and the others are made all the same. After any other error, or without the
+// ControllerRevision of the present template, no further write is made. Orders to launchers are
+// given all the same, since ranks wait for them. again is when to look again if nothing else begins
+// a pass.
 func (c *Controller) do(ctx context.Context, steps []*Step) (again time.Duration, err error) {
 	broken := false
 	for _, s := range steps {

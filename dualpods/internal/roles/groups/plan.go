@@ -92,7 +92,7 @@ func (w *World) chooseRevisions(members map[string]*Member) {
 	}
 	update := w.Serving.Spec.RolloutStrategy.RollingUpdateConfiguration
 	current := w.Serving.Status.CurrentRevision
-	if p := w.plans[current]; p == nil || p.places != nil {
+	if w.plans[current] == nil {
 		current = ""
 	}
 	targets := rollout.Decide(&rollout.World{
@@ -101,17 +101,16 @@ func (w *World) chooseRevisions(members map[string]*Member) {
 	})
 	w.groups = nil
 	for ordinal, target := range targets {
-		of := w.plans[target.Revision]
-		if of == nil {
-			of = w.unreadPlan(target.Revision, ordinal, members)
-		}
-		w.groups = append(w.groups, of)
+		w.groups = append(w.groups, w.planFor(target.Revision, ordinal, members))
 	}
 }
 
-// unreadPlan returns the plan of a group whose revision cannot be read any more, as if somebody had
-// deleted its ControllerRevision: the Pods that there are stay until the group is updated.
-func (w *World) unreadPlan(revision string, ordinal int, members map[string]*Member) *plan {
+// planFor returns the plan of a group by its revision. If that cannot be read any more, as if
+// somebody had deleted its ControllerRevision, the Pods that there are stay until the group is updated.
+func (w *World) planFor(revision string, ordinal int, members map[string]*Member) *plan {
+	if p := w.plans[revision]; p != nil {
+		return p
+	}
 	present := w.plans[w.Revision]
 	p := &plan{revision: revision, template: present.template, templates: present.templates, places: []place{}}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
@@ -152,11 +151,7 @@ func (w *World) observedGroup(ordinal int, members map[string]*Member) (g rollou
 		ready[name] = podmeta.Ready(m.Pod.Is)
 	}
 	if len(g.Revisions) == 1 {
-		of := w.plans[g.Revisions[0]]
-		if of == nil {
-			of = w.unreadPlan(g.Revisions[0], ordinal, members)
-		}
-		places := of.placesOf(w.Serving.Name, ordinal)
+		places := w.planFor(g.Revisions[0], ordinal, members).placesOf(w.Serving.Name, ordinal)
 		g.Runs = !slices.ContainsFunc(places, func(p place) bool { return !ready[p.name()] })
 	}
 	return g

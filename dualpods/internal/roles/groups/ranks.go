@@ -156,7 +156,7 @@ func (s *Server) isLost(m *Member) bool {
 
 // isLate reports whether a rank is about to start although the entry is awake, so that all ranks had
 // loaded once. The entry never meets another engine in place of one of them. A launcher begins again
-// if it has lost the swap, or has forgotten its key. What the launcher of the entry reports counts: a
+// if it has lost the swap, or has forgotten its key. The report of the entry's launcher counts: a
 // process that has just begun hears the phases of earlier swaps one after the other.
 func (s *Server) isLate(m *Member) bool {
 	e := s.entry()
@@ -199,9 +199,10 @@ func (m *Member) isBound() bool {
 }
 
 // isTold reports whether a rank was told of the start by its present attempt.
-func (m *Member) isTold() bool {
-	return m.isBound() && m.Server.Attempt == m.Bound.Record.SwapKey()
-}
+func (m *Member) isTold() bool { return m.isBound() && m.namesAttempt() }
+
+// namesAttempt reports whether the start that a rank was told of last is by its present attempt.
+func (m *Member) namesAttempt() bool { return m.Server.Attempt == m.Bound.Record.SwapKey() }
 
 func (m *Member) hasInstance() bool { return m.Bound.Instance != nil }
 
@@ -216,7 +217,7 @@ func (m *Member) inPhase(phases ...string) bool {
 
 // prepares reports whether a rank was told of the start, and has not prepared yet.
 func (m *Member) prepares() bool {
-	return !m.isTold() || m.Bound.Swap.ID == "" && !m.isIn(launcher.Starting, launcher.Waking, launcher.Awake) || m.inPhase(launcherapi.PhaseAdmit)
+	return !m.isAtWork() || m.inPhase(launcherapi.PhaseAdmit)
 }
 
 // isPrepared reports whether a rank waits until the others have prepared.
@@ -227,17 +228,19 @@ func (m *Member) hasBegun() bool {
 	return m.isAtWork() && !m.inPhase(launcherapi.PhaseAdmit, launcherapi.PhaseGo)
 }
 
-// isAtWork reports whether a rank has something that can be stopped.
-func (m *Member) isAtWork() bool {
-	return m.isTold() && (m.Bound.Swap.ID != "" || m.isIn(launcher.Starting, launcher.Waking, launcher.Awake))
+// works reports whether a rank has a swap under way, or an instance that starts, wakes or is awake.
+func (m *Member) works() bool {
+	return m.Bound.Swap.ID != "" || m.isIn(launcher.Starting, launcher.Waking, launcher.Awake)
 }
+
+// isAtWork reports whether a rank has something that can be stopped.
+func (m *Member) isAtWork() bool { return m.isTold() && m.works() }
 
 // isToStop reports whether a rank has something that is to be stopped as its server ends. That is
 // also what the rank of a Pod has that leaves: it does not sleep without the other ranks.
 func (m *Member) isToStop() bool {
-	leaves := m.Pod.Is != nil && !m.isBound() && m.Bound != nil && m.Bound.Known && m.Server.Attempt == m.Bound.Record.SwapKey()
-	works := m.isAtWork() || leaves && (m.Bound.Swap.ID != "" || m.isIn(launcher.Starting, launcher.Waking, launcher.Awake))
-	return works && !m.inPhase(launcherapi.PhaseUndo)
+	leaves := !m.isBound() && m.Bound != nil && m.Bound.Known
+	return (m.isBound() || leaves) && m.namesAttempt() && m.works() && !m.inPhase(launcherapi.PhaseUndo)
 }
 
 // isHealthy reports whether a rank waits until the others are healthy.

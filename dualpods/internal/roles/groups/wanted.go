@@ -43,14 +43,14 @@ func WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerR
 		g := &all[ordinal]
 		g.Ordinal, g.Name = ordinal, place{serving: serving.Name, group: ordinal}.groupName()
 		if status := listed[g.Name]; status != nil && plans[status.Revision] != nil {
-			g.Status, g.Replicas = status, plans[status.Revision].replicasOf(serving.Name, ordinal)
+			g.Status, g.Replicas = status, plans[status.Revision].wantedReplicas(serving.Name, ordinal)
 		}
 	}
 	return all
 }
 
-// replicasOf returns the replicas of a group.
-func (of *plan) replicasOf(serving string, group int) (all []WantedReplica) {
+// wantedReplicas returns the replicas of a group.
+func (of *plan) wantedReplicas(serving string, group int) (all []WantedReplica) {
 	for _, p := range of.placesOf(serving, group) {
 		if p.isEntry() {
 			all = append(all, WantedReplica{Role: &of.template.Roles[p.order]})

@@ -99,7 +99,7 @@ func (w *World) old(ordinal int) string {
 	return ""
 }
 
-// unavailable counts the groups that do not run. Those of an old revision are being updated too.
+// unavailable counts the groups that do not run. Groups of an old revision are being updated too.
 func (w *World) unavailable() (n int) {
 	for ordinal := range w.Groups {
 		if !w.Groups[ordinal].Runs {

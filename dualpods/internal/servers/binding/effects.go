@@ -74,7 +74,7 @@ func published(pod *corev1.Pod, relayed []string, o decide.Observation) bool {
 	if bound == nil {
 		return false
 	}
-	old := readStatus(pod)
+	old := podmeta.ReadStatus(pod)
 	wanted := bound.ServingStatus(old)
 	if _, says := pod.Annotations[podmeta.AnnotationStatus]; says || !o.GateSuffices(wanted) {
 		text, err := decide.StatusText(&o, old, wanted)

@@ -96,8 +96,8 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		Exists: true, Requester: dualpods.RequesterOf(pod), GraceEnds: graceEnds(pod), Grace: graceOf(pod), Running: program.Runs(), Program: program.Name,
 		Finalizer: podmeta.Held(pod), Tolerates: toleratesClosed(pod),
 		Gate: read.Gated, GateOpen: podmeta.GateOpen(pod),
-		Started: program.Started(), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
-		Shown:   readStatus(pod).State == decide.StateServing || len(read.RelayedLabels) > 0,
+		Started: program.Started(), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: podmeta.ReadStatus(pod).Message,
+		Shown:   podmeta.ReadStatus(pod).State == decide.StateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod), FoundUnready: foundUnready(pod),
 	}
 	o.Requester.Rank, o.Requester.Server = read.Rank, podmeta.ReadServer(pod)
@@ -107,7 +107,7 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 	if why, stuck := podmeta.Waits(pod); stuck {
 		o.Requester.Stuck = why
 	}
-	status := readStatus(pod)
+	status := podmeta.ReadStatus(pod)
 	o.Requester.ServesSince, o.Requester.WaitsSince = servesSince(pod, status)
 	o.Told, o.Repeats = n.told[pod.UID], n.repeats.of(pod.UID)
 	if status.Reason != string(o.Told.Reason) { // the status tells something else by now

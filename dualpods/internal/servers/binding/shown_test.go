@@ -56,7 +56,7 @@ func TestLabelsGoBeforeTheGateShutsThoughAnotherControllerShutsIt(t *testing.T) 
 	}
 	first := retract()
 	assert.Equal(t, map[string]string{"app": "x"}, first.Labels)
-	assert.Equal(t, decide.StateWaiting, readStatus(first).State)
+	assert.Equal(t, decide.StateWaiting, podmeta.ReadStatus(first).State)
 	assert.True(t, podmeta.GateOpen(first), "the gate is shut by the next step")
 	assert.False(t, podmeta.GateOpen(retract()))
 }

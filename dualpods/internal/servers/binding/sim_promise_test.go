@@ -52,7 +52,7 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 		return
 	}
 	if !simIsLauncher(old) {
-		s.told(inc, pod, readStatus(old), readStatus(pod))
+		s.told(inc, pod, podmeta.ReadStatus(old), podmeta.ReadStatus(pod))
 		s.labelled(pod)
 		s.notesService(old, pod)
 		s.letGo(old, pod)
@@ -96,7 +96,7 @@ func (s *sim) letGo(old, pod *corev1.Pod) {
 
 // simServes says that the status of a requester, or its gate, says that it serves.
 func simServes(pod *corev1.Pod) bool {
-	return readStatus(pod).State == decide.StateServing || podmeta.GateOpen(pod)
+	return podmeta.ReadStatus(pod).State == decide.StateServing || podmeta.GateOpen(pod)
 }
 
 // labelled looks at a requester's labels: whoever selects by them finds none whose

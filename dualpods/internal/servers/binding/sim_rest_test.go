@@ -87,7 +87,7 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 	if !podmeta.IsRequester(pod) {
 		return // it lost its input, and then its finalizer with an uninstallation
 	}
-	status, p := readStatus(pod), s.programs[pod.UID]
+	status, p := podmeta.ReadStatus(pod), s.programs[pod.UID]
 	at := s.recordOf(pod.UID)
 	blind := p != nil && p.hung
 	if at >= 0 {
@@ -126,7 +126,7 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 // simEarly says that the readiness gate of a requester alone says that it serves, and may say so
 // before its program runs.
 func simEarly(pod *corev1.Pod, r simRecord) bool {
-	return simMayBeEarly(pod, r) && readStatus(pod).State != decide.StateServing && pod.Labels["model"] == ""
+	return simMayBeEarly(pod, r) && podmeta.ReadStatus(pod).State != decide.StateServing && pod.Labels["model"] == ""
 }
 
 // simMayBeEarly says that a requester is bound, and that its program has not run yet.

@@ -20,13 +20,13 @@ import (
 // tell has a requester's status say what a step says.
 func (c *Controller) tell(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o decide.Observation, step decide.Step) error {
 	err := c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
-		c.setStatus(p, o, decide.ToldStatus(o, readStatus(p), step))
+		c.setStatus(p, o, decide.ToldStatus(o, podmeta.ReadStatus(p), step))
 	})
 	if err != nil { // the write is made again, and the event is told then
 		return err
 	}
 	n.toldNow(pod.UID, step.Reason, o.Now)
-	if decide.IsNews(readStatus(pod), step) {
+	if decide.IsNews(podmeta.ReadStatus(pod), step) {
 		c.event(pod, step, "Bind")
 	}
 	return nil
@@ -56,11 +56,9 @@ func (n *nodeWork) toldNow(uid types.UID, reason decide.Reason, now time.Time) {
 	n.told[uid] = t
 }
 
-func readStatus(pod *corev1.Pod) podmeta.Status { return podmeta.ReadStatus(pod) }
-
 // setStatus writes the status of a requester.
 func (c *Controller) setStatus(p *corev1.Pod, o decide.Observation, s podmeta.Status) {
-	text, err := decide.StatusText(&o, readStatus(p), s)
+	text, err := decide.StatusText(&o, podmeta.ReadStatus(p), s)
 	if err != nil {
 		c.log.Error(err, "cannot write a status")
 		return
@@ -81,7 +79,7 @@ func (c *Controller) publish(ctx context.Context, n *nodeWork, w *world, pod *co
 	if err != nil {
 		return err
 	}
-	old, bound := readStatus(pod), o.Bound()
+	old, bound := podmeta.ReadStatus(pod), o.Bound()
 	status := bound.ServingStatus(old)
 	err = c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 		if p.Annotations = annotationsOf(p); o.GateSuffices(status) {

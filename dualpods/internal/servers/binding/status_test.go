@@ -77,7 +77,7 @@ func TestGateSaysSinceWhenARequesterServesOrWaits(t *testing.T) {
 			if c.gate != nil {
 				pod.Status.Conditions = []corev1.PodCondition{*c.gate}
 			}
-			serves, waits := servesSince(pod, readStatus(pod))
+			serves, waits := servesSince(pod, podmeta.ReadStatus(pod))
 			assert.True(t, serves.Equal(c.serves), serves)
 			assert.True(t, waits.Equal(c.waits), waits)
 		})

@@ -2,7 +2,6 @@ package serverconfig
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -90,8 +89,7 @@ func WhyNotReady(pod *corev1.Pod) string {
 	if why, _ := podmeta.Waits(pod); why != "" {
 		return why
 	}
-	var told podmeta.Status
-	if json.Unmarshal([]byte(pod.Annotations[podmeta.AnnotationStatus]), &told) == nil && told.State != "" {
+	if told := podmeta.ReadStatus(pod); told.State != "" {
 		return "is " + strings.ToLower(told.State) + ": " + cmp.Or(told.Message, "instance "+told.Instance+" on launcher "+told.Launcher)
 	}
 	return "is starting"

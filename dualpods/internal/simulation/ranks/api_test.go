@@ -23,7 +23,7 @@ func kindOf(o any) string { return strings.TrimSuffix(fmt.Sprintf("%T", o), "Lis
 
 var podKind = kindOf(&corev1.Pod{})
 
-// api is the API server, with one namespace. What is stored is never changed: a write stores another
+// api is the API server, with one namespace. A stored object is never changed: a write stores another
 // object.
 type api struct {
 	w         *world

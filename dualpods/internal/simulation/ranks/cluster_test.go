@@ -82,8 +82,8 @@ func (w *world) scale(name string, replicas int32) {
 	w.editServing(name, func(s *v1alpha1.ModelServing) { s.Spec.Replicas = &replicas })
 }
 
-// replaceServing deletes a ModelServing, and makes another one of its name. What the first one owns
-// is deleted after it.
+// replaceServing deletes a ModelServing, and makes another one of its name. The objects
+// that the first one owns are deleted after it.
 func (w *world) replaceServing(name string) {
 	was := w.serving(name)
 	w.api.drop(was)

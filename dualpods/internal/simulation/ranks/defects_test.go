@@ -9,7 +9,7 @@ import (
 
 // defects are what was wrong once, and rules that are taken out one by one.
 var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../servers/decide", "../../servers/binding"}, All: []schedules.Defect{
-	// What was wrong once.
+	// Faults that there were once.
 	schedules.NewDefect("a rank that waits for its commit is told to sleep when its requester leaves",
 		"b.Instance.SwapID != \"\" && !b.Attempt.Over\n", "b.Instance.SwapID != \"\" && !b.Attempt.Over && false\n",
 		"step.orders(Stop, s.all((*Member).isToStop))", "step.orders(Stop, s.all((*Member).isAtWork))",
