@@ -17,7 +17,7 @@ TOUR=${TOUR:-stay}
 BIN=${BIN:-$root/bin}
 listen=${HOTSEAT_LISTEN:-127.0.0.1:8001}
 api=http://$listen
-folder='' launcher='' asking='' up=no
+folder='' launcher='' asking='' serve_pid='' up=no
 # shellcheck source=examples/calls.sh
 . "$root/examples/calls.sh"
 
@@ -83,7 +83,8 @@ start_launcher() {
   launcher=$!
   set +m
   await_launcher
-  echo "up, with pid $(serve_pid)"
+  find_serve
+  echo "up, with pid $serve_pid"
 }
 
 await_launcher() {
@@ -93,8 +94,14 @@ await_launcher() {
   done
 }
 
-# serve_pid is that of the serve that init started last.
-serve_pid() { sed -n 's/.*msg="started serve".* pid=//p' "$folder/log" | tail -n 1; }
+# find_serve sets serve_pid to that of the serve that init started last. It starts no
+# process: a Ctrl-C while bash reads $(...) breaks the trap (bash 5.2).
+find_serve() {
+  local line
+  while read -r line; do
+    [[ $line != *'msg="started serve"'*' pid='* ]] || serve_pid=${line##* pid=}
+  done <"$folder/log"
+}
 
 # clean_up ends the launcher, which ends its engines, and removes the folder.
 clean_up() {
@@ -122,21 +129,20 @@ interrupted() {
 # kill_launcher kills serve while a model runs. Ctrl-C waits until serve is back,
 # which ends the models.
 kill_launcher() { # ID
-  local before after serve late='' began
+  local before after killed=$serve_pid late='' began
   before=$(instance "$1" pid)
-  serve=$(serve_pid)
+  began=$(clock)
   trap 'late=130' INT
   trap 'late=143' TERM
-  show "kill -9 $serve   # the launcher"
-  began=$(clock)
-  kill -9 "$serve"
-  while [ "$(serve_pid)" = "$serve" ] && kill -0 "$launcher" 2>/dev/null; do sleep 0.02; done
+  show "kill -9 $killed   # the launcher"
+  kill -9 "$killed"
+  while find_serve && [ "$serve_pid" = "$killed" ] && kill -0 "$launcher" 2>/dev/null; do sleep 0.02; done
   await_launcher
   trap interrupted INT
   trap 'exit 143' TERM
   [ -z "$late" ] || exit "$late"
   after=$(instance "$1" pid)
-  printf 'the launcher is back after %s, with pid %s; %s had pid %s and has %s\n' "$(ms "$began")" "$(serve_pid)" "$1" "$before" "$after"
+  printf 'the launcher is back after %s, with pid %s; %s had pid %s and has %s\n' "$(ms "$began")" "$serve_pid" "$1" "$before" "$after"
   [ "$before" = "$after" ] || fail "$1 is another process"
 }
 
