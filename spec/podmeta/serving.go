@@ -2,6 +2,7 @@ package podmeta
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,6 +63,15 @@ func ServingOf(o metav1.Object) *metav1.OwnerReference {
 		return nil
 	}
 	return owner
+}
+
+// DeletionCost returns the pod-deletion-cost of a Pod. The API server checks its form.
+func DeletionCost(pod *corev1.Pod) int32 {
+	cost, err := strconv.ParseInt(pod.Annotations[corev1.PodDeletionCost], 10, 32)
+	if err != nil { // it has none
+		return 0
+	}
+	return int32(cost)
 }
 
 // AwaitsGang reports whether a Pod carries GateGang.

@@ -114,6 +114,17 @@ const (
 	ReasonJobRefused   = "JobRefused"         // the API server refused the Job, for instance because a variable has an invalid name
 )
 
+// ConditionScalingLimited is true on a ModelServing while a role has another number of replicas than
+// was asked for. The condition is absent if there is no ratioConstraint and no RoleScaler.
+const ConditionScalingLimited = "ScalingLimited"
+
+// Reasons of ConditionScalingLimited, besides ReasonNameTaken, ReasonWaitsForDeletion and
+// ReasonRefused: of a RoleScaler.
+const (
+	ReasonRatioConstraint = "RatioConstraint" // there are too few replicas of the other role
+	ReasonAsAsked         = "AsAsked"
+)
+
 // Reasons of the conditions and groups of a ModelServing, besides ReasonAllReady, ReasonNotReady,
 // ReasonNoneNeeded, ReasonNameTaken and ReasonMalformedTemplate.
 const (

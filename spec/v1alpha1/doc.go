@@ -1,7 +1,8 @@
 // Package v1alpha1 holds the custom resources of group hotseat.dev.
 // [InferenceServerConfig] describes an inference server, [LauncherConfig] the launchers.
 // [ClusterModelCache] and [ModelCacheNodeGroup] keep models on nodes, and [ModelCache]
-// keeps a model on a PersistentVolumeClaim. [ModelServing] describes groups of servers.
+// keeps a model on a PersistentVolumeClaim. [ModelServing] describes groups of servers, and
+// [RoleScaler] has the number of replicas of a role that an autoscaler changes.
 //
 // +kubebuilder:object:generate=true
 // +groupName=hotseat.dev
@@ -25,6 +26,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&ModelCacheNodeGroup{}, &ModelCacheNodeGroupList{},
 		&ModelCache{}, &ModelCacheList{},
 		&ModelServing{}, &ModelServingList{},
+		&RoleScaler{}, &RoleScalerList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -21,7 +21,7 @@ import (
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:resource:shortName=ms,categories=hotseat
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name should be lower-case letters, digits and '-', beginning with a letter and ending with a letter or a digit, because the names of Services begin with it"
-// +kubebuilder:validation:XValidation:rule="self.spec.template.roles.all(r, size(self.metadata.name) + size(r.name) + size(string(self.spec.replicas > 0 ? self.spec.replicas - 1 : 0)) + size(string(r.replicas > 0 ? r.replicas - 1 : 0)) + (has(r.workerReplicas) ? size(string(r.workerReplicas)) : 1) + 4 <= 63)",message="the names of Pods, such as NAME-GROUP-ROLE-REPLICA-0, would have more than 63 characters: give the ModelServing or the role a shorter name, or have fewer replicas"
+// +kubebuilder:validation:XValidation:rule="self.spec.template.roles.all(r, size(self.metadata.name) + size(r.name) + size(string(self.spec.replicas > 0 ? self.spec.replicas - 1 : 0)) + (has(r.scaling) && r.scaling.mode == 'External' ? 3 : size(string(r.replicas > 0 ? r.replicas - 1 : 0))) + (has(r.workerReplicas) ? size(string(r.workerReplicas)) : 1) + 4 <= 63)",message="the names of Pods, such as NAME-GROUP-ROLE-REPLICA-0, would have more than 63 characters: give the ModelServing or the role a shorter name, or have fewer replicas; a role whose scaling.mode is External may have 1000"
 // +kubebuilder:printcolumn:name="Groups",type=integer,JSONPath=`.status.replicas`,description="groups that have Pods"
 // +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.readyReplicas`,description="groups whose Pods are all ready"
 // +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedReplicas`,description="groups that have the present template, or are getting it"
@@ -98,6 +98,7 @@ type RollingUpdateConfiguration struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.subGroupPolicy) || self.roles.all(r, !has(r.workerReplicas) || r.workerReplicas == 0 || self.subGroupPolicy.subGroupSize <= 1 + r.workerReplicas && (r.workerReplicas % self.subGroupPolicy.subGroupSize == 0 || self.subGroupPolicy.subGroupPolicyType != 'LeaderExcluded' && (1 + r.workerReplicas) % self.subGroupPolicy.subGroupSize == 0))",message="subGroupPolicy.subGroupSize should divide workerReplicas of each role with workers, or workerReplicas + 1 unless subGroupPolicyType is LeaderExcluded"
 // +kubebuilder:validation:XValidation:rule="!has(self.gangPolicy) || !has(self.gangPolicy.minRoleReplicas) || self.gangPolicy.minRoleReplicas.all(name, self.roles.exists(r, r.name == name))",message="gangPolicy.minRoleReplicas names a role that the template does not have: name only roles of the template"
 // +kubebuilder:validation:XValidation:rule="!has(self.gangPolicy) || !has(self.gangPolicy.minRoleReplicas) || self.roles.all(r, !(r.name in self.gangPolicy.minRoleReplicas) || (self.gangPolicy.minRoleReplicas[r.name] >= 0 && self.gangPolicy.minRoleReplicas[r.name] <= r.replicas))",message="gangPolicy.minRoleReplicas should be between 0 and the replicas of the role: change it, or the replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.ratioConstraint) || self.ratioConstraint.numeratorRole != self.ratioConstraint.denominatorRole && self.roles.exists(r, r.name == self.ratioConstraint.numeratorRole) && self.roles.exists(r, r.name == self.ratioConstraint.denominatorRole)",message="ratioConstraint.numeratorRole and denominatorRole should be two roles of the template"
 type ServingGroupTemplate struct {
 	// The roles of a group.
 	// +required
@@ -119,7 +120,69 @@ type ServingGroupTemplate struct {
 	// node as soon as there is one. A changed policy applies to groups that have no nodes yet.
 	// +optional
 	GangPolicy *GangPolicy `json:"gangPolicy,omitempty"`
+
+	// Bounds the numbers of replicas of two roles by each other: the role that has too many for the
+	// other one gets fewer. The condition ScalingLimited says which one.
+	// +optional
+	RatioConstraint *RatioConstraint `json:"ratioConstraint,omitempty"`
 }
+
+// RatioConstraint has the replicas of two roles stay near numerator : denominator. With prefill and
+// decode as 1 : 2, a min of 50 and a max of 200, a group with 2 prefill replicas has at most 8
+// decode replicas, and one with 4 decode replicas at most 4 prefill replicas.
+type RatioConstraint struct {
+	// Name of a role.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	NumeratorRole string `json:"numeratorRole"`
+	// Name of another role.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	DenominatorRole string `json:"denominatorRole"`
+
+	// How many replicas of numeratorRole there should be for denominator replicas of
+	// denominatorRole.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Numerator int32 `json:"numerator,omitempty"`
+	// See numerator.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Denominator int32 `json:"denominator,omitempty"`
+
+	// How small the ratio may be, in percent of numerator / denominator. It bounds denominatorRole.
+	// 0: there is no such bound.
+	// +optional
+	// +kubebuilder:default=100
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Min *int32 `json:"min,omitempty"`
+	// How large the ratio may be, in percent of numerator / denominator. It bounds numeratorRole.
+	// +optional
+	// +kubebuilder:default=100
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=100000
+	Max *int32 `json:"max,omitempty"`
+}
+
+// RoleScaling says where the number of replicas of a role comes from.
+type RoleScaling struct {
+	// Static: from the role. External: from the RoleScaler MODELSERVING-ROLE, which the controller
+	// creates with the number in the role.
+	// +optional
+	// +kubebuilder:default=Static
+	// +kubebuilder:validation:Enum=Static;External
+	Mode string `json:"mode,omitempty"`
+}
+
+// ScalingExternal is the mode of a role whose number of replicas a RoleScaler has.
+const ScalingExternal = "External"
 
 // SubGroupPolicy divides the Pods of a replica of a role into subgroups, as that of
 // LeaderWorkerSet. The leader is the entry.
@@ -160,12 +223,16 @@ type ServingRole struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="should be lower-case letters, digits and '-', beginning with a letter and ending with a letter or a digit"
 	Name string `json:"name"`
 
-	// How many replicas of the role each group has.
+	// How many replicas of the role each group has. With scaling.mode External: has at first.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Replicas *int32 `json:"replicas,omitempty"`
+
+	// Where the number of replicas comes from. Default: replicas.
+	// +optional
+	Scaling *RoleScaling `json:"scaling,omitempty"`
 
 	// Pod template of the entry. If it requests nvidia.com/gpu, it is that of a
 	// server-requesting Pod, as in examples/dual-pods. Otherwise the Pod runs what the
@@ -209,6 +276,9 @@ func (s *ModelServingSpec) Count() int { return count(s.Replicas) }
 // Count returns how many replicas of the role each group is to have.
 func (r *ServingRole) Count() int { return count(r.Replicas) }
 
+// IsExternal reports whether a RoleScaler has the number of replicas of the role.
+func (r *ServingRole) IsExternal() bool { return r.Scaling != nil && r.Scaling.Mode == ScalingExternal }
+
 // Size returns how many Pods a replica of the role has: its entry and its workers.
 func (r *ServingRole) Size() int {
 	if r.WorkerReplicas == nil {
@@ -240,7 +310,8 @@ type ServingGroupState string
 
 // The states of a group.
 const (
-	// GroupScaling: Pods that the group should not have any more are being deleted.
+	// GroupScaling: the group is getting another number of replicas of a role, or Pods that it
+	// should not have any more are being deleted.
 	GroupScaling ServingGroupState = "Scaling"
 	// GroupProgressing: Pods are being created, or are not ready.
 	GroupProgressing ServingGroupState = "Progressing"
@@ -262,6 +333,14 @@ type ServingGroupStatus struct {
 	// Revision of the template that the group has, or is getting.
 	// +optional
 	Revision string `json:"revision,omitempty"`
+	// How many replicas of each role the group has, or is getting.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=8
+	RoleReplicas map[string]int32 `json:"roleReplicas,omitempty"`
+	// The group was given other numbers of replicas in its turn, and does not run yet. Until it
+	// does, the others keep theirs.
+	// +optional
+	BeingScaled bool `json:"beingScaled,omitempty"`
 	// Why the group does not run, as one word.
 	// +optional
 	Reason string `json:"reason,omitempty"`

@@ -42,7 +42,7 @@ func newSite(t *testing.T, gpus int64, servings ...*v1alpha1.ModelServing) *site
 	for _, serving := range servings {
 		s.api.servings[serving.Name] = serving
 		s.api.changed(serving)
-		for _, r := range groups.WantedGroups(serving, nil)[0].Replicas {
+		for _, r := range groups.WantedGroups(serving, nil, nil)[0].Replicas {
 			for _, name := range r.Pods {
 				s.add(gatedPod(serving, name, 1))
 			}

@@ -98,7 +98,7 @@ func (c *Controller) gangsOf(ctx context.Context, s *v1alpha1.ModelServing) (all
 	if err := c.opts.API.List(ctx, &revisions, client.InNamespace(s.Namespace), client.MatchingFields{groups.Index: string(s.UID)}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("cannot list the revisions of ModelServing %s: %w", client.ObjectKeyFromObject(s), err)
 	}
-	for _, wanted := range groups.WantedGroups(s, revisions.Items) {
+	for _, wanted := range groups.WantedGroups(s, revisions.Items, owned.Items) {
 		g := Gang{Serving: s, Name: wanted.Name, Ordinal: wanted.Ordinal, Unlisted: wanted.Status == nil}
 		if !g.Unlisted && wanted.Status.Gang != nil {
 			g.Record = *wanted.Status.Gang

@@ -78,7 +78,7 @@ func goes(of matter) matter {
 // gangOf returns a group with what is the matter with its Pods, in order of their names.
 func gangOf(s *v1alpha1.ModelServing, gpus int64, matters ...matter) *Gang {
 	g := Gang{Serving: s, Name: s.Name + "-0"}
-	for n, r := range groups.WantedGroups(s, nil)[0].Replicas {
+	for n, r := range groups.WantedGroups(s, nil, nil)[0].Replicas {
 		of := &Replica{Role: r.Role}
 		for pod, name := range r.Pods {
 			of.Pods = append(of.Pods, &Member{name, matters[2*n+pod](gatedPod(s, name, gpus))})

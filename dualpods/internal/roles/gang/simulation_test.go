@@ -216,7 +216,7 @@ func (s *simulation) disturb() {
 func (s *simulation) keepGroups() {
 	for _, name := range slices.Sorted(maps.Keys(s.api.servings)) {
 		serving := s.api.servings[name]
-		for _, g := range groups.WantedGroups(serving, nil) {
+		for _, g := range groups.WantedGroups(serving, nil, nil) {
 			for _, r := range g.Replicas {
 				s.create(serving, r)
 			}

@@ -65,8 +65,9 @@ func (c *Controller) write(ctx context.Context, s *Step) error {
 	case Change: // fails if the object has changed since it was read
 		return client.IgnoreNotFound(c.opts.API.Update(ctx, s.Object))
 	case Delete:
-		uid := s.Object.GetUID()
-		return client.IgnoreNotFound(c.opts.API.Delete(ctx, s.Object, client.Preconditions{UID: &uid}))
+		return c.remove(ctx, s)
+	case Report:
+		return client.IgnoreNotFound(c.opts.API.Status().Update(ctx, s.Object))
 	default:
 		return nil
 	}
@@ -125,6 +126,8 @@ func kindOf(o client.Object) string {
 		return "EndpointSlice"
 	case *appsv1.ControllerRevision:
 		return "ControllerRevision"
+	case *v1alpha1.RoleScaler:
+		return "RoleScaler"
 	default:
 		return "object"
 	}

@@ -40,7 +40,7 @@ type Gangs interface {
 // Options configure a [Controller].
 type Options struct {
 	// API reads from a cache and writes to the API server. The cache indexes Pods, Services,
-	// EndpointSlices and ControllerRevisions by Index, and Pods by dualpods.IndexNode. It holds
+	// EndpointSlices, ControllerRevisions and RoleScalers by Index, and Pods by dualpods.IndexNode. It holds
 	// only EndpointSlices and ControllerRevisions of the controller's own.
 	API      client.Client
 	Views    Views
@@ -59,10 +59,16 @@ type Controller struct {
 	opts Options
 	mu   sync.Mutex
 	made map[string]time.Time // when this process created objects that the cache does not show yet, by kind and name
+	// removed says when this process deleted Pods. told has the versions of ModelServings whose
+	// status this process has changed since.
+	removed map[types.UID]time.Time
+	told    map[types.NamespacedName]string
 }
 
 // New makes a Controller.
-func New(opts Options) *Controller { return &Controller{opts: opts, made: map[string]time.Time{}} }
+func New(opts Options) *Controller {
+	return &Controller{opts: opts, made: map[string]time.Time{}, removed: map[types.UID]time.Time{}, told: map[types.NamespacedName]string{}}
+}
 
 // conflictPause is the pause after a write that was based on a stale cache. takenPause is the
 // pause before the controller tries a name again that another owner's object had: the cache does
@@ -81,7 +87,11 @@ var errNotLeading = errors.New("another replica may lead by now")
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var serving v1alpha1.ModelServing
 	if err := c.opts.API.Get(ctx, request.NamespacedName, &serving); err != nil {
+		c.noteTold(request.NamespacedName, "")
 		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if c.isStale(&serving) {
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	}
 	w, err := c.observe(ctx, &serving)
 	if err != nil {

@@ -3,6 +3,7 @@ package groups
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -38,8 +39,10 @@ type site struct {
 	api    client.Client
 	events *events.FakeRecorder
 	now    time.Time
-	ports  map[string]int // of instances, by their ids; nil: no launcher has reported
-	writes []string       // creates and deletes
+	ports  map[string]int      // of instances, by their ids; nil: no launcher has reported
+	writes []string            // creates and deletes
+	before func(client.Object) // is called before an object is deleted; nil: nothing is
+	keep   bool                // what is deleted stays as it is: the cache does not show it yet
 }
 
 // newSite makes a site. refuse says why the API server refuses to create an object; nil: it does not.
@@ -53,9 +56,9 @@ func newSite(t *testing.T, change func(*v1alpha1.ModelServing), refuse func(clie
 	}
 	s := &site{t: t, events: events.NewFakeRecorder(20), now: now}
 	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm", UID: "config"}}
-	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, serving, config)...).WithStatusSubresource(serving, &corev1.Pod{}).
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, serving, config)...).WithStatusSubresource(serving, &corev1.Pod{}, &v1alpha1.RoleScaler{}).
 		WithIndex(&corev1.Pod{}, dualpods.IndexNode, func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
-	for _, owned := range []client.Object{&corev1.Pod{}, &corev1.Service{}, &discoveryv1.EndpointSlice{}, &appsv1.ControllerRevision{}} {
+	for _, owned := range []client.Object{&corev1.Pod{}, &corev1.Service{}, &discoveryv1.EndpointSlice{}, &appsv1.ControllerRevision{}, &v1alpha1.RoleScaler{}} {
 		builder = builder.WithIndex(owned, Index, Indexed)
 	}
 	s.api = builder.WithInterceptorFuncs(interceptor.Funcs{
@@ -65,12 +68,18 @@ func newSite(t *testing.T, change func(*v1alpha1.ModelServing), refuse func(clie
 			}
 			s.writes = append(s.writes, "create "+kindOf(o)+" "+o.GetName())
 			if o.GetUID() == "" {
-				o.SetUID(types.UID(o.GetName()))
+				o.SetUID(types.UID(fmt.Sprintf("%s %d", o.GetName(), len(s.writes))))
 			}
 			return api.Create(ctx, o, opts...)
 		},
 		Delete: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if s.before != nil {
+				s.before(o)
+			}
 			s.writes = append(s.writes, "delete "+kindOf(o)+" "+o.GetName())
+			if s.keep {
+				return nil
+			}
 			return api.Delete(ctx, o, opts...)
 		},
 	}).Build()
@@ -225,7 +234,7 @@ func TestPodOfAnotherOwnerIsLeftAlone(t *testing.T) {
 	result := s.passes(2)
 	assert.Equal(t, takenPause, result.RequeueAfter)
 	assert.Equal(t, []v1alpha1.ServingGroupStatus{{
-		Name: "llama-0", State: v1alpha1.GroupFailed, Revision: hash(content(&llama().Spec.Template)), Reason: v1alpha1.ReasonNameTaken,
+		Name: "llama-0", State: v1alpha1.GroupFailed, Revision: hash(content(&llama().Spec.Template)), Reason: v1alpha1.ReasonNameTaken, RoleReplicas: map[string]int32{"prefill": 1},
 		Message: "Pod " + entry + " exists and was not created for this ModelServing: delete it, or give the ModelServing another name",
 	}}, s.groups())
 	s.told("Warning NameTaken llama-0: Pod " + entry)

@@ -22,6 +22,7 @@ const (
 	Create Action = "create"
 	Change Action = "change"
 	Delete Action = "delete"
+	Report Action = "write the status of"
 
 	// About the ranks of a server: see ranks.go.
 	Tell   Action = "tell"   // of the start that they take part in
@@ -34,7 +35,8 @@ const (
 // Step is what a row says about one object.
 type Step struct {
 	Row    string
-	Of     *Member // nil: about a ControllerRevision
+	Of     *Member // nil: about a ControllerRevision or a RoleScaler
+	Scaler *Scaler
 	Do     Action
 	Object client.Object // that is written
 	Ranks  []*Member     // that are ordered something
@@ -54,7 +56,7 @@ func Decide(w *World) (steps []*Step) {
 	if !w.Serving.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	steps = w.revisions()
+	steps = append(w.revisions(), w.scalerSteps()...)
 	for _, m := range w.Members {
 		if w.hasService(m) {
 			steps = append(steps, firstOf(addresses, w, m))
@@ -90,7 +92,7 @@ var pods = []rule{
 	{"surplus, being deleted", func(_ *World, m *Member, s *Step) bool {
 		return !m.Wanted && m.podLeaves() && s.waits(v1alpha1.GroupScaling, v1alpha1.ReasonScaling, "Pod "+m.name()+" is being deleted")
 	}},
-	{"surplus", func(_ *World, m *Member, s *Step) bool {
+	{rowSurplus, func(_ *World, m *Member, s *Step) bool {
 		return !m.Wanted && s.writes(Delete, m.Pod.Is) && s.waits(v1alpha1.GroupScaling, v1alpha1.ReasonScaling, "Pod "+m.name()+" is being deleted")
 	}},
 	{"Pod of an earlier one", func(_ *World, m *Member, s *Step) bool {
@@ -136,6 +138,8 @@ var pods = []rule{
 	}},
 	{"Pod ready", func(*World, *Member, *Step) bool { return true }},
 }
+
+const rowSurplus = "surplus"
 
 // isInvalid reports whether a Pod would be created from the present template, and that is not valid.
 func (w *World) isInvalid(m *Member) bool {

@@ -17,8 +17,8 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Index is the field that the cache indexes Pods, Services, EndpointSlices and ControllerRevisions
-// by: the UID of the ModelServing that controls them.
+// Index is the field that the cache indexes Pods, Services, EndpointSlices, ControllerRevisions and
+// RoleScalers by: the UID of the ModelServing that controls them.
 const Index = "modelServing"
 
 // Indexed returns an object's values in the index.
@@ -58,9 +58,13 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 	}
 	w.Earlier = whose == Earlier
 	members, err := c.owned(ctx, serving)
+	if err == nil {
+		err = c.observeScalers(ctx, w)
+	}
 	if err != nil {
 		return nil, err
 	}
+	w.countReplicas()
 	w.chooseRevisions(members)
 	for _, p := range w.wantedPlaces() {
 		m := members[p.name()]
@@ -112,7 +116,8 @@ func (c *Controller) owned(ctx context.Context, serving *v1alpha1.ModelServing) 
 		}
 	}
 	for i := range all.Items {
-		member(&all.Items[i]).Pod.Is = &all.Items[i]
+		m := member(&all.Items[i])
+		m.Pod.Is, m.Removed = &all.Items[i], c.isRemoved(&all.Items[i])
 		c.heard("Pod", &all.Items[i])
 	}
 	for i := range services.Items {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"hotseat.dev/hotseat/dualpods/internal/roles/scaling"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -58,13 +59,21 @@ func (of *plan) placesOf(serving string, group int) (all []place) {
 	}
 	for order := range of.template.Roles {
 		role := &of.template.Roles[order]
-		for replica := range role.Count() {
+		for _, replica := range of.ordinalsOf(order) {
 			for pod := range role.Size() {
 				all = append(all, place{serving, group, role.Name, order, replica, pod})
 			}
 		}
 	}
 	return all
+}
+
+// ordinalsOf returns the ordinals of the replicas of a role.
+func (of *plan) ordinalsOf(order int) []int {
+	if of.ordinals != nil {
+		return of.ordinals[order]
+	}
+	return scaling.Choose(of.template.Roles[order].Count(), nil)
 }
 
 // placeOf reads a place from the name of a Pod, Service or EndpointSlice. ok is false for a name

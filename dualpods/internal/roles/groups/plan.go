@@ -17,6 +17,7 @@ type plan struct {
 	revision  string
 	template  *v1alpha1.ServingGroupTemplate // with the numbers of replicas
 	templates []templates                    // of Pods, by role
+	ordinals  [][]int                        // of the replicas, by role; nil: the lowest ones
 	places    []place                        // of one whose template cannot be read: where there are Pods; else nil
 }
 
@@ -86,6 +87,7 @@ func replicasOf(template *v1alpha1.ServingGroupTemplate) string {
 
 // chooseRevisions decides which revision each group has, by its present Pods.
 func (w *World) chooseRevisions(members map[string]*Member) {
+	w.standing = standingOf(members)
 	groups := make([]rollout.Group, w.Serving.Spec.Count())
 	for ordinal := range groups {
 		groups[ordinal] = w.observedGroup(ordinal, members)
@@ -95,14 +97,12 @@ func (w *World) chooseRevisions(members map[string]*Member) {
 	if w.plans[current] == nil {
 		current = ""
 	}
+	strategy := rollout.Resolve(update.Partition, update.MaxUnavailable, len(groups))
 	targets := rollout.Decide(&rollout.World{
-		Strategy: rollout.Resolve(update.Partition, update.MaxUnavailable, len(groups)),
+		Strategy: strategy,
 		Present:  w.Revision, Current: current, Held: len(w.Problems) > 0, Groups: groups,
 	})
-	w.groups = nil
-	for ordinal, target := range targets {
-		w.groups = append(w.groups, w.planFor(target.Revision, ordinal, members))
-	}
+	w.scaleGroups(targets, groups, strategy.Partition, members)
 }
 
 // planFor returns the plan of a group by its revision. If that cannot be read any more, as if
@@ -151,7 +151,9 @@ func (w *World) observedGroup(ordinal int, members map[string]*Member) (g rollou
 		ready[name] = podmeta.Ready(m.Pod.Is)
 	}
 	if len(g.Revisions) == 1 {
-		places := w.planFor(g.Revisions[0], ordinal, members).placesOf(w.Serving.Name, ordinal)
+		of := w.planFor(g.Revisions[0], ordinal, members)
+		given := of.given(listedGroups(w.Serving)[groupName(w.Serving, ordinal)])
+		places := of.withNumbers(w.numbersOf(of, given), w.standing, ordinal).placesOf(w.Serving.Name, ordinal)
 		g.Runs = !slices.ContainsFunc(places, func(p place) bool { return !ready[p.name()] })
 	}
 	return g

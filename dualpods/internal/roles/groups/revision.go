@@ -14,13 +14,13 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// content is what a revision records of a template: the roles, without their numbers of replicas.
-// The gang policy changes no Pod.
+// content is what a revision records of a template: the roles, without their numbers of replicas
+// and what these come from. The gang policy changes no Pod.
 func content(template *v1alpha1.ServingGroupTemplate) []byte {
 	without := template.DeepCopy()
-	without.GangPolicy = nil
+	without.GangPolicy, without.RatioConstraint = nil, nil
 	for i := range without.Roles {
-		without.Roles[i].Replicas = nil
+		without.Roles[i].Replicas, without.Roles[i].Scaling = nil, nil
 	}
 	return canonical(without)
 }
@@ -28,7 +28,7 @@ func content(template *v1alpha1.ServingGroupTemplate) []byte {
 // roleHash identifies the template of a role.
 func roleHash(role *v1alpha1.ServingRole) string {
 	without := role.DeepCopy()
-	without.Replicas = nil
+	without.Replicas, without.Scaling = nil, nil
 	return hash(canonical(without))
 }
 

@@ -29,10 +29,10 @@ var severity = []v1alpha1.ServingGroupState{v1alpha1.GroupRunning, v1alpha1.Grou
 func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 	byOrdinal := map[int]*v1alpha1.ServingGroupStatus{}
 	for group := range w.Serving.Spec.Count() {
-		byOrdinal[group] = &v1alpha1.ServingGroupStatus{Name: place{serving: w.Serving.Name, group: group}.groupName(), State: v1alpha1.GroupRunning, Revision: w.groups[group].revision}
+		byOrdinal[group] = &v1alpha1.ServingGroupStatus{Name: groupName(w.Serving, group), State: v1alpha1.GroupRunning, Revision: w.groups[group].revision}
 	}
 	for _, s := range steps {
-		if s.Of == nil && s.State != "" { // the revision of the template is missing
+		if s.Of == nil && s.Scaler == nil && s.State != "" { // the revision of the template is missing
 			for _, g := range byOrdinal {
 				g.State, g.Reason, g.Message = s.State, s.Reason, dualpods.Truncate(s.Why, maxWhy)
 			}
@@ -50,6 +50,7 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 		}
 	}
 	for _, group := range slices.Sorted(maps.Keys(byOrdinal)) {
+		w.noteNumbers(byOrdinal[group], group)
 		groups = append(groups, *byOrdinal[group])
 	}
 	if w.Serving.Spec.Template.GangPolicy != nil {
@@ -107,6 +108,7 @@ func show(w *World, steps []*Step, s *v1alpha1.ModelServingStatus) {
 	} else {
 		set(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, "")
 	}
+	w.showLimits(s, steps, set)
 	switch {
 	case waits != nil:
 		set(v1alpha1.ConditionAvailable, false, waits.Reason, fmt.Sprintf("%d of %d groups run; %s: %s", s.ReadyReplicas, len(s.Groups), waits.Name, waits.Message))
@@ -139,6 +141,7 @@ func (c *Controller) tell(ctx context.Context, w *World, steps []*Step) error {
 		}
 		return fmt.Errorf("cannot write the status of ModelServing %s: %w", client.ObjectKeyFromObject(w.Serving), err)
 	}
+	c.noteTold(client.ObjectKeyFromObject(changed), w.Serving.ResourceVersion)
 	c.announce(w.Serving, changed)
 	return nil
 }

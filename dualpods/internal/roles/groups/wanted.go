@@ -2,6 +2,8 @@ package groups
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -22,28 +24,42 @@ type WantedReplica struct {
 	Pods []string              // names, the entry first
 }
 
-// WantedGroups returns the groups that a ModelServing should have, each by the revision that the
-// status names. revisions are the ControllerRevisions of the ModelServing.
-func WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerRevision) []WantedGroup {
+// WantedGroups returns the groups that a ModelServing should have, each by the revision and the
+// numbers of replicas that the status has. revisions are the ControllerRevisions of the
+// ModelServing, and pods its Pods.
+func WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerRevision, pods []corev1.Pod) []WantedGroup {
 	present := hash(content(&serving.Spec.Template))
 	plans := map[string]*plan{}
 	for i := range revisions {
 		if template, revision := readRevision(serving, &revisions[i]); template != nil {
-			plans[revision] = &plan{template: template}
+			plans[revision] = &plan{revision: revision, template: template}
 		}
 	}
-	plans[present] = &plan{template: &serving.Spec.Template}
+	plans[present] = &plan{revision: present, template: &serving.Spec.Template}
 	plans[""] = plans[present] // nothing was said of revisions yet
-	listed := map[string]*v1alpha1.ServingGroupStatus{}
-	for i := range serving.Status.Groups {
-		listed[serving.Status.Groups[i].Name] = &serving.Status.Groups[i]
+	listed, has := listedGroups(serving), standing{}
+	for i := range pods {
+		if p, ours := placeOf(serving, pods[i].Name); ours && metav1.IsControlledBy(&pods[i], serving) && pods[i].DeletionTimestamp.IsZero() {
+			has.add(p, &pods[i])
+		}
 	}
 	all := make([]WantedGroup, serving.Spec.Count())
 	for ordinal := range all {
 		g := &all[ordinal]
-		g.Ordinal, g.Name = ordinal, place{serving: serving.Name, group: ordinal}.groupName()
+		g.Ordinal, g.Name = ordinal, groupName(serving, ordinal)
 		if status := listed[g.Name]; status != nil && plans[status.Revision] != nil {
-			g.Status, g.Replicas = status, plans[status.Revision].wantedReplicas(serving.Name, ordinal)
+			of := plans[status.Revision]
+			numbers := of.given(status)
+			if numbers == nil {
+				numbers = map[string]int{}
+			}
+			for i := range of.template.Roles {
+				role := &of.template.Roles[i]
+				if _, given := numbers[role.Name]; !given {
+					numbers[role.Name] = role.Count()
+				}
+			}
+			g.Status, g.Replicas = status, of.withNumbers(numbers, has, ordinal).wantedReplicas(serving.Name, ordinal)
 		}
 	}
 	return all

@@ -18,7 +18,7 @@ func TestWantedGroupsHaveTheRolesOfTheirRevisions(t *testing.T) {
 	s.Spec.Template.Roles = []v1alpha1.ServingRole{{Name: "decode", WorkerReplicas: new(int32(1)), InferenceServerConfig: "a"}}
 	present := hash(content(&s.Spec.Template))
 	s.Status.Groups = []v1alpha1.ServingGroupStatus{{Name: "llama-0", Revision: w.Revision}, {Name: "llama-1", Revision: present}, {Name: "llama-2", Revision: "gone"}}
-	all := WantedGroups(s, []appsv1.ControllerRevision{older})
+	all := WantedGroups(s, []appsv1.ControllerRevision{older}, nil)
 	require.Len(t, all, 4)
 	for n, want := range [][]string{{"llama-0-prefill-0-0"}, {"llama-1-decode-0-0", "llama-1-decode-0-1"}} {
 		require.Len(t, all[n].Replicas, 1)

@@ -25,7 +25,7 @@ import (
 // status changes: a pass that read an older status from the cache may have found nothing to write.
 func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, others source.Source, options controller.Options) error {
 	of := ctrl.NewControllerManagedBy(mgr).Named("groups").For(&v1alpha1.ModelServing{})
-	for _, owned := range []client.Object{&corev1.Pod{}, &corev1.Service{}, &discoveryv1.EndpointSlice{}, &appsv1.ControllerRevision{}} {
+	for _, owned := range []client.Object{&corev1.Pod{}, &corev1.Service{}, &discoveryv1.EndpointSlice{}, &appsv1.ControllerRevision{}, &v1alpha1.RoleScaler{}} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, owned, Index, Indexed); err != nil {
 			return fmt.Errorf("cannot index what ModelServings own: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/roles/scaling"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -33,12 +34,22 @@ type World struct {
 	// Domains has the values of the node label of exclusive topology, by the names of entries.
 	Domains map[string]string
 
+	// Scalers are the RoleScalers that it should have, and then those that it should not have.
+	// Numbers says how many replicas each role of the present template is to have, and Limited why
+	// one of them does not have the number that was asked for; empty: all have.
+	Scalers []*Scaler
+	Numbers map[string]int
+	Limited string
+
 	// Gangs returns what the Pods of a group wait for that get nodes together; empty: it is not
 	// known. nil: nobody knows.
 	Gangs func(group string) string
 
 	plans  map[string]*plan // by revision
 	groups []*plan          // of the groups that it should have, by ordinal
+	scaled []scaling.Target // likewise
+
+	standing standing // its Pods that stay
 }
 
 // gang returns what the Pods of a member's group wait for that get nodes together; empty: it is
@@ -55,6 +66,7 @@ type Member struct {
 	place
 	Wanted  bool
 	Pod     Held[*corev1.Pod]
+	Removed bool // this process has deleted the Pod, and the cache may not show it yet
 	Service Held[*corev1.Service]
 	Slice   Held[*discoveryv1.EndpointSlice]
 	Target  *Target // where the entry's server is; nil: nowhere yet

@@ -1,0 +1,213 @@
+package groups
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"hotseat.dev/hotseat/dualpods/internal/roles/rollout"
+	"hotseat.dev/hotseat/dualpods/internal/roles/scaling"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// This file decides how many replicas of each role a group has, and which ones.
+
+// standing has the Pods of a ModelServing that stay, by group and by role.
+type standing map[int]map[string][]standingPod
+
+type standingPod struct {
+	place
+	pod *corev1.Pod
+}
+
+func (s standing) add(p place, pod *corev1.Pod) {
+	if s[p.group] == nil {
+		s[p.group] = map[string][]standingPod{}
+	}
+	s[p.group][p.role] = append(s[p.group][p.role], standingPod{p, pod})
+}
+
+// replicas returns the replicas that a group has of a role.
+func (s standing) replicas(group int, role *v1alpha1.ServingRole) (all []scaling.Replica) {
+	at, ready := map[int]int{}, map[int]int{}
+	for _, p := range s[group][role.Name] {
+		if p.place.pod >= role.Size() {
+			continue
+		}
+		n, known := at[p.replica]
+		if !known {
+			n = len(all)
+			at[p.replica], all = n, append(all, scaling.Replica{Ordinal: p.replica})
+		}
+		if podmeta.Ready(p.pod) {
+			ready[p.replica]++
+		}
+		if p.isEntry() {
+			all[n].Cost = podmeta.DeletionCost(p.pod)
+		}
+		all[n].Ready = ready[p.replica] == role.Size()
+	}
+	return all
+}
+
+// standingOf returns the Pods of the members that stay. A Pod that this process has deleted does
+// not, although the cache may not show it yet: otherwise another one might be chosen too.
+func standingOf(members map[string]*Member) standing {
+	s := standing{}
+	for _, m := range members {
+		if m.Pod.Is != nil && !m.podLeaves() && !m.Removed {
+			s.add(m.place, m.Pod.Is)
+		}
+	}
+	return s
+}
+
+// withNumbers returns a plan for a group that has these numbers of replicas. The ordinals of the
+// replicas follow from the Pods that stay.
+func (of *plan) withNumbers(numbers map[string]int, has standing, group int) *plan {
+	if of.places != nil {
+		return of
+	}
+	with, template := *of, *of.template
+	template.Roles = make([]v1alpha1.ServingRole, len(of.template.Roles))
+	with.template, with.ordinals = &template, nil
+	for order := range template.Roles {
+		role := &template.Roles[order]
+		*role = of.template.Roles[order]
+		n := int32(numbers[role.Name])
+		role.Replicas = &n
+		with.ordinals = append(with.ordinals, scaling.Choose(int(n), has.replicas(group, role)))
+	}
+	return &with
+}
+
+// given returns the numbers of replicas that a group of a plan was given, by role; nil: it is a new
+// group, or was made from another template.
+func (of *plan) given(status *v1alpha1.ServingGroupStatus) map[string]int {
+	if status == nil || status.Revision != of.revision || status.RoleReplicas == nil {
+		return nil
+	}
+	numbers := map[string]int{}
+	for i := range of.template.Roles {
+		if n, has := status.RoleReplicas[of.template.Roles[i].Name]; has {
+			numbers[of.template.Roles[i].Name] = int(n)
+		}
+	}
+	return numbers
+}
+
+// wants returns the numbers of replicas that a group of a plan is to have. A group with an older
+// template keeps its own, but for a role whose number a RoleScaler has, if no new template is to
+// come: autoscalers would look at this group, and ask for ever more.
+func (w *World) wants(of *plan, given map[string]int, kept bool) map[string]int {
+	numbers := map[string]int{}
+	for i := range of.template.Roles {
+		role := &of.template.Roles[i]
+		n, has := given[role.Name]
+		present, isPresent := w.Numbers[role.Name]
+		switch follows := of.revision == w.Revision || w.isExternal(role.Name) && (kept || !has); {
+		case follows && isPresent:
+			n = present
+		case !has:
+			n = role.Count()
+		}
+		numbers[role.Name] = n
+	}
+	return numbers
+}
+
+// numbersOf returns the numbers of replicas that a group of a plan has, or is to get if it is new.
+func (w *World) numbersOf(of *plan, given map[string]int) map[string]int {
+	if given == nil {
+		return w.wants(of, nil, false)
+	}
+	return given
+}
+
+// isExternal reports whether a RoleScaler has the number of replicas of a role.
+func (w *World) isExternal(role string) bool {
+	for i := range w.Serving.Spec.Template.Roles {
+		if r := &w.Serving.Spec.Template.Roles[i]; r.Name == role {
+			return r.IsExternal()
+		}
+	}
+	return false
+}
+
+// countReplicas says how many replicas of each role are wanted.
+func (w *World) countReplicas() {
+	template := &w.Serving.Spec.Template
+	numbers := map[string]int{}
+	for i := range template.Roles {
+		role := &template.Roles[i]
+		numbers[role.Name] = role.Count()
+	}
+	for _, s := range w.Scalers {
+		if s.Wanted && s.Is != nil {
+			numbers[s.Role] = min(max(int(s.Is.Spec.Replicas), 0), maxReplicas)
+		}
+	}
+	w.Numbers, w.Limited = ratioOf(template.RatioConstraint).Bound(numbers)
+}
+
+func ratioOf(c *v1alpha1.RatioConstraint) *scaling.Ratio {
+	if c == nil {
+		return nil
+	}
+	percent := func(n *int32) int {
+		if n == nil {
+			return 100
+		}
+		return int(*n)
+	}
+	return &scaling.Ratio{
+		NumeratorRole: c.NumeratorRole, DenominatorRole: c.DenominatorRole,
+		Numerator: max(int(c.Numerator), 1), Denominator: max(int(c.Denominator), 1), Min: percent(c.Min), Max: percent(c.Max),
+	}
+}
+
+// scaleGroups decides about the numbers of replicas of groups whose revisions were decided.
+func (w *World) scaleGroups(targets []rollout.Target, observed []rollout.Group, partition int, members map[string]*Member) {
+	plans, groups := make([]*plan, len(targets)), make([]scaling.Group, len(targets))
+	listed := listedGroups(w.Serving)
+	for ordinal, target := range targets {
+		of := w.planFor(target.Revision, ordinal, members)
+		status := listed[groupName(w.Serving, ordinal)]
+		given := of.given(status)
+		plans[ordinal] = of
+		groups[ordinal] = scaling.Group{Has: given, Wants: w.wants(of, given, ordinal < partition), Scales: status != nil && status.BeingScaled, Runs: observed[ordinal].Runs}
+	}
+	w.groups, w.scaled = nil, scaling.Decide(groups)
+	for ordinal, target := range w.scaled {
+		w.groups = append(w.groups, plans[ordinal].withNumbers(target.Numbers, w.standing, ordinal))
+	}
+}
+
+// listedGroups returns what a ModelServing says of its groups, by their names.
+func listedGroups(serving *v1alpha1.ModelServing) map[string]*v1alpha1.ServingGroupStatus {
+	listed := make(map[string]*v1alpha1.ServingGroupStatus, len(serving.Status.Groups))
+	for i := range serving.Status.Groups {
+		listed[serving.Status.Groups[i].Name] = &serving.Status.Groups[i]
+	}
+	return listed
+}
+
+func groupName(serving *v1alpha1.ModelServing, ordinal int) string {
+	return place{serving: serving.Name, group: ordinal}.groupName()
+}
+
+// noteNumbers writes to the status of a group how many replicas it has. A group that takes its turn
+// is Scaling until it runs.
+func (w *World) noteNumbers(g *v1alpha1.ServingGroupStatus, ordinal int) {
+	if ordinal >= len(w.scaled) {
+		return
+	}
+	target := w.scaled[ordinal]
+	g.RoleReplicas = map[string]int32{}
+	for role, n := range target.Numbers {
+		g.RoleReplicas[role] = int32(n)
+	}
+	g.BeingScaled = target.Scales && g.State != v1alpha1.GroupRunning
+	if g.BeingScaled && g.State == v1alpha1.GroupProgressing {
+		g.State = v1alpha1.GroupScaling
+	}
+}
