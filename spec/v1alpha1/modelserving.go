@@ -63,10 +63,12 @@ type ModelServingSpec struct {
 // RolloutStrategy says how a changed template comes to groups that have Pods.
 type RolloutStrategy struct {
 	// ServingGroupRollingUpdate: group by group, the highest ordinal first. All Pods of a group
-	// are deleted and created again.
+	// are deleted and created again. RoleRollingUpdate: likewise, but of a group only the Pods of
+	// roles whose template has changed are, replica by replica: rollingUpdateConfiguration of the
+	// role has the details. The others get the label of the new revision.
 	// +optional
 	// +kubebuilder:default=ServingGroupRollingUpdate
-	// +kubebuilder:validation:Enum=ServingGroupRollingUpdate
+	// +kubebuilder:validation:Enum=ServingGroupRollingUpdate;RoleRollingUpdate
 	Type string `json:"type,omitempty"`
 
 	// Details of the rolling update.
@@ -74,7 +76,11 @@ type RolloutStrategy struct {
 	RollingUpdateConfiguration RollingUpdateConfiguration `json:"rollingUpdateConfiguration,omitempty"`
 }
 
-// RollingUpdateConfiguration has the details of a rolling update.
+// RoleRollingUpdate is the type of a rollout in which Pods of roles that have not changed stay.
+const RoleRollingUpdate = "RoleRollingUpdate"
+
+// RollingUpdateConfiguration has the details of a rolling update. In a role, they are about the
+// replicas of the role in a group, instead of groups.
 type RollingUpdateConfiguration struct {
 	// Groups with a lower ordinal keep their template: a number, or a percentage of the groups,
 	// which is rounded up. If such a group has to be created again, it gets the template that it
@@ -229,6 +235,11 @@ type ServingRole struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Replicas *int32 `json:"replicas,omitempty"`
+
+	// With the rollout strategy RoleRollingUpdate: how a changed template of the role comes to its
+	// replicas in a group.
+	// +optional
+	RollingUpdateConfiguration *RollingUpdateConfiguration `json:"rollingUpdateConfiguration,omitempty"`
 
 	// Where the number of replicas comes from. Default: replicas.
 	// +optional

@@ -1370,6 +1370,11 @@ func (in *ServingRole) DeepCopyInto(out *ServingRole) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.RollingUpdateConfiguration != nil {
+		in, out := &in.RollingUpdateConfiguration, &out.RollingUpdateConfiguration
+		*out = new(RollingUpdateConfiguration)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.Scaling != nil {
 		in, out := &in.Scaling, &out.Scaling
 		*out = new(RoleScaling)

@@ -66,6 +66,8 @@ func (c *Controller) write(ctx context.Context, s *Step) error {
 		return client.IgnoreNotFound(c.opts.API.Update(ctx, s.Object))
 	case Delete:
 		return c.remove(ctx, s)
+	case Label: // fails if the Pod has changed since it was read
+		return client.IgnoreNotFound(c.opts.API.Patch(ctx, s.Object, client.MergeFromWithOptions(s.Of.Pod.Is, client.MergeFromWithOptimisticLock{})))
 	case Report:
 		return client.IgnoreNotFound(c.opts.API.Status().Update(ctx, s.Object))
 	default:

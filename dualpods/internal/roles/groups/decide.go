@@ -23,6 +23,7 @@ const (
 	Change Action = "change"
 	Delete Action = "delete"
 	Report Action = "write the status of"
+	Label  Action = "label"
 
 	// About the ranks of a server: see ranks.go.
 	Tell   Action = "tell"   // of the start that they take part in
@@ -124,11 +125,15 @@ var pods = []rule{
 		return podmeta.Finished(m.Pod.Is) && s.writes(Delete, m.Pod.Is) && s.starts(m, "has ended, and is created again")
 	}},
 	{"Pod of another revision", func(w *World, m *Member, s *Step) bool {
-		return !w.isInvalid(m) && m.Pod.Is.Labels[podmeta.LabelServingRevision] != w.planOf(m.place).revision && s.writes(Delete, m.Pod.Is) &&
+		return !w.isInvalid(m) && w.isOutdated(m) && s.writes(Delete, m.Pod.Is) &&
 			s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonUpdating, "Pod "+m.name()+" of an older template is being replaced")
 	}},
 	{"Pod of another size", func(w *World, m *Member, s *Step) bool { // it cannot be a rank of the server that is wanted
 		return w.rankChanged(m) && s.writes(Delete, m.Pod.Is) && s.starts(m, "was created for a server of another size, and is created again")
+	}},
+	{"Pod gets a label", func(w *World, m *Member, s *Step) bool {
+		return w.isToFollow(m) && s.writes(Label, w.labelled(m)) &&
+			s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonUpdating, "Pod "+m.name()+" stays, and gets the label of the new template")
 	}},
 	{"Pod waits for its gang", func(w *World, m *Member, s *Step) bool {
 		return podmeta.AwaitsGang(m.Pod.Is) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForGang, cmp.Or(w.gang(m), "Pod "+m.name()+" gets a node together with the others"))

@@ -178,7 +178,11 @@ func (w *World) scaleGroups(targets []rollout.Target, observed []rollout.Group, 
 	}
 	w.groups, w.scaled = nil, scaling.Decide(groups)
 	for ordinal, target := range w.scaled {
-		w.groups = append(w.groups, plans[ordinal].withNumbers(target.Numbers, w.standing, ordinal))
+		of := plans[ordinal].withNumbers(target.Numbers, w.standing, ordinal)
+		if byRole(w.Serving) {
+			of, _ = of.withOlder(w.roller(), w.Serving, w.standing, ordinal)
+		}
+		w.groups = append(w.groups, of)
 	}
 }
 

@@ -58,10 +58,13 @@ func (of *plan) placesOf(serving string, group int) (all []place) {
 		return of.places
 	}
 	for order := range of.template.Roles {
-		role := &of.template.Roles[order]
 		for _, replica := range of.ordinalsOf(order) {
-			for pod := range role.Size() {
-				all = append(all, place{serving, group, role.Name, order, replica, pod})
+			p := place{serving, group, of.template.Roles[order].Name, order, replica, 0}
+			if own := of.at(p); own != of {
+				p.order = own.orderOf(p.role)
+			}
+			for p.pod = range of.at(p).template.Roles[p.order].Size() {
+				all = append(all, p)
 			}
 		}
 	}

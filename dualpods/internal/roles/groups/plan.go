@@ -18,6 +18,8 @@ type plan struct {
 	template  *v1alpha1.ServingGroupTemplate // with the numbers of replicas
 	templates []templates                    // of Pods, by role
 	ordinals  [][]int                        // of the replicas, by role; nil: the lowest ones
+	older     map[string]*plan               // of replicas that have another revision, by role-id
+	follows   bool                           // Pods that stay get the label of the revision
 	places    []place                        // of one whose template cannot be read: where there are Pods; else nil
 }
 
@@ -131,7 +133,7 @@ func (w *World) wantedPlaces() (all []place) {
 }
 
 // planOf returns the plan of a place that is wanted.
-func (w *World) planOf(p place) *plan { return w.groups[p.group] }
+func (w *World) planOf(p place) *plan { return w.groups[p.group].at(p) }
 
 // templatesOf returns the Pod templates of a place that is wanted.
 func (w *World) templatesOf(p place) *templates { return &w.planOf(p).templates[p.order] }
@@ -150,7 +152,9 @@ func (w *World) observedGroup(ordinal int, members map[string]*Member) (g rollou
 		}
 		ready[name] = podmeta.Ready(m.Pod.Is)
 	}
-	if len(g.Revisions) == 1 {
+	if byRole(w.Serving) && len(g.Revisions) > 0 {
+		w.observeRoles(&g, ordinal, members)
+	} else if len(g.Revisions) == 1 {
 		of := w.planFor(g.Revisions[0], ordinal, members)
 		given := of.given(listedGroups(w.Serving)[groupName(w.Serving, ordinal)])
 		places := of.withNumbers(w.numbersOf(of, given), w.standing, ordinal).placesOf(w.Serving.Name, ordinal)

@@ -20,16 +20,20 @@ func content(template *v1alpha1.ServingGroupTemplate) []byte {
 	without := template.DeepCopy()
 	without.GangPolicy, without.RatioConstraint = nil, nil
 	for i := range without.Roles {
-		without.Roles[i].Replicas, without.Roles[i].Scaling = nil, nil
+		without.Roles[i] = withoutNumbers(without.Roles[i])
 	}
 	return canonical(without)
 }
 
 // roleHash identifies the template of a role.
 func roleHash(role *v1alpha1.ServingRole) string {
-	without := role.DeepCopy()
-	without.Replicas, without.Scaling = nil, nil
-	return hash(canonical(without))
+	return hash(canonical(withoutNumbers(*role)))
+}
+
+// withoutNumbers returns a role without what changes no Pod.
+func withoutNumbers(role v1alpha1.ServingRole) v1alpha1.ServingRole {
+	role.Replicas, role.Scaling, role.RollingUpdateConfiguration = nil, nil, nil
+	return role
 }
 
 // canonical returns JSON that is the same for the same content: keys are sorted.

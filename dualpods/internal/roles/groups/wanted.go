@@ -59,7 +59,11 @@ func WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerR
 					numbers[role.Name] = role.Count()
 				}
 			}
-			g.Status, g.Replicas = status, of.withNumbers(numbers, has, ordinal).wantedReplicas(serving.Name, ordinal)
+			of = of.withNumbers(numbers, has, ordinal)
+			if byRole(serving) {
+				of, _ = of.withOlder(roller{plans, serving.Status.CurrentRevision}, serving, has, ordinal)
+			}
+			g.Status, g.Replicas = status, of.wantedReplicas(serving.Name, ordinal)
 		}
 	}
 	return all
@@ -69,7 +73,7 @@ func WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerR
 func (of *plan) wantedReplicas(serving string, group int) (all []WantedReplica) {
 	for _, p := range of.placesOf(serving, group) {
 		if p.isEntry() {
-			all = append(all, WantedReplica{Role: &of.template.Roles[p.order]})
+			all = append(all, WantedReplica{Role: &of.at(p).template.Roles[p.order]})
 		}
 		last := &all[len(all)-1]
 		last.Pods = append(last.Pods, p.name())

@@ -1,0 +1,187 @@
+package groups
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"hotseat.dev/hotseat/dualpods/internal/roles/rollout"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// This file rolls a template out role by role: of a group, only the Pods of roles whose template has
+// changed are replaced.
+
+// roller has what a rollout by roles depends on, besides the Pods of a group.
+type roller struct {
+	plans   map[string]*plan // by revision
+	current string           // the revision that was rolled out last
+}
+
+// byRole reports whether templates are rolled out role by role.
+func byRole(serving *v1alpha1.ModelServing) bool {
+	return serving.Spec.RolloutStrategy.Type == v1alpha1.RoleRollingUpdate
+}
+
+// withOlder returns the plan of a group, in which replicas that are not to be replaced yet have the
+// plan that their Pods were made from. settled reports whether all Pods are ready, and none is to be
+// replaced.
+func (of *plan) withOlder(r roller, config *v1alpha1.ModelServing, has standing, group int) (with *plan, settled bool) {
+	if of.places != nil {
+		return of, false
+	}
+	copied := *of
+	with, settled = &copied, true
+	with.older, with.follows = map[string]*plan{}, true
+	for order := range of.template.Roles {
+		role := &of.template.Roles[order]
+		w := &rollout.RoleWorld{Strategy: strategyOf(config, role), HasOld: r.old(of, role.Name) != nil}
+		ordinals := of.ordinalsOf(order)
+		owns := make([]*plan, 0, len(ordinals))
+		for _, ordinal := range ordinals {
+			own, replica := r.observe(of, order, ordinal, has, group)
+			owns, w.Replicas = append(owns, own), append(w.Replicas, replica)
+		}
+		newReady, oldReady := false, false
+		for n, target := range rollout.DecideRole(w) {
+			p := w.Replicas[n]
+			newReady, oldReady = newReady || p.Ready && !p.Outdated, oldReady || p.Ready && p.Outdated
+			settled = settled && p.Ready && (!p.Outdated || n < w.Partition)
+			if own := owns[n]; target.Old && own != nil {
+				with.older[place{role: role.Name, replica: ordinals[n]}.roleID()] = own
+			}
+		}
+		// Pods that stay get the label of the new revision once a new replica can serve with them.
+		with.follows = with.follows && (newReady || !oldReady)
+	}
+	return with, settled
+}
+
+// observe returns the plan that the Pods of a replica were made from, or are to be made from if it is
+// kept; nil: it cannot be read.
+func (r roller) observe(of *plan, order, ordinal int, has standing, group int) (own *plan, replica rollout.Replica) {
+	role := &of.template.Roles[order]
+	ready := 0
+	for _, p := range has[group][role.Name] {
+		if p.replica != ordinal {
+			continue
+		}
+		replica.IsThere = true
+		if podmeta.Ready(p.pod) {
+			ready++
+		}
+		if of.isOutdated(order, p.pod.Labels, r.plans) {
+			replica.Outdated = true
+			if own = r.plans[p.pod.Labels[podmeta.LabelServingRevision]]; own != nil && own.orderOf(role.Name) < 0 {
+				own = nil
+			}
+		}
+	}
+	if !replica.IsThere {
+		own = r.old(of, role.Name)
+	}
+	size := role.Size()
+	if replica.Outdated && own != nil {
+		size = own.template.Roles[own.orderOf(role.Name)].Size()
+	}
+	replica.Ready = ready == size
+	return own, replica
+}
+
+// old returns the plan that was rolled out last; nil: it is this one, cannot be read, or does not have
+// the role.
+func (r roller) old(of *plan, role string) *plan {
+	if p := r.plans[r.current]; p != nil && p.revision != of.revision && p.orderOf(role) >= 0 {
+		return p
+	}
+	return nil
+}
+
+// isOutdated reports whether a Pod with these labels was made from another template of its role.
+func (of *plan) isOutdated(order int, labels map[string]string, plans map[string]*plan) bool {
+	if labels[podmeta.LabelRoleTemplateHash] != roleHash(&of.template.Roles[order]) {
+		return true
+	}
+	own := plans[labels[podmeta.LabelServingRevision]]
+	return own != nil && !equality.Semantic.DeepEqual(own.template.SubGroupPolicy, of.template.SubGroupPolicy)
+}
+
+func (of *plan) orderOf(role string) int {
+	return slices.IndexFunc(of.template.Roles, func(r v1alpha1.ServingRole) bool { return r.Name == role })
+}
+
+// at returns the plan of a replica.
+func (of *plan) at(p place) *plan {
+	if older := of.older[p.roleID()]; older != nil {
+		return older
+	}
+	return of
+}
+
+// strategyOf returns how a role is rolled out in a group, as the present template says.
+func strategyOf(serving *v1alpha1.ModelServing, of *v1alpha1.ServingRole) rollout.Strategy {
+	for i := range serving.Spec.Template.Roles {
+		if role := &serving.Spec.Template.Roles[i]; role.Name == of.Name && role.RollingUpdateConfiguration != nil {
+			return rollout.Resolve(role.RollingUpdateConfiguration.Partition, role.RollingUpdateConfiguration.MaxUnavailable, of.Count())
+		}
+	}
+	return rollout.Resolve(nil, nil, of.Count())
+}
+
+func (w *World) roller() roller { return roller{w.plans, w.Serving.Status.CurrentRevision} }
+
+// isOutdated reports whether a Pod is to be replaced by one of another template.
+func (w *World) isOutdated(m *Member) bool {
+	of, labels := w.planOf(m.place), m.Pod.Is.Labels
+	if !byRole(w.Serving) || of.places != nil {
+		return labels[podmeta.LabelServingRevision] != of.revision
+	}
+	return of.isOutdated(m.order, labels, w.plans)
+}
+
+// isToFollow reports whether a Pod stays though its group has another revision, and is to get the
+// label of that.
+func (w *World) isToFollow(m *Member) bool {
+	of := w.planOf(m.place)
+	return w.groups[m.group].follows && m.Pod.Is.Labels[podmeta.LabelServingRevision] != of.revision
+}
+
+// observeRoles says how a group is whose Pods may be of several revisions.
+func (w *World) observeRoles(g *rollout.Group, ordinal int, members map[string]*Member) {
+	status := listedGroups(w.Serving)[groupName(w.Serving, ordinal)]
+	revision := g.Revisions[0]
+	switch {
+	case slices.Contains(g.Revisions, w.Revision):
+		revision = w.Revision
+	case status != nil && slices.Contains(g.Revisions, status.Revision):
+		revision = status.Revision
+	}
+	// The rollout goes by the first one.
+	slices.SortFunc(g.Revisions, func(a, b string) int {
+		switch revision {
+		case a:
+			return -1
+		case b:
+			return 1
+		default:
+			return 0
+		}
+	})
+	of := w.planFor(revision, ordinal, members)
+	of = of.withNumbers(w.numbersOf(of, of.given(status)), w.standing, ordinal)
+	_, g.Runs = of.withOlder(w.roller(), w.Serving, w.standing, ordinal)
+}
+
+// labelled returns a Pod with the label of the revision of its group.
+func (w *World) labelled(m *Member) *corev1.Pod {
+	pod := m.Pod.Is.DeepCopy()
+	pod.Labels[podmeta.LabelServingRevision] = w.planOf(m.place).revision
+	return pod
+}
+
+// hasOlder reports whether a replica keeps an older template, or is yet to be replaced.
+func (w *World) hasOlder() bool {
+	return slices.ContainsFunc(w.groups, func(of *plan) bool { return len(of.older) > 0 })
+}
