@@ -87,14 +87,16 @@ type RollingUpdateConfiguration struct {
 	// had. Default: 0.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000 : self.matches('^(100|[0-9]{1,2})%$')",message="should be a number of groups, 0 to 1000, or a percentage, such as 50%"
+	// +kubebuilder:validation:MaxLength=4
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000 : self.matches('^(100|[0-9]{1,2})%$')",message="should be a number, 0 to 1000, or a percentage, such as 50%"
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
 
 	// How many groups may not run: the next group is updated when fewer do not run. A number, or
 	// a percentage of the groups, which is rounded down, to at least 1. Default: 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000 : self.matches('^(100|[1-9][0-9]?)%$')",message="should be a number of groups, 1 to 1000, or a percentage, such as 25%"
+	// +kubebuilder:validation:MaxLength=4
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000 : self.matches('^(100|[1-9][0-9]?)%$')",message="should be a number, 1 to 1000, or a percentage, such as 25%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 

@@ -35,59 +35,78 @@ func (of *plan) withOlder(r roller, config *v1alpha1.ModelServing, has standing,
 	copied := *of
 	with, settled = &copied, true
 	with.older, with.follows = map[string]*plan{}, true
+	labels := false // of Pods that stay are to change
+	var all []rolledReplica
 	for order := range of.template.Roles {
 		role := &of.template.Roles[order]
 		w := &rollout.RoleWorld{Strategy: strategyOf(config, role), HasOld: r.old(of, role.Name) != nil}
-		ordinals := of.ordinalsOf(order)
-		owns := make([]*plan, 0, len(ordinals))
-		for _, ordinal := range ordinals {
-			own, replica := r.observe(of, order, ordinal, has, group)
-			owns, w.Replicas = append(owns, own), append(w.Replicas, replica)
-		}
+		rolled := r.observe(of, order, has, group)
 		newReady, oldReady := false, false
-		for n, target := range rollout.DecideRole(w) {
-			p := w.Replicas[n]
-			newReady, oldReady = newReady || p.Ready && !p.Outdated, oldReady || p.Ready && p.Outdated
-			settled = settled && p.Ready && (!p.Outdated || n < w.Partition)
-			if own := owns[n]; target.Old && own != nil {
-				with.older[place{role: role.Name, replica: ordinals[n]}.roleID()] = own
-			}
+		for _, p := range rolled {
+			w.Replicas = append(w.Replicas, p.Replica)
+			newReady, oldReady, labels = newReady || p.Ready && !p.Outdated, oldReady || p.Ready && p.Outdated, labels || p.isLabelled
 		}
-		// Pods that stay get the label of the new revision once a new replica can serve with them.
+		for n, target := range rollout.DecideRole(w) {
+			rolled[n].keeps = target.Old
+			settled = settled && rolled[n].Ready && (!rolled[n].Outdated || n < w.Partition)
+		}
 		with.follows = with.follows && (newReady || !oldReady)
+		all = append(all, rolled...)
+	}
+	for _, p := range all {
+		// Labels change before the next replicas are replaced: otherwise no old pair might be left, and
+		// no new one be found yet.
+		if own := p.own; own != nil && (p.keeps || with.follows && labels && p.Ready && p.Outdated) {
+			with.older[p.roleID] = own
+		}
 	}
 	return with, settled
 }
 
-// observe returns the plan that the Pods of a replica were made from, or are to be made from if it is
-// kept; nil: it cannot be read.
-func (r roller) observe(of *plan, order, ordinal int, has standing, group int) (own *plan, replica rollout.Replica) {
+// rolledReplica is a replica that a group should have.
+type rolledReplica struct {
+	rollout.Replica
+	roleID string
+	// own is the plan that its Pods were made from, or are to be made from if it is kept; nil: it
+	// cannot be read.
+	own        *plan
+	keeps      bool // it is not to be replaced yet
+	isLabelled bool // a Pod of it stays, and has the label of another revision
+}
+
+// observe returns the replicas of a role.
+func (r roller) observe(of *plan, order int, has standing, group int) (all []rolledReplica) {
 	role := &of.template.Roles[order]
-	ready := 0
-	for _, p := range has[group][role.Name] {
-		if p.replica != ordinal {
-			continue
-		}
-		replica.IsThere = true
-		if podmeta.Ready(p.pod) {
-			ready++
-		}
-		if of.isOutdated(order, p.pod.Labels, r.plans) {
-			replica.Outdated = true
-			if own = r.plans[p.pod.Labels[podmeta.LabelServingRevision]]; own != nil && own.orderOf(role.Name) < 0 {
-				own = nil
+	for _, ordinal := range of.ordinalsOf(order) {
+		p, ready := rolledReplica{roleID: place{role: role.Name, replica: ordinal}.roleID()}, 0
+		for _, is := range has[group][role.Name] {
+			if is.replica != ordinal {
+				continue
+			}
+			p.IsThere = true
+			if podmeta.Ready(is.pod) {
+				ready++
+			}
+			revision := is.pod.Labels[podmeta.LabelServingRevision]
+			if !of.isOutdated(order, is.pod.Labels, r.plans) {
+				p.isLabelled = p.isLabelled || revision != of.revision
+				continue
+			}
+			p.Outdated = true
+			if p.own = r.plans[revision]; p.own != nil && p.own.orderOf(role.Name) < 0 {
+				p.own = nil
 			}
 		}
+		size := role.Size()
+		if !p.IsThere {
+			p.own = r.old(of, role.Name)
+		} else if p.own != nil {
+			size = p.own.template.Roles[p.own.orderOf(role.Name)].Size()
+		}
+		p.Ready = ready == size
+		all = append(all, p)
 	}
-	if !replica.IsThere {
-		own = r.old(of, role.Name)
-	}
-	size := role.Size()
-	if replica.Outdated && own != nil {
-		size = own.template.Roles[own.orderOf(role.Name)].Size()
-	}
-	replica.Ready = ready == size
-	return own, replica
+	return all
 }
 
 // old returns the plan that was rolled out last; nil: it is this one, cannot be read, or does not have

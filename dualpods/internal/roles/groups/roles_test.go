@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -75,6 +77,22 @@ func (s *site) served() map[string]string {
 	return found
 }
 
+// eachWrite calls a function after each write to a Pod.
+type eachWrite struct {
+	client.Client
+	after func()
+}
+
+func (c *eachWrite) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	defer c.after()
+	return c.Client.Delete(ctx, o, opts...)
+}
+
+func (c *eachWrite) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	defer c.after()
+	return c.Client.Patch(ctx, o, patch, opts...)
+}
+
 // pairsOf counts the revisions by which a selector finds both roles of a group.
 func (s *site) pairsOf(group string) (n int) {
 	for key, roles := range s.served() {
@@ -105,14 +123,26 @@ func TestOnlyTheRoleThatChangesIsReplaced(t *testing.T) {
 }
 
 func TestSelectorFindsOnePairAtEachMomentOfARollout(t *testing.T) {
+	for _, first := range []string{"prefill", "decode"} {
+		t.Run(first+" is the first role", func(t *testing.T) { findsOnePair(t, first == "decode") })
+	}
+}
+
+func findsOnePair(t *testing.T, reverse bool) {
+	t.Helper()
 	s := pairs(t, 2, 2)
 	prefill := s.uids("prefill")
 	s.decodeBecomes("b")
+	if reverse {
+		s.change(func(m *v1alpha1.ModelServing) { slices.Reverse(m.Spec.Template.Roles) })
+	}
+	s.c.opts.API = &eachWrite{Client: s.api, after: func() {
+		for _, group := range []string{"llama-0", "llama-1"} {
+			assert.Equal(t, 1, s.pairsOf(group), "%v", s.served())
+		}
+	}}
 	for n := range 30 {
 		s.passes(1)
-		for _, group := range []string{"llama-0", "llama-1"} {
-			assert.Equal(t, 1, s.pairsOf(group), "pass %d: %v", n, s.served())
-		}
 		if n%3 == 2 {
 			s.allReady()
 		}
