@@ -123,6 +123,16 @@ func (w *World) numbersOf(of *plan, given map[string]int) map[string]int {
 	return given
 }
 
+// needsNoPod reports whether a group without Pods is to have none: all its roles have no replicas.
+func (w *World) needsNoPod(ordinal int, members map[string]*Member) bool {
+	status, revision := w.listed[groupName(w.Serving, ordinal)], w.Revision
+	if status != nil && w.plans[status.Revision] != nil {
+		revision = status.Revision
+	}
+	of := w.planFor(revision, ordinal, members)
+	return len(of.withNumbers(w.numbersOf(of, of.given(status)), w.standing, ordinal).placesOf(w.Serving.Name, ordinal)) == 0
+}
+
 // isExternal reports whether a RoleScaler has the number of replicas of a role.
 func (w *World) isExternal(role string) bool {
 	for i := range w.Serving.Spec.Template.Roles {
@@ -168,10 +178,9 @@ func ratioOf(c *v1alpha1.RatioConstraint) *scaling.Ratio {
 // scaleGroups decides about the numbers of replicas of groups whose revisions were decided.
 func (w *World) scaleGroups(targets []rollout.Target, observed []rollout.Group, partition int, members map[string]*Member) {
 	plans, groups := make([]*plan, len(targets)), make([]scaling.Group, len(targets))
-	listed := listedGroups(w.Serving)
 	for ordinal, target := range targets {
 		of := w.planFor(target.Revision, ordinal, members)
-		status := listed[groupName(w.Serving, ordinal)]
+		status := w.listed[groupName(w.Serving, ordinal)]
 		given := of.given(status)
 		plans[ordinal] = of
 		groups[ordinal] = scaling.Group{Has: given, Wants: w.wants(of, given, ordinal < partition), Scales: status != nil && status.BeingScaled, Runs: observed[ordinal].Runs}

@@ -89,7 +89,7 @@ func replicasOf(template *v1alpha1.ServingGroupTemplate) string {
 
 // chooseRevisions decides which revision each group has, by its present Pods.
 func (w *World) chooseRevisions(members map[string]*Member) {
-	w.standing = standingOf(members)
+	w.standing, w.listed = standingOf(members), listedGroups(w.Serving)
 	groups := make([]rollout.Group, w.Serving.Spec.Count())
 	for ordinal := range groups {
 		groups[ordinal] = w.observedGroup(ordinal, members)
@@ -152,11 +152,14 @@ func (w *World) observedGroup(ordinal int, members map[string]*Member) (g rollou
 		}
 		ready[name] = podmeta.Ready(m.Pod.Is)
 	}
-	if byRole(w.Serving) && len(g.Revisions) > 0 {
+	switch {
+	case len(g.Revisions) == 0:
+		g.Runs = w.needsNoPod(ordinal, members)
+	case byRole(w.Serving):
 		w.observeRoles(&g, ordinal, members)
-	} else if len(g.Revisions) == 1 {
+	case len(g.Revisions) == 1:
 		of := w.planFor(g.Revisions[0], ordinal, members)
-		given := of.given(listedGroups(w.Serving)[groupName(w.Serving, ordinal)])
+		given := of.given(w.listed[groupName(w.Serving, ordinal)])
 		places := of.withNumbers(w.numbersOf(of, given), w.standing, ordinal).placesOf(w.Serving.Name, ordinal)
 		g.Runs = !slices.ContainsFunc(places, func(p place) bool { return !ready[p.name()] })
 	}

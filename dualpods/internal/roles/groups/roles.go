@@ -169,7 +169,7 @@ func (w *World) isToFollow(m *Member) bool {
 
 // observeRoles says how a group is whose Pods may be of several revisions.
 func (w *World) observeRoles(g *rollout.Group, ordinal int, members map[string]*Member) {
-	status := listedGroups(w.Serving)[groupName(w.Serving, ordinal)]
+	status := w.listed[groupName(w.Serving, ordinal)]
 	revision := g.Revisions[0]
 	switch {
 	case slices.Contains(g.Revisions, w.Revision):

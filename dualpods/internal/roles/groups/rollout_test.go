@@ -133,6 +133,16 @@ func TestNumberOfReplicasAloneIsNoted(t *testing.T) {
 	assert.Equal(t, int32(3), s.status().UpdatedReplicas)
 }
 
+func TestGroupThatNeedsNoPodHoldsUpNoOther(t *testing.T) {
+	s := routers(t)
+	s.change(func(m *v1alpha1.ModelServing) {
+		m.Spec.Template.Roles[0].EntryTemplate, m.Spec.Template.Roles[0].Replicas = router("b"), new(int32(0))
+	})
+	s.settle()
+	assert.Empty(t, s.names())
+	assert.Equal(t, s.status().Revision, s.status().CurrentRevision)
+}
+
 func TestWithoutTheRevisionOfItsTemplateNothingIsCreated(t *testing.T) {
 	s := newSite(t, nil, func(o client.Object) error {
 		if _, is := o.(*appsv1.ControllerRevision); is {

@@ -49,7 +49,8 @@ type World struct {
 	groups []*plan          // of the groups that it should have, by ordinal
 	scaled []scaling.Target // likewise
 
-	standing standing // its Pods that stay
+	standing standing                                // its Pods that stay
+	listed   map[string]*v1alpha1.ServingGroupStatus // what its status says of groups, by their names
 }
 
 // gang returns what the Pods of a member's group wait for that get nodes together; empty: it is

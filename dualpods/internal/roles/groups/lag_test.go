@@ -1,0 +1,404 @@
+package groups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// lagging is an API server whose cache lags behind, each kind by itself, in the order of the changes.
+// Writes fail at times, before or after they were made.
+type lagging struct {
+	client.Client // nil: nothing else is called
+
+	r       *rand.Rand
+	version int
+	objects map[string]client.Object            // by kind and name
+	caches  map[string]map[string]client.Object // by kind, and by kind and name
+	news    map[string][]change                 // that the cache does not show yet, by kind
+	faulty  bool
+	onWrite func(do string, o client.Object)
+}
+
+type change struct {
+	key string
+	is  client.Object // nil: it is gone
+}
+
+func keyOf(o client.Object) string { return fmt.Sprintf("%T %s", o, o.GetName()) }
+
+func (a *lagging) put(o client.Object) {
+	a.version++
+	o.SetResourceVersion(strconv.Itoa(a.version))
+	if o.GetUID() == "" {
+		o.SetUID(types.UID(fmt.Sprintf("uid-%d", a.version)))
+	}
+	o.SetNamespace("ns")
+	a.objects[keyOf(o)] = o
+	a.tell(o, o)
+}
+
+func (a *lagging) tell(o, is client.Object) {
+	kind := fmt.Sprintf("%T", o)
+	a.news[kind] = append(a.news[kind], change{keyOf(o), is})
+}
+
+func (a *lagging) drop(o client.Object) {
+	delete(a.objects, keyOf(o))
+	a.tell(o, nil)
+}
+
+// hear has the caches show some of the news, or all.
+func (a *lagging) hear(all bool) {
+	for _, kind := range slices.Sorted(maps.Keys(a.news)) {
+		if a.caches[kind] == nil {
+			a.caches[kind] = map[string]client.Object{}
+		}
+		n := len(a.news[kind])
+		if !all {
+			n = a.r.IntN(n + 1)
+		}
+		for _, c := range a.news[kind][:n] {
+			if c.is == nil {
+				delete(a.caches[kind], c.key)
+			} else {
+				a.caches[kind][c.key] = c.is
+			}
+		}
+		a.news[kind] = a.news[kind][n:]
+	}
+}
+
+var errLost = errors.New("the answer was lost")
+
+func (a *lagging) write(do string, o client.Object, effect func() error) error {
+	fails, made := a.faulty && a.r.IntN(12) == 0, a.r.IntN(2) == 0
+	if fails && !made {
+		return errLost
+	}
+	if err := effect(); err != nil {
+		return err
+	}
+	if a.onWrite != nil {
+		a.onWrite(do, o)
+	}
+	if fails {
+		return errLost
+	}
+	return nil
+}
+
+// next stores another version of an object that was made from the present one.
+func (a *lagging) next(o client.Object, become func(there client.Object) client.Object) error {
+	return a.write("change", o, func() error {
+		there := a.objects[keyOf(o)]
+		switch {
+		case there == nil:
+			return apierrors.NewNotFound(schema.GroupResource{}, o.GetName())
+		case there.GetUID() != o.GetUID() || there.GetResourceVersion() != o.GetResourceVersion():
+			return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("it has changed"))
+		}
+		is := become(there)
+		a.put(is)
+		o.SetResourceVersion(is.GetResourceVersion())
+		return nil
+	})
+}
+
+func (a *lagging) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	name := fmt.Sprintf("%T %s", into, key.Name)
+	is := a.caches[fmt.Sprintf("%T", into)][name]
+	if is == nil {
+		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(unstructuredOf(is), into)
+}
+
+func unstructuredOf(o client.Object) map[string]any {
+	plain, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		panic(err)
+	}
+	return plain
+}
+
+func (a *lagging) List(_ context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	var by client.ListOptions
+	by.ApplyOptions(opts)
+	owner, _ := by.FieldSelector.RequiresExactMatch(Index)
+	kind := fmt.Sprintf("%T", into)
+	kind = kind[:len(kind)-len("List")]
+	var found []runtime.Object
+	for _, name := range slices.Sorted(maps.Keys(a.caches[kind])) {
+		if o := a.caches[kind][name]; slices.Contains(Indexed(o), owner) {
+			found = append(found, o.DeepCopyObject())
+		}
+	}
+	return meta.SetList(into, found)
+}
+
+func (a *lagging) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	return a.write("create", o, func() error {
+		if a.objects[keyOf(o)] != nil {
+			return apierrors.NewAlreadyExists(schema.GroupResource{}, o.GetName())
+		}
+		a.put(o.DeepCopyObject().(client.Object))
+		return nil
+	})
+}
+
+func (a *lagging) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
+	return a.next(o, func(client.Object) client.Object { return o.DeepCopyObject().(client.Object) })
+}
+
+func (a *lagging) Patch(ctx context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	return a.Update(ctx, o)
+}
+
+func (a *lagging) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
+	var do client.DeleteOptions
+	do.ApplyOptions(opts)
+	return a.write("delete", o, func() error {
+		there := a.objects[keyOf(o)]
+		switch version := do.Preconditions.ResourceVersion; {
+		case there == nil:
+			return apierrors.NewNotFound(schema.GroupResource{}, o.GetName())
+		case there.GetUID() != *do.Preconditions.UID, version != nil && *version != there.GetResourceVersion():
+			return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("it is another one"))
+		}
+		if pod, is := there.(*corev1.Pod); is {
+			if pod = pod.DeepCopy(); pod.DeletionTimestamp == nil {
+				pod.DeletionTimestamp = &metav1.Time{Time: now}
+				a.put(pod)
+			}
+			return nil
+		}
+		a.drop(there)
+		return nil
+	})
+}
+
+func (a *lagging) Status() client.SubResourceWriter { return laggingStatus{nil, a} }
+
+type laggingStatus struct {
+	client.SubResourceWriter // nil
+	a                        *lagging
+}
+
+func (s laggingStatus) Update(_ context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
+	return s.a.next(o, func(there client.Object) client.Object {
+		is := there.DeepCopyObject().(client.Object)
+		switch is := is.(type) {
+		case *v1alpha1.ModelServing:
+			o.(*v1alpha1.ModelServing).Status.DeepCopyInto(&is.Status)
+		case *v1alpha1.RoleScaler:
+			is.Status = o.(*v1alpha1.RoleScaler).Status
+		}
+		return is
+	})
+}
+
+// play is one run of the controller against an API server that lags.
+type play struct {
+	*lagging
+	t    *testing.T
+	c    *Controller
+	now  time.Time
+	seed string
+	lows map[string]int // the lowest number that each role was to have since all was at rest
+	// loses: Pods get lost, or templates change. Then Pods may be fewer than that.
+	loses bool
+}
+
+func (p *play) serving() *v1alpha1.ModelServing {
+	return p.objects["*v1alpha1.ModelServing llama"].(*v1alpha1.ModelServing)
+}
+
+func (p *play) edit(how func(*v1alpha1.ModelServing)) {
+	is := p.serving().DeepCopy()
+	how(is)
+	is.Generation++
+	p.put(is)
+	p.noteLows()
+}
+
+// number returns how many replicas a role is to have.
+func (p *play) number(role *v1alpha1.ServingRole) int {
+	if sc, is := p.objects["*v1alpha1.RoleScaler llama-"+role.Name].(*v1alpha1.RoleScaler); is && role.IsExternal() {
+		return int(sc.Spec.Replicas)
+	}
+	return role.Count()
+}
+
+func (p *play) noteLows() {
+	roles := p.serving().Spec.Template.Roles
+	for i := range roles {
+		if low, has := p.lows[roles[i].Name]; !has || p.number(&roles[i]) < low {
+			p.lows[roles[i].Name] = p.number(&roles[i])
+		}
+	}
+}
+
+func (p *play) pods() (all []*corev1.Pod) {
+	for _, key := range slices.Sorted(maps.Keys(p.objects)) {
+		if pod, is := p.objects[key].(*corev1.Pod); is {
+			all = append(all, pod)
+		}
+	}
+	return all
+}
+
+func (p *play) staying(group, role string) (n int) {
+	for _, pod := range p.pods() {
+		if pod.DeletionTimestamp == nil && pod.Labels[podmeta.LabelServingGroup] == group && pod.Labels[podmeta.LabelServingRole] == role {
+			n++
+		}
+	}
+	return n
+}
+
+// check looks at a write of the controller.
+func (p *play) check(do string, o client.Object) {
+	scaled := 0
+	for _, g := range p.serving().Status.Groups {
+		if g.BeingScaled {
+			scaled++
+		}
+	}
+	require.LessOrEqual(p.t, scaled, 1, "%s: groups that are being scaled", p.seed)
+	if pod, is := o.(*corev1.Pod); is && do == "delete" && !p.loses {
+		group, role := pod.Labels[podmeta.LabelServingGroup], pod.Labels[podmeta.LabelServingRole]
+		require.GreaterOrEqual(p.t, p.staying(group, role), p.lows[role], "%s: %s is deleted, and the role was never to have so few", p.seed, pod.Name)
+	}
+}
+
+// newProcess starts another controller, whose cache shows all.
+func (p *play) newProcess() {
+	p.hear(true)
+	p.c = New(Options{API: p.lagging, Image: "requester", Recorder: events.NewFakeRecorder(10000), Now: func() time.Time { return p.now }})
+}
+
+func (p *play) happen(calm bool) {
+	pods := p.pods()
+	n := p.r.IntN(100)
+	var pod *corev1.Pod
+	if len(pods) > 0 {
+		pod = pods[p.r.IntN(len(pods))].DeepCopy()
+	}
+	count := new(int32(p.r.IntN(4)))
+	switch {
+	case n < 55 && pod != nil: // the kubelet
+		if pod.DeletionTimestamp != nil {
+			p.drop(pod)
+			return
+		}
+		ready := corev1.ConditionTrue
+		if !calm && p.r.IntN(6) == 0 {
+			ready = corev1.ConditionFalse
+		}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+		p.put(pod)
+	case n < 60 && pod != nil && !calm:
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, corev1.PodDeletionCost, strconv.Itoa(p.r.IntN(3)-1))
+		p.put(pod)
+	case n < 64 && !calm:
+		p.edit(func(m *v1alpha1.ModelServing) { m.Spec.Template.Roles[p.r.IntN(2)].Replicas = count })
+	case n < 67 && !calm:
+		if sc, is := p.objects["*v1alpha1.RoleScaler llama-decode"].(*v1alpha1.RoleScaler); is {
+			sc = sc.DeepCopy()
+			sc.Spec.Replicas = *count
+			p.put(sc)
+			p.noteLows()
+		}
+	case n < 69 && !calm:
+		p.edit(func(m *v1alpha1.ModelServing) {
+			m.Spec.Template.Roles[1].Scaling = &v1alpha1.RoleScaling{Mode: []string{"Static", v1alpha1.ScalingExternal}[p.r.IntN(2)]}
+		})
+	case n < 71 && !calm && p.loses:
+		p.edit(func(m *v1alpha1.ModelServing) {
+			m.Spec.Template.Roles[p.r.IntN(2)].EntryTemplate = router([]string{"a", "b", "c"}[p.r.IntN(3)])
+			m.Spec.RolloutStrategy.Type = []string{"", v1alpha1.RoleRollingUpdate}[p.r.IntN(2)]
+		})
+	case n < 73 && !calm && p.loses && pod != nil:
+		pod.DeletionTimestamp = &metav1.Time{Time: now}
+		p.put(pod)
+	case n < 74 && !calm:
+		p.newProcess()
+	default:
+		p.hear(calm)
+		p.now = p.now.Add(100 * time.Millisecond)
+		_, err := p.c.Reconcile(log.IntoContext(p.t.Context(), logr.Discard()), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "llama"}})
+		require.False(p.t, err != nil && !p.faulty, "%s: %v", p.seed, err)
+	}
+}
+
+// atRest checks that all is as it should be.
+func (p *play) atRest() {
+	m := p.serving()
+	require.Len(p.t, m.Status.Groups, m.Spec.Count(), p.seed)
+	for _, g := range m.Status.Groups {
+		require.Equal(p.t, v1alpha1.GroupRunning, g.State, "%s: %v", p.seed, g)
+		for i := range m.Spec.Template.Roles {
+			role := &m.Spec.Template.Roles[i]
+			require.Equal(p.t, p.number(role), p.staying(g.Name, role.Name), "%s: %s of %s", p.seed, role.Name, g.Name)
+		}
+	}
+	for _, pod := range p.pods() {
+		require.Equal(p.t, m.Status.Revision, pod.Labels[podmeta.LabelServingRevision], "%s: %s", p.seed, pod.Name)
+	}
+	require.Equal(p.t, m.Status.Revision, m.Status.CurrentRevision, p.seed)
+}
+
+// TestNoScheduleTakesMoreReplicasThanAskedFor plays changes of numbers and templates, with a cache that
+// lags, writes that fail, Pods that get lost, and controllers that are killed.
+func TestNoScheduleTakesMoreReplicasThanAskedFor(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		p := &play{t: t, now: now, seed: fmt.Sprintf("seed %d", seed), lows: map[string]int{}, loses: seed%2 > 0}
+		p.lagging = &lagging{r: r, objects: map[string]client.Object{}, caches: map[string]map[string]client.Object{}, news: map[string][]change{}}
+		p.onWrite = p.check
+		serving := llama()
+		serving.Spec.Replicas = new(int32(3))
+		serving.Spec.Template.Roles = []v1alpha1.ServingRole{{Name: "prefill", Replicas: new(int32(1)), EntryTemplate: router("a")}, {Name: "decode", Replicas: new(int32(2)), EntryTemplate: router("a")}}
+		p.put(serving)
+		p.noteLows()
+		p.newProcess()
+		for range 3 {
+			p.faulty = true
+			for range 150 {
+				p.happen(false)
+			}
+			p.faulty = false
+			p.now = p.now.Add(hearLimit)
+			for range 400 {
+				p.happen(true)
+			}
+			p.atRest()
+			clear(p.lows)
+			p.noteLows()
+		}
+	}
+}
