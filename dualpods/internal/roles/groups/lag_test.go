@@ -242,17 +242,27 @@ func (p *play) edit(how func(*v1alpha1.ModelServing)) {
 
 // number returns how many replicas a role is to have.
 func (p *play) number(role *v1alpha1.ServingRole) int {
-	if sc, is := p.objects["*v1alpha1.RoleScaler llama-"+role.Name].(*v1alpha1.RoleScaler); is && role.IsExternal() {
+	if sc := p.scaler(role.Name); sc != nil && role.IsExternal() {
 		return int(sc.Spec.Replicas)
 	}
 	return role.Count()
 }
 
+// scaler returns the RoleScaler of a role; nil: there is none.
+func (p *play) scaler(role string) *v1alpha1.RoleScaler {
+	sc, _ := p.objects["*v1alpha1.RoleScaler llama-"+role].(*v1alpha1.RoleScaler)
+	return sc
+}
+
 func (p *play) noteLows() {
 	roles := p.serving().Spec.Template.Roles
 	for i := range roles {
-		if low, has := p.lows[roles[i].Name]; !has || p.number(&roles[i]) < low {
-			p.lows[roles[i].Name] = p.number(&roles[i])
+		n := p.number(&roles[i])
+		if sc := p.scaler(roles[i].Name); sc != nil { // the controller may go by it still
+			n = min(n, int(sc.Spec.Replicas))
+		}
+		if low, has := p.lows[roles[i].Name]; !has || n < low {
+			p.lows[roles[i].Name] = n
 		}
 	}
 }
@@ -321,7 +331,7 @@ func (p *play) happen() {
 	case n < 64:
 		p.edit(func(m *v1alpha1.ModelServing) { m.Spec.Template.Roles[p.r.IntN(2)].Replicas = count })
 	case n < 67:
-		if sc, is := p.objects["*v1alpha1.RoleScaler llama-decode"].(*v1alpha1.RoleScaler); is {
+		if sc := p.scaler("decode"); sc != nil {
 			sc = sc.DeepCopy()
 			sc.Spec.Replicas = *count
 			p.put(sc)
