@@ -75,7 +75,7 @@ func TestRoleIsScaledFromTheHighestGroupDown(t *testing.T) {
 	})
 	require.True(t, higherRan)
 
-	// Of two that are ready, the cheaper one goes.
+	// If all are ready, the cheapest one goes.
 	s.kubectl("annotate", "pod/llama-0-all-0-0", corev1.PodDeletionCost+"=-1")
 	s.changeServing(func(spec *v1alpha1.ModelServingSpec) { spec.Template.Roles[0].Replicas = new(int32(1)) })
 	s.settles([]string{"llama-0-all-1-0", "llama-1-all-0-0"}, nothing)

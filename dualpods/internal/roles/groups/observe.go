@@ -64,7 +64,6 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 	if err != nil {
 		return nil, err
 	}
-	w.countReplicas()
 	w.chooseRevisions(members)
 	for _, p := range w.wantedPlaces() {
 		m := members[p.name()]

@@ -35,32 +35,38 @@ func (of *plan) withOlder(r roller, config *v1alpha1.ModelServing, has standing,
 	copied := *of
 	with, settled = &copied, true
 	with.older, with.follows = map[string]*plan{}, true
-	labels := false // of Pods that stay are to change
 	var all []rolledReplica
 	for order := range of.template.Roles {
-		role := &of.template.Roles[order]
-		w := &rollout.RoleWorld{Strategy: strategyOf(config, role), HasOld: r.old(of, role.Name) != nil}
-		rolled := r.observe(of, order, has, group)
-		newReady, oldReady := false, false
-		for _, p := range rolled {
-			w.Replicas = append(w.Replicas, p.Replica)
-			newReady, oldReady, labels = newReady || p.Ready && !p.Outdated, oldReady || p.Ready && p.Outdated, labels || p.isLabelled
-		}
-		for n, target := range rollout.DecideRole(w) {
-			rolled[n].keeps = target.Old
-			settled = settled && rolled[n].Ready && (!rolled[n].Outdated || n < w.Partition)
-		}
-		with.follows = with.follows && (newReady || !oldReady)
-		all = append(all, rolled...)
+		rolled, follows := r.roll(of, order, config, has, group)
+		all, with.follows = append(all, rolled...), with.follows && follows
 	}
+	// Labels change before the next replicas are replaced: otherwise no old pair might be left, and no
+	// new one be found yet.
+	labels := with.follows && slices.ContainsFunc(all, func(p rolledReplica) bool { return p.isLabelled })
 	for _, p := range all {
-		// Labels change before the next replicas are replaced: otherwise no old pair might be left, and
-		// no new one be found yet.
-		if own := p.own; own != nil && (p.keeps || with.follows && labels && p.Ready && p.Outdated) {
+		settled = settled && p.Ready && (!p.Outdated || p.isKept)
+		if own := p.own; own != nil && (p.waits || labels && p.Ready && p.Outdated) {
 			with.older[p.roleID] = own
 		}
 	}
 	return with, settled
+}
+
+// roll decides about the replicas of a role. follows reports whether Pods that stay may get the label
+// of the revision: a new replica can serve with them, or no old one can.
+func (r roller) roll(of *plan, order int, config *v1alpha1.ModelServing, has standing, group int) (rolled []rolledReplica, follows bool) {
+	role := &of.template.Roles[order]
+	w := &rollout.RoleWorld{Strategy: strategyOf(config, role), HasOld: r.old(of, role.Name) != nil}
+	rolled = r.observe(of, order, has, group)
+	newReady, oldReady := false, false
+	for _, p := range rolled {
+		w.Replicas = append(w.Replicas, p.Replica)
+		newReady, oldReady = newReady || p.Ready && !p.Outdated, oldReady || p.Ready && p.Outdated
+	}
+	for n, target := range rollout.DecideRole(w) {
+		rolled[n].waits, rolled[n].isKept = target.Old, n < w.Partition
+	}
+	return rolled, newReady || !oldReady
 }
 
 // rolledReplica is a replica that a group should have.
@@ -70,7 +76,8 @@ type rolledReplica struct {
 	// own is the plan that its Pods were made from, or are to be made from if it is kept; nil: it
 	// cannot be read.
 	own        *plan
-	keeps      bool // it is not to be replaced yet
+	waits      bool // it is not to be replaced, or not yet
+	isKept     bool // it is one of the first ones, which keep their template
 	isLabelled bool // a Pod of it stays, and has the label of another revision
 }
 
@@ -200,7 +207,9 @@ func (w *World) labelled(m *Member) *corev1.Pod {
 	return pod
 }
 
-// hasOlder reports whether a replica keeps an older template, or is yet to be replaced.
-func (w *World) hasOlder() bool {
-	return slices.ContainsFunc(w.groups, func(of *plan) bool { return len(of.older) > 0 })
+// isRolledOut reports whether all groups have the present template and run, and no replica keeps an
+// older one.
+func (w *World) isRolledOut(s *v1alpha1.ModelServingStatus) bool {
+	hasOlder := func(of *plan) bool { return len(of.older) > 0 }
+	return len(s.Groups) > 0 && len(w.Problems) == 0 && int(min(s.UpdatedReplicas, s.ReadyReplicas)) == len(s.Groups) && !slices.ContainsFunc(w.groups, hasOlder)
 }

@@ -135,7 +135,7 @@ func (c *Controller) observeScalers(ctx context.Context, w *World) error {
 	}
 	for i := range owned.Items {
 		sc := &Scaler{Role: owned.Items[i].Labels[podmeta.LabelServingRole]}
-		// One that has another name was given this owner by somebody else: it is left alone.
+		// If it has another name, somebody else gave it this owner: it is left alone.
 		if sc.Is = has[owned.Items[i].Name]; sc.Is != nil && sc.name(w.Serving) == sc.Is.Name {
 			w.Scalers = append(w.Scalers, sc)
 		}

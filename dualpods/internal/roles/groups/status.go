@@ -99,7 +99,7 @@ func show(w *World, steps []*Step, s *v1alpha1.ModelServingStatus) {
 			waits = g
 		}
 	}
-	if s.CurrentRevision == "" || len(s.Groups) > 0 && len(w.Problems) == 0 && !w.hasOlder() && int(min(s.UpdatedReplicas, s.ReadyReplicas)) == len(s.Groups) {
+	if s.CurrentRevision == "" || w.isRolledOut(s) {
 		s.CurrentRevision = w.Revision
 	}
 	set := dualpods.NewConditionSetter(&s.Conditions, w.Serving.Generation)

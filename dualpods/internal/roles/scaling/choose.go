@@ -12,9 +12,9 @@ type Replica struct {
 	Cost    int32 // the pod-deletion-cost of its entry
 }
 
-// Choose returns the ordinals of the n replicas that a role is to have, in ascending order. Of
-// those that it has, the unready ones go first, then those of the lowest cost, and among equals
-// the highest ordinals. New ones get the lowest ordinals that are free.
+// Choose returns the ordinals of the n replicas that a role is to have, in ascending order. If
+// it has more, the unready ones go first, then those of the lowest cost, and among equals the
+// highest ordinals. New ones get the lowest ordinals that are free.
 func Choose(n int, has []Replica) []int {
 	kept := slices.SortedFunc(slices.Values(has), func(a, b Replica) int {
 		return cmp.Or(cmp.Compare(unready(a), unready(b)), cmp.Compare(b.Cost, a.Cost), cmp.Compare(a.Ordinal, b.Ordinal))
