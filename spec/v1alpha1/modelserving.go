@@ -135,63 +135,6 @@ type ServingGroupTemplate struct {
 	RatioConstraint *RatioConstraint `json:"ratioConstraint,omitempty"`
 }
 
-// RatioConstraint has the replicas of two roles stay near numerator : denominator. With prefill and
-// decode as 1 : 2, a min of 50 and a max of 200, a group with 2 prefill replicas has at most 8
-// decode replicas, and one with 4 decode replicas at most 4 prefill replicas.
-type RatioConstraint struct {
-	// Name of a role.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	NumeratorRole string `json:"numeratorRole"`
-	// Name of another role.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	DenominatorRole string `json:"denominatorRole"`
-
-	// How many replicas of numeratorRole there should be for denominator replicas of
-	// denominatorRole.
-	// +optional
-	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	Numerator int32 `json:"numerator,omitempty"`
-	// See numerator.
-	// +optional
-	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	Denominator int32 `json:"denominator,omitempty"`
-
-	// How small the ratio may be, in percent of numerator / denominator. It bounds denominatorRole.
-	// 0: there is no such bound.
-	// +optional
-	// +kubebuilder:default=100
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=100
-	Min *int32 `json:"min,omitempty"`
-	// How large the ratio may be, in percent of numerator / denominator. It bounds numeratorRole.
-	// +optional
-	// +kubebuilder:default=100
-	// +kubebuilder:validation:Minimum=100
-	// +kubebuilder:validation:Maximum=100000
-	Max *int32 `json:"max,omitempty"`
-}
-
-// RoleScaling says where the number of replicas of a role comes from.
-type RoleScaling struct {
-	// Static: from the role. External: from the RoleScaler MODELSERVING-ROLE, which the controller
-	// creates with the number in the role.
-	// +optional
-	// +kubebuilder:default=Static
-	// +kubebuilder:validation:Enum=Static;External
-	Mode string `json:"mode,omitempty"`
-}
-
-// ScalingExternal is the mode of a role whose number of replicas a RoleScaler has.
-const ScalingExternal = "External"
-
 // SubGroupPolicy divides the Pods of a replica of a role into subgroups, as that of
 // LeaderWorkerSet. The leader is the entry.
 type SubGroupPolicy struct {
@@ -288,9 +231,6 @@ func (s *ModelServingSpec) Count() int { return count(s.Replicas) }
 
 // Count returns how many replicas of the role each group is to have.
 func (r *ServingRole) Count() int { return count(r.Replicas) }
-
-// IsExternal reports whether a RoleScaler has the number of replicas of the role.
-func (r *ServingRole) IsExternal() bool { return r.Scaling != nil && r.Scaling.Mode == ScalingExternal }
 
 // Size returns how many Pods a replica of the role has: its entry and its workers.
 func (r *ServingRole) Size() int {
