@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,9 +39,11 @@ func (s *site) settles(want []string, meanwhile func()) {
 	s.t.Helper()
 	s.eventually("all groups run with the Pods "+strings.Join(want, " "), func() bool {
 		meanwhile()
+		there := slices.Sorted(maps.Keys(s.requesters()))
 		m := s.modelServing("llama")
 		waits := func(g v1alpha1.ServingGroupStatus) bool { return g.State != v1alpha1.GroupRunning }
-		return m.Status.ObservedGeneration == m.Generation && !slices.ContainsFunc(m.Status.Groups, waits) && slices.Equal(want, slices.Sorted(maps.Keys(s.requesters())))
+		return slices.Equal(want, there) && m.Status.ObservedGeneration == m.Generation && !slices.ContainsFunc(m.Status.Groups, waits) &&
+			meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionProgressing)
 	})
 }
 

@@ -208,6 +208,17 @@ func groupName(serving *v1alpha1.ModelServing, ordinal int) string {
 	return place{serving: serving.Name, group: ordinal}.groupName()
 }
 
+// awaitsTurn returns the reason for which a ModelServing is progressing though all groups may run: a
+// group is yet to get other numbers of replicas. Empty: none is.
+func (w *World) awaitsTurn() string {
+	for _, target := range w.scaled {
+		if target.Row == scaling.Waits {
+			return v1alpha1.ReasonScaling
+		}
+	}
+	return ""
+}
+
 // noteNumbers writes to the status of a group how many replicas it has. A group that takes its turn
 // is Scaling until it runs.
 func (w *World) noteNumbers(g *v1alpha1.ServingGroupStatus, ordinal int) {

@@ -77,6 +77,8 @@ func TestRoleIsScaledGroupByGroup(t *testing.T) {
 		s.allReady()
 		s.passes(1)
 		assert.Equal(t, v1alpha1.GroupRunning, s.groups()[group].State)
+		progressing := meta.FindStatusCondition(s.status().Conditions, v1alpha1.ConditionProgressing)
+		assert.Equal(t, map[bool]string{true: v1alpha1.ReasonScaling, false: v1alpha1.ReasonIdle}[group > 0], progressing.Reason)
 	}
 	s.replicas(1)
 	s.passes(1)

@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -117,7 +118,7 @@ func show(w *World, steps []*Step, s *v1alpha1.ModelServingStatus) {
 	default:
 		set(v1alpha1.ConditionAvailable, true, v1alpha1.ReasonAllReady, "")
 	}
-	if moves != "" {
+	if moves = cmp.Or(moves, w.awaitsTurn()); moves != "" {
 		set(v1alpha1.ConditionProgressing, true, moves, "")
 	} else {
 		set(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonIdle, "")

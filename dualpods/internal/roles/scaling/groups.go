@@ -26,6 +26,9 @@ type row struct {
 	fits func(groups []Group, ordinal int) (t Target, ok bool)
 }
 
+// Waits is the row of a group that is yet to get other numbers.
+const Waits = "waits"
+
 var rows = []row{
 	{"new", func(groups []Group, n int) (Target, bool) {
 		return Target{Numbers: groups[n].Wants}, groups[n].Has == nil
@@ -42,7 +45,7 @@ var rows = []row{
 	{"its turn", func(groups []Group, n int) (Target, bool) {
 		return Target{Numbers: groups[n].Wants, Scales: true}, isFree(groups) && isHighest(groups, n)
 	}},
-	{"waits", func(groups []Group, n int) (Target, bool) { return Target{Numbers: groups[n].Has}, true }},
+	{Waits, func(groups []Group, n int) (Target, bool) { return Target{Numbers: groups[n].Has}, true }},
 }
 
 // Decide returns the target of each group, by ordinal.
