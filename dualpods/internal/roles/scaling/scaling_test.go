@@ -84,7 +84,7 @@ func TestOfTheReplicasTheRightOnesGo(t *testing.T) {
 }
 
 func TestChoiceDoesNotChangeOnceItsVictimsAreGone(t *testing.T) {
-	for seed := range uint64(2000) {
+	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		var has []Replica
 		for ordinal := range 8 {
@@ -138,7 +138,7 @@ func TestRatioHoldsOneRoleBack(t *testing.T) {
 // TestScalingEndsAndTakesOneGroupAtATime plays changes of the number, also in the middle, with groups
 // that fail.
 func TestScalingEndsAndTakesOneGroupAtATime(t *testing.T) {
-	for seed := range uint64(2000) {
+	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		groups := parse(strings.Repeat("2 ", 1+r.IntN(6)), 2)
 		faults := r.IntN(6)
