@@ -64,6 +64,8 @@ func (c *Controller) write(ctx context.Context, s *Step) error {
 		return c.create(ctx, s.Object)
 	case Change: // fails if the object has changed since it was read
 		return client.IgnoreNotFound(c.opts.API.Update(ctx, s.Object))
+	case Annotate:
+		return client.IgnoreNotFound(c.opts.API.Patch(ctx, s.Object, client.MergeFromWithOptions(s.Of.Pod.Is, client.MergeFromWithOptimisticLock{})))
 	case Delete:
 		uid := s.Object.GetUID()
 		return client.IgnoreNotFound(c.opts.API.Delete(ctx, s.Object, client.Preconditions{UID: &uid}))

@@ -77,6 +77,14 @@ const (
 // errNotLeading is why a process that was frozen writes nothing.
 var errNotLeading = errors.New("another replica may lead by now")
 
+// retried returns when a pass is made again whose first write failed.
+func retried(err error) (reconcile.Result, error) {
+	if isConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	}
+	return reconcile.Result{}, err
+}
+
 // Reconcile runs a pass for one ModelServing.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var serving v1alpha1.ModelServing
@@ -91,6 +99,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, errNotLeading
 	}
 	steps := Decide(w)
+	if w.recordsChanged() {
+		if err := c.tell(ctx, w, steps); err != nil {
+			return retried(err)
+		}
+		c.tellRestarts(w)
+	}
 	again, err := c.do(ctx, steps)
 	if err == nil || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		err = errors.Join(err, c.tell(ctx, w, steps))

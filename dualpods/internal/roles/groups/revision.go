@@ -15,10 +15,10 @@ import (
 )
 
 // content is what a revision records of a template: the roles, without their numbers of replicas.
-// The gang policy changes no Pod.
+// The gang policy and the grace of restarts change no Pod.
 func content(template *v1alpha1.ServingGroupTemplate) []byte {
 	without := template.DeepCopy()
-	without.GangPolicy = nil
+	without.GangPolicy, without.RestartGracePeriodSeconds = nil, nil
 	for i := range without.Roles {
 		without.Roles[i].Replicas = nil
 	}

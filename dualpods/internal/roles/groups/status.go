@@ -55,6 +55,7 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 	if w.Serving.Spec.Template.GangPolicy != nil {
 		keepGangs(groups, w.Serving.Status.Groups)
 	}
+	w.showRestarts(groups)
 	return groups
 }
 
@@ -140,6 +141,7 @@ func (c *Controller) tell(ctx context.Context, w *World, steps []*Step) error {
 		return fmt.Errorf("cannot write the status of ModelServing %s: %w", client.ObjectKeyFromObject(w.Serving), err)
 	}
 	c.announce(w.Serving, changed)
+	w.Serving = changed
 	return nil
 }
 

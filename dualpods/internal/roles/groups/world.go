@@ -8,6 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/roles/restarts"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -39,6 +40,8 @@ type World struct {
 
 	plans  map[string]*plan // by revision
 	groups []*plan          // of the groups that it should have, by ordinal
+
+	restarts []*restarts.Decision // about these groups; Decide makes them
 }
 
 // gang returns what the Pods of a member's group wait for that get nodes together; empty: it is
