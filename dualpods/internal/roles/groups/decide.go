@@ -57,7 +57,7 @@ func Decide(w *World) (steps []*Step) {
 		return nil
 	}
 	recoveries := w.recoveries()
-	steps = w.revisions()
+	steps = append(w.revisions(), recoveries...)
 	for _, m := range w.Members {
 		if w.hasService(m) {
 			steps = append(steps, firstOf(addresses, w, m))
@@ -67,7 +67,7 @@ func Decide(w *World) (steps []*Step) {
 	for _, s := range w.servers() {
 		steps = append(steps, s.decide())
 	}
-	return append(append(steps, recoveries...), w.policies()...)
+	return append(steps, w.policies()...)
 }
 
 // rule is a row of a table. fits reports whether the row applies to a member, and then fills the

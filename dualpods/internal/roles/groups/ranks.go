@@ -255,8 +255,8 @@ func (m *Member) serves() bool {
 	return m.isTold() && m.Bound.Swap.ID == "" && m.isIn(launcher.Awake) && m.Bound.Instance.SwapID == ""
 }
 
-// hasEnded reports whether the instance of a rank has ended, or is being stopped, or its swap is being
-// undone.
+// hasEnded reports whether the instance of a rank has ended, or is being stopped, or stays as it ended, or
+// its swap is being undone.
 func (m *Member) hasEnded() bool {
-	return m.isIn(launcher.Failed, launcher.Stopped, launcher.Stopping) || m.inPhase(launcherapi.PhaseUndo)
+	return m.isIn(launcher.Failed, launcher.Stopped, launcher.Stopping) || m.inPhase(launcherapi.PhaseUndo) || m.staysEnded()
 }
