@@ -49,6 +49,8 @@ type Options struct {
 	Launcher func(key string) Launcher // by the UID of its Pod; nil: it is not watched
 	Image    string                    // has the requester program
 	Recorder events.EventRecorder
+	// Restarted is called with the level of each restart: instance, role or group. nil: nobody counts.
+	Restarted func(level string)
 	// Leads says that no other replica can be at work by now; nil: there is none.
 	Leads func() bool
 	Now   func() time.Time

@@ -62,6 +62,10 @@ var ranks = []serverRule{
 			step.waitsForRanks("rank %s of its server has ended or goes: the others are stopped", lost)
 	}},
 	{"ranks serve", func(s *Server, _ *Step) bool { return s.every((*Member).serves) }},
+	{"rank ended, kept", func(s *Server, step *Step) bool {
+		kept := s.first(func(m *Member) bool { return m.isBound() && m.staysEnded() })
+		return kept != nil && step.waitsForRanks("the server of Pod %s has ended, and nothing restarts it", kept)
+	}},
 	{"rank not bound", func(s *Server, step *Step) bool {
 		free := s.first(func(m *Member) bool { return !m.isBound() })
 		return free != nil && step.waitsForRanks("the server waits until Pod %s is bound to a launcher", free)

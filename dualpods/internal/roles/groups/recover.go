@@ -1,7 +1,6 @@
 package groups
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -208,11 +207,15 @@ func (w *World) recordsChanged() bool {
 	return false
 }
 
-// tellRestarts emits an Event for each group, replica of a role or server that is restarted.
+// tellRestarts emits an Event for each group, replica of a role or server that is restarted, and counts it.
 func (c *Controller) tellRestarts(w *World) {
 	for ordinal, d := range w.restarts {
-		if d.Level != "" {
-			c.warn(w.Serving, v1alpha1.ReasonRestarting, fmt.Sprintf("%s: %s", d.What(place{serving: w.Serving.Name, group: ordinal}.groupName()), d.Why))
+		if d.Level == "" {
+			continue
+		}
+		c.warn(w.Serving, v1alpha1.ReasonRestarting, d.What(place{serving: w.Serving.Name, group: ordinal}.groupName())+": "+d.Why)
+		if c.opts.Restarted != nil {
+			c.opts.Restarted(string(d.Level))
 		}
 	}
 }
