@@ -98,7 +98,7 @@ type NotReadyPod struct {
 	Since metav1.Time `json:"since"`
 	// When it became not ready, as its condition Ready says. If that changes, it was ready meanwhile.
 	// +optional
-	Changed metav1.Time `json:"changed,omitempty"`
+	Changed metav1.Time `json:"changed,omitzero"`
 }
 
 // RecreatedRole is a replica of a role that was recreated.

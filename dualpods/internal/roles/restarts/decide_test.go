@@ -250,3 +250,19 @@ func TestTroublesOfTwoReplicasAreHandledOneAfterTheOther(t *testing.T) {
 	assert.Equal(t, Role, d.Level)
 	assert.Equal(t, []types.UID{"p", "d"}, d.Record.Leaving)
 }
+
+// Each of two groups has a node for one of its Pods, and none for the other.
+func TestGroupsThatHoldNodesForEachOtherGiveThemBack(t *testing.T) {
+	for _, name := range []string{"llama-0", "llama-1"} {
+		g := pair()
+		g.Name, g.Lacks = name, true
+		lost(g)
+		d := Decide(g)
+		assert.Equal(t, "not ready yet", d.Row)
+		g.Record, g.Now = d.Record, now.Add(d.Again)
+		d = Decide(g)
+		assert.Equal(t, Whole, d.Level)
+		assert.Equal(t, []types.UID{"p"}, d.Record.Leaving)
+		assert.True(t, d.HoldsReplica(nil), "nothing is created before the node is free")
+	}
+}
