@@ -21,9 +21,9 @@ const FailuresKept = time.Hour
 type Failures struct {
 	RequesterUID types.UID `json:"requesterUID"`      // whom it served last
 	Attempt      string    `json:"attempt,omitempty"` // the swap key of the attempt by which it served
-	Count        int       `json:"count"`        // from 1
-	Last         time.Time `json:"last"`         // when it was seen last
-	Why          string    `json:"why"`          // how it ended
+	Count        int       `json:"count"`             // from 1
+	Last         time.Time `json:"last"`              // when it was seen last
+	Why          string    `json:"why"`               // how it ended
 }
 
 // ReadFailures reads those of an instance; nil where there are none, or what

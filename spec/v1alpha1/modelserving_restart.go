@@ -31,7 +31,9 @@ func (s *ModelServingSpec) Recovery() RecoveryPolicy {
 }
 
 // GraceSeconds returns how long a Pod that was ready may be not ready.
-func (t *ServingGroupTemplate) GraceSeconds() int64 { return or(t.RestartGracePeriodSeconds, defaultGrace) }
+func (t *ServingGroupTemplate) GraceSeconds() int64 {
+	return or(t.RestartGracePeriodSeconds, defaultGrace)
+}
 
 // ProgressingSeconds returns how long Pods of a group may be on their way to be ready.
 func (s *ModelServingSpec) ProgressingSeconds() int64 {

@@ -97,11 +97,11 @@ func TestRecoveryPolicySaysWhatIsRestarted(t *testing.T) {
 	// The server is started again, for the same Pod.
 	s.changeServing(func(spec *v1alpha1.ModelServingSpec) { spec.RecoveryPolicy = v1alpha1.RecoverRole })
 	s.onExit(podmeta.OnExitRestart)
-	_, before := s.boundTo("llama-0-prefill-0-0")
+	launcher, before := s.boundTo("llama-0-prefill-0-0")
 	s.killServer("llama-0-prefill-0-0")
 	s.eventually("the server is started again", func() bool {
-		_, now := s.boundTo("llama-0-prefill-0-0")
-		return now.State == "awake" && now.PID != before.PID
+		now, err := s.launcher(launcher.Name).Get(t.Context(), before.InstanceID)
+		return err == nil && now.State == "awake" && now.PID != before.PID
 	})
 	s.runs("llama", 2)
 
