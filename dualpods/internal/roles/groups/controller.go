@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/roles/restarts"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -79,12 +81,14 @@ const (
 // errNotLeading is why a process that was frozen writes nothing.
 var errNotLeading = errors.New("another replica may lead by now")
 
-// retried returns when a pass is made again whose first write failed.
-func retried(err error) (reconcile.Result, error) {
-	if isConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictPause}, nil
+// onlyOrders ends a pass that could not record its restarts. It gives the orders to launchers that have
+// nothing to do with restarts, since ranks wait for them.
+func (c *Controller) onlyOrders(ctx context.Context, steps []*Step, failed error) (reconcile.Result, error) {
+	again, _ := c.do(ctx, slices.DeleteFunc(slices.Clone(steps), func(s *Step) bool { return !s.Do.isOrder() || s.Row == restarts.RowInPlace }))
+	if isConflict(failed) {
+		return reconcile.Result{RequeueAfter: dualpods.Sooner(conflictPause, again)}, nil
 	}
-	return reconcile.Result{}, err
+	return reconcile.Result{}, failed
 }
 
 // Reconcile runs a pass for one ModelServing.
@@ -103,7 +107,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	steps := Decide(w)
 	if w.recordsChanged() {
 		if err := c.tell(ctx, w, steps); err != nil {
-			return retried(err)
+			return c.onlyOrders(ctx, steps, err)
 		}
 		c.tellRestarts(w)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -308,6 +309,20 @@ type noStatusWriter struct{ client.SubResourceWriter }
 
 func (noStatusWriter) Update(context.Context, client.Object, ...client.SubResourceUpdateOption) error {
 	return errors.New("no answer")
+}
+
+func TestRanksAreStoppedThoughTheStatusCannotBeWritten(t *testing.T) {
+	s, y := newYard(t)
+	s.kubeletSays(entry, corev1.ConditionTrue)
+	s.kubeletSays(worker, corev1.ConditionTrue)
+	s.passes(1)
+	y.swaps["first"] = dualpods.RankSwap{ID: "swap-1", Phase: launcherapi.PhaseHealthy}
+	require.NoError(t, s.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "second"}}))
+	s.kubeletSays(entry, corev1.ConditionFalse) // its group stalls now
+	y.orders, s.c.opts.API = nil, noStatus{s.api}
+	_, err := s.pass()
+	require.ErrorContains(t, err, "no answer")
+	assert.Equal(t, []string{"first: undo swap-1"}, y.orders)
 }
 
 func TestGroupThatNeverRunsIsRecreatedAndThenFailed(t *testing.T) {

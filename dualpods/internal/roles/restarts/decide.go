@@ -74,6 +74,9 @@ type rule struct {
 	fits func(*Group, *trouble, *Decision) bool
 }
 
+// RowInPlace is the row by which the instances of a replica are deleted.
+const RowInPlace = "restart in place"
+
 // rows is the table.
 var rows = []rule{
 	{"nothing restarts", func(g *Group, _ *trouble, d *Decision) bool {
@@ -95,7 +98,7 @@ var rows = []rule{
 	}},
 	{"recreate group", func(g *Group, t *trouble, d *Decision) bool { return t.is(Whole) && d.recreates(g, t) }},
 	{"recreate role", func(g *Group, t *trouble, d *Decision) bool { return t.is(Role) && d.recreatesRole(g, t) }},
-	{"restart in place", func(_ *Group, t *trouble, d *Decision) bool {
+	{RowInPlace, func(_ *Group, t *trouble, d *Decision) bool {
 		if !t.is(InPlace) {
 			return false
 		}
