@@ -12,6 +12,8 @@ import (
 
 // The rows for these requesters.
 var (
+	endedRefuses = RowOf[Bound]{"ended, refuses", "bound; the requester says `hotseat.dev/on-exit: Restart`; its instance ended while it served by this attempt; its program stays ready and carries traffic, and has refused five times to unbind",
+		(*Bound).neverUnbindsToRestart, DeleteRequester, warn(RequesterRefuses, "instance %s, which served it, %s, and its program does not unbind", (*Bound).instanceID, (*Bound).fate)}
 	diedToBeKept = RowOf[Bound]{"died, to be kept", "the same; the requester says `hotseat.dev/on-exit: Keep`, and its record does not have it how the instance ended",
 		(*Bound).isToBeKept, KeepEnded, (*Bound).keep}
 	keptAsItEnded = RowOf[Bound]{"kept as it ended", "bound; the instance is not awake; the requester says `hotseat.dev/on-exit: Keep`, and its record has it how the instance ended",
@@ -48,6 +50,12 @@ func (b *Bound) isKept() bool {
 // started again for the same requester.
 func (b *Bound) isToRestart() bool {
 	return b.Requester.OnExit == podmeta.OnExitRestart && b.instanceKnown() && b.instanceEndedOrGone() && b.failureRecorded()
+}
+
+// neverUnbindsToRestart reports whether the program leads its clients to an instance that has ended, and
+// does not stop.
+func (b *Bound) neverUnbindsToRestart() bool {
+	return b.isToRestart() && b.IsReady() && b.ignoresUnready() && b.Troubles[Unbind].Count >= enoughUnbinds
 }
 
 // restart returns the record with the attempt that starts the instance again. What is left of the

@@ -53,10 +53,15 @@ var exits = map[string]example{
 		o.Record.Attempt, o.Attempt, o.Instance.State = o.Record.Attempt+1, Attempt{Asked: true}, "starting"
 	})},
 	"one that is to restart, its launcher's container ended": {"unbinding, carries", Unbind, but(diedUnder(podmeta.OnExitRestart, 1), func(o *Observation) { retracted(o); crashed(o) })},
-	"one that is kept, its end noted":                        {"died, to be kept", KeepEnded, diedUnder(podmeta.OnExitKeep, 1)},
-	"one that is kept, its instance deleted":                 {"died, to be kept", KeepEnded, but(diedUnder(podmeta.OnExitKeep, 1), func(o *Observation) { o.Instance = nil })},
-	"one that is kept, as its record says":                   {"not awake, shown", Retract, but(diedUnder(podmeta.OnExitKeep, 1), recordSays)},
-	"the same, retracted":                                    {"kept as it ended", Tell, but(diedUnder(podmeta.OnExitKeep, 1), func(o *Observation) { recordSays(o); retracted(o) })},
+	"one that is to restart, whose program refuses to unbind again and again": {"ended, refuses", DeleteRequester, but(diedUnder(podmeta.OnExitRestart, 1), func(o *Observation) {
+		retracted(o)
+		o.SPI.Proxy.Ready = true
+		o.Troubles = map[Action]Trouble{BecomeUnready: {Count: 5}, Unbind: {Count: enoughUnbinds}}
+	})},
+	"one that is kept, its end noted":        {"died, to be kept", KeepEnded, diedUnder(podmeta.OnExitKeep, 1)},
+	"one that is kept, its instance deleted": {"died, to be kept", KeepEnded, but(diedUnder(podmeta.OnExitKeep, 1), func(o *Observation) { o.Instance = nil })},
+	"one that is kept, as its record says":   {"not awake, shown", Retract, but(diedUnder(podmeta.OnExitKeep, 1), recordSays)},
+	"the same, retracted":                    {"kept as it ended", Tell, but(diedUnder(podmeta.OnExitKeep, 1), func(o *Observation) { recordSays(o); retracted(o) })},
 	"the same, its configuration changed": {"kept as it ended", Tell, but(diedUnder(podmeta.OnExitKeep, 1), func(o *Observation) {
 		recordSays(o)
 		retracted(o)

@@ -14,7 +14,7 @@ var stranded = TableOf[Staying]{
 	Sentence: "No instance serves the requester, and its program, labels, status or gate may lead clients to it",
 	Sees:     func(s *seen) *Staying { return s.staying },
 	Rows: []RowOf[Staying]{
-		whereBound(notHeld), whereBound(notAwakeReady), whereBound(notAwakeStaysReady), holdsForNobody((*Staying).shouldEndHold),
+		whereBound(endedRefuses), whereBound(notHeld), whereBound(notAwakeReady), whereBound(notAwakeStaysReady), holdsForNobody((*Staying).shouldEndHold),
 		{"record damaged", "not bound; the record of an instance that is awake, as far as is known, cannot be read, and may be its own: its program carries traffic to that instance, or does not answer and labels, status or gate say that it serves",
 			(*Staying).recordDamaged, Tell, (*Staying).recordCannotBeRead},
 		{"launcher gone, ready", "not bound, or the launcher Pod has ended, or it is being deleted and the launcher does not answer; the requester is ready, and was not told so in vain a moment ago, unless it carries nothing and nothing shows it any more",
