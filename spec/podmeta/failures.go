@@ -19,10 +19,11 @@ const FailuresKept = time.Hour
 // Failures is how often an instance has ended while it served, each time soon
 // after it had begun to. It outlives the requesters that it served.
 type Failures struct {
-	RequesterUID types.UID `json:"requesterUID"` // whom it served last
-	Count        int       `json:"count"`        // from 1
-	Last         time.Time `json:"last"`         // when it was seen last
-	Why          string    `json:"why"`          // how it ended
+	RequesterUID types.UID `json:"requesterUID"`      // whom it served last
+	Attempt      string    `json:"attempt,omitempty"` // the swap key of the attempt by which it served
+	Count        int       `json:"count"`             // from 1
+	Last         time.Time `json:"last"`              // when it was seen last
+	Why          string    `json:"why"`               // how it ended
 }
 
 // ReadFailures reads those of an instance; nil where there are none, or what

@@ -18,13 +18,13 @@ const (
 	PrefixOwn   = "hotseat.dev/"
 )
 
-// Annotations that a user writes on a requester. All but the last may be
-// spelled with PrefixAlias.
+// Annotations that a user writes on a requester. The first three may be spelled with PrefixAlias.
 const (
 	AnnotationServerPatch           = Prefix + "server-patch"            // strategic merge patch, in YAML or JSON
 	AnnotationInferenceServerConfig = Prefix + "inference-server-config" // name of an InferenceServerConfig
 	AnnotationAdminPort             = Prefix + "admin-port"              // number, or name of a port of the container that runs the requester program
 	AnnotationLauncherConfig        = PrefixOwn + "launcher-config"      // name of a LauncherConfig
+	AnnotationOnExit                = PrefixOwn + "on-exit"              // what becomes of the requester when its instance ends while it serves: one of OnExits
 	AnnotationModelCache            = PrefixOwn + "model-cache"          // on a requester or its namespace: auto, require or off, as launcherapi.InstanceSpec.ModelCache
 )
 

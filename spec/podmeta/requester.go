@@ -41,6 +41,7 @@ type Requester struct {
 
 	LauncherConfig string   // name of the LauncherConfig that the requester asks for; empty where it does not
 	ModelCache     string   // one of ModelCacheModes; empty where it does not say
+	OnExit         OnExit   // what becomes of it when its instance ends while it serves; empty where it does not say
 	AdminPort      int32    // where the requester program listens for the controller
 	TLS            bool     // it takes orders by TLS, from the controller alone: it mounts the ConfigMap mtls.ConfigMap
 	GPUs           int      // how many GPUs the container of the requester program holds
@@ -85,6 +86,7 @@ func ReadRequester(pod *corev1.Pod) (Requester, []Problem) {
 			r.add(annotationField(AnnotationModelCache), wrong)
 		}
 	}
+	got.OnExit = r.onExit()
 	got.Input, got.Patch, got.ConfigName = r.input()
 	got.Rank = r.rank()
 	got.Gated = slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == ReadinessGate })

@@ -61,6 +61,10 @@ func TestARequesterIsReadInBothSpellings(t *testing.T) {
 			map[string]string{"dual-pod.llm-d.ai/server-patch": "x", "hotseat.dev/model-cache": "require"},
 			podmeta.Requester{Input: podmeta.InputPatch, Patch: "x", AdminPort: 8081, ModelCache: "require"},
 		},
+		"what becomes of it when its instance ends": {
+			map[string]string{"dual-pod.llm-d.ai/server-patch": "x", "hotseat.dev/on-exit": "Restart"},
+			podmeta.Requester{Input: podmeta.InputPatch, Patch: "x", AdminPort: 8081, OnExit: podmeta.OnExitRestart},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := requester(tt.annotations)
@@ -101,6 +105,9 @@ func TestWhatIsWrongWithARequesterIsSaidByFieldAndCure(t *testing.T) {
 	}{
 		"neither input": {nil, nil, []string{
 			"metadata.annotations: neither dual-pod.llm-d.ai/server-patch nor dual-pod.llm-d.ai/inference-server-config is there: one of them says which inference server is wanted",
+		}},
+		"a word that says not what becomes of it": {map[string]string{patch: "x", "hotseat.dev/on-exit": "restart"}, nil, []string{
+			`metadata.annotations[hotseat.dev/on-exit]: "restart" is none of Delete (the Pod is deleted when its instance ends), Restart (the instance is started again) and Keep (nothing is started again)`,
 		}},
 		"a word that says not from where the model comes": {map[string]string{patch: "x", "hotseat.dev/model-cache": "yes"}, nil, []string{
 			`metadata.annotations[hotseat.dev/model-cache]: "yes" is none of auto (the launcher's copy of the model where it has one), require (nothing but that) and off (the engine finds its model by itself)`,

@@ -119,7 +119,7 @@ var reservedPrefixes = []string{Prefix, PrefixAlias, PrefixOwn, PrefixServing}
 
 // usersAnnotations are the keys of annotations of a Pod that users write.
 var usersAnnotations = []string{
-	AnnotationServerPatch, AnnotationInferenceServerConfig, AnnotationAdminPort, AnnotationLauncherConfig, AnnotationModelCache,
+	AnnotationServerPatch, AnnotationInferenceServerConfig, AnnotationAdminPort, AnnotationLauncherConfig, AnnotationModelCache, AnnotationOnExit,
 	alias(AnnotationServerPatch), alias(AnnotationInferenceServerConfig), alias(AnnotationAdminPort),
 }
 

@@ -64,7 +64,7 @@ func TestReservedGPUsAreCountedAsTheSchedulerCounts(t *testing.T) {
 }
 
 func TestReservedKeysAreTheControllers(t *testing.T) {
-	for _, key := range []string{podmeta.AnnotationServerPatch, "dual-pods.llm-d.ai/admin-port", podmeta.AnnotationModelCache, podmeta.AnnotationLauncherConfig, "example.com/a"} {
+	for _, key := range []string{podmeta.AnnotationServerPatch, "dual-pods.llm-d.ai/admin-port", podmeta.AnnotationModelCache, podmeta.AnnotationOnExit, podmeta.AnnotationLauncherConfig, "example.com/a"} {
 		assert.False(t, podmeta.IsReservedAnnotation(key), key)
 	}
 	for _, key := range []string{podmeta.AnnotationBindingPrefix + "a", podmeta.AnnotationStatus, podmeta.AnnotationTemplateHash, podmeta.AnnotationFailuresPrefix + "a"} {

@@ -135,6 +135,12 @@ const (
 	// ReasonWaitsForRanks: the ranks of a server over several launchers start together, and not all
 	// of them serve yet.
 	ReasonWaitsForRanks = "WaitsForRanks"
+	// ReasonRestarting: Pods of the group, or their servers, are being restarted.
+	ReasonRestarting = "Restarting"
+	// ReasonTooManyRestarts: the group was restarted again and again, and is tried hourly.
+	ReasonTooManyRestarts = "TooManyRestarts"
+	// ReasonNotRestarted: a Pod has ended, or its server, and the recovery policy is None.
+	ReasonNotRestarted = "NotRestarted"
 	// ReasonWaitsForGang: the Pods of the group get nodes together, and there is no room for all.
 	ReasonWaitsForGang = "WaitsForGang"
 	// ReasonWaitsForDeletion: an object of an earlier ModelServing of the same name is not gone yet.

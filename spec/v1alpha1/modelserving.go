@@ -58,6 +58,30 @@ type ModelServingSpec struct {
 	// How a changed template comes to groups that have Pods.
 	// +optional
 	RolloutStrategy RolloutStrategy `json:"rolloutStrategy,omitempty"`
+
+	// What is restarted if a Pod was ready and is not, is gone, or its server has ended.
+	// ServingGroupRecreate: all Pods of the group are deleted and created again. RoleRecreate: a
+	// server that has ended is started again for the same Pod; if that does not help, the Pods of
+	// that replica of the role are recreated, and then those of the group. None: nothing; a Pod
+	// that has ended, or whose server has, stays as it is until somebody deletes it.
+	// +optional
+	// +kubebuilder:default=RoleRecreate
+	// +kubebuilder:validation:Enum=ServingGroupRecreate;RoleRecreate;None
+	RecoveryPolicy RecoveryPolicy `json:"recoveryPolicy,omitempty"`
+
+	// After how many seconds a group is recreated of which Pods have nodes and are not ready, also
+	// if they never were. Default: 600.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=604800
+	ProgressingTimeoutSeconds *int64 `json:"progressingTimeoutSeconds,omitempty"`
+
+	// How often a group is recreated, if it never ran for ten minutes in between, before it is
+	// Failed. From then on it is recreated once an hour. Default: 5.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	MaxGroupRestarts *int32 `json:"maxGroupRestarts,omitempty"`
 }
 
 // RolloutStrategy says how a changed template comes to groups that have Pods.
@@ -133,6 +157,13 @@ type ServingGroupTemplate struct {
 	// other one gets fewer. The condition ScalingLimited says which one.
 	// +optional
 	RatioConstraint *RatioConstraint `json:"ratioConstraint,omitempty"`
+
+	// How many seconds a Pod that was ready may be not ready before the recovery policy applies.
+	// A changed value applies at once, and changes no Pod. Default: 60.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	RestartGracePeriodSeconds *int64 `json:"restartGracePeriodSeconds,omitempty"`
 }
 
 // SubGroupPolicy divides the Pods of a replica of a role into subgroups, as that of
@@ -303,6 +334,9 @@ type ServingGroupStatus struct {
 	// With a gang policy: whether the Pods of the group have nodes.
 	// +optional
 	Gang *ServingGroupGang `json:"gang,omitempty"`
+	// What was restarted, and what may have to be. Absent: nothing.
+	// +optional
+	Restart *ServingGroupRestart `json:"restart,omitempty"`
 }
 
 // ServingGroupGang says how far a group with a gang policy is. It is absent before the first try.

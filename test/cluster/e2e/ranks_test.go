@@ -77,18 +77,22 @@ func TestServerOfTwoRanksStartsTogetherAndIsMadeAgain(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, proxy.NoTraffic && proxy.Ready, "%+v", proxy)
 
-	// A rank that ends ends its server: both requesters are replaced, and serve again.
+	// A rank that ends ends its server, which is started again for the same requesters. Another end soon
+	// afterwards has both requesters replaced.
 	for _, killed := range []string{bigWorker, bigEntry} {
 		uids := []types.UID{s.pod(bigEntry).UID, s.pod(bigWorker).UID}
-		i := entry
-		if killed == bigWorker {
-			i = worker
+		stays, i := true, worker
+		if killed == bigEntry {
+			stays, i = false, entry
 		}
 		s.killRank(killed, i)
-		s.eventually("both requesters are replaced after "+killed+" was killed", func() bool {
+		s.eventually("both ranks are started again after "+killed+" was killed", func() bool {
 			for n, name := range []string{bigEntry, bigWorker} {
 				var pod corev1.Pod
-				if s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &pod) != nil || pod.UID == uids[n] {
+				if s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &pod) != nil || (pod.UID == uids[n]) != stays {
+					return false
+				}
+				if was := []string{entry.Rank.Group, worker.Rank.Group}[n]; podmeta.ReadServer(&pod).Group == was {
 					return false
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/roles/restarts"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -49,6 +51,8 @@ type Options struct {
 	Launcher func(key string) Launcher // by the UID of its Pod; nil: it is not watched
 	Image    string                    // has the requester program
 	Recorder events.EventRecorder
+	// Restarted is called with the level of each restart: instance, role or group. nil: nobody counts.
+	Restarted func(level string)
 	// Leads says that no other replica can be at work by now; nil: there is none.
 	Leads func() bool
 	Now   func() time.Time
@@ -83,6 +87,16 @@ const (
 // errNotLeading is why a process that was frozen writes nothing.
 var errNotLeading = errors.New("another replica may lead by now")
 
+// onlyOrders ends a pass that could not record its restarts. It gives the orders to launchers that have
+// nothing to do with restarts, since ranks wait for them.
+func (c *Controller) onlyOrders(ctx context.Context, steps []*Step, failed error) (reconcile.Result, error) {
+	again, _ := c.do(ctx, slices.DeleteFunc(slices.Clone(steps), func(s *Step) bool { return !s.Do.isOrder() || s.Row == restarts.RowInPlace }))
+	if isConflict(failed) {
+		return reconcile.Result{RequeueAfter: dualpods.Sooner(conflictPause, again)}, nil
+	}
+	return reconcile.Result{}, failed
+}
+
 // Reconcile runs a pass for one ModelServing.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var serving v1alpha1.ModelServing
@@ -101,6 +115,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, errNotLeading
 	}
 	steps := Decide(w)
+	if w.recordsChanged() {
+		if err := c.tell(ctx, w, steps); err != nil {
+			return c.onlyOrders(ctx, steps, err)
+		}
+		c.tellRestarts(w)
+	}
 	again, err := c.do(ctx, steps)
 	if err == nil || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		err = errors.Join(err, c.tell(ctx, w, steps))

@@ -24,6 +24,8 @@ const (
 	Delete Action = "delete"
 	Report Action = "write the status of"
 	Label  Action = "label"
+	// Annotate changes annotations of a Pod.
+	Annotate Action = "annotate"
 
 	// About the ranks of a server: see ranks.go.
 	Tell   Action = "tell"   // of the start that they take part in
@@ -57,7 +59,8 @@ func Decide(w *World) (steps []*Step) {
 	if !w.Serving.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	steps = append(w.revisions(), w.scalerSteps()...)
+	recoveries := w.recoveries()
+	steps = slices.Concat(w.revisions(), w.scalerSteps(), recoveries)
 	for _, m := range w.Members {
 		if w.hasService(m) {
 			steps = append(steps, firstOf(addresses, w, m))
@@ -67,7 +70,7 @@ func Decide(w *World) (steps []*Step) {
 	for _, s := range w.servers() {
 		steps = append(steps, s.decide())
 	}
-	return steps
+	return append(steps, w.policies()...)
 }
 
 // rule is a row of a table. fits reports whether the row applies to a member, and then fills the
@@ -115,11 +118,20 @@ var pods = []rule{
 	{"no domain yet", func(w *World, m *Member, s *Step) bool {
 		return w.awaitsDomain(m) && s.after(takenPause) && s.starts(m, "waits until its entry runs on a node with the label "+topologyOf(w.Serving).Group)
 	}},
+	{"Pods before it leave", func(w *World, m *Member, s *Step) bool {
+		return m.Pod.Is == nil && w.isHeld(m) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonRestarting, "Pod "+m.name()+" is created again with the other Pods, once those before them are gone")
+	}},
 	{"create Pod", func(w *World, m *Member, s *Step) bool {
 		return m.Pod.Is == nil && s.writes(Create, w.newPod(m.place)) && s.starts(m, "is being created")
 	}},
 	{"Pod being deleted", func(_ *World, m *Member, s *Step) bool {
 		return m.podLeaves() && s.starts(m, "is being deleted, and is created again")
+	}},
+	{"Pod restarted", func(w *World, m *Member, s *Step) bool {
+		return w.isToRestart(m) && s.writes(Delete, m.Pod.Is) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonRestarting, "Pod "+m.name()+" is being recreated")
+	}},
+	{"Pod ended, kept", func(w *World, m *Member, s *Step) bool {
+		return podmeta.Finished(m.Pod.Is) && w.keepsEnded(m) && s.waits(v1alpha1.GroupFailed, v1alpha1.ReasonNotRestarted, "Pod "+m.name()+" has ended, and nothing restarts it: delete it, and it is created again")
 	}},
 	{"Pod ended", func(_ *World, m *Member, s *Step) bool {
 		return podmeta.Finished(m.Pod.Is) && s.writes(Delete, m.Pod.Is) && s.starts(m, "has ended, and is created again")
@@ -137,6 +149,9 @@ var pods = []rule{
 	}},
 	{"Pod waits for its gang", func(w *World, m *Member, s *Step) bool {
 		return podmeta.AwaitsGang(m.Pod.Is) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForGang, cmp.Or(w.gang(m), "Pod "+m.name()+" gets a node together with the others"))
+	}},
+	{"server ended, kept", func(_ *World, m *Member, s *Step) bool {
+		return m.staysEnded() && s.waits(v1alpha1.GroupFailed, v1alpha1.ReasonNotRestarted, "the server of Pod "+m.name()+" "+m.Bound.Record.Kept+", and nothing restarts it: delete the Pod, and it is created again")
 	}},
 	{"Pod not ready", func(_ *World, m *Member, s *Step) bool {
 		return !podmeta.Ready(m.Pod.Is) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonNotReady, "Pod "+m.name()+" "+serverconfig.WhyNotReady(m.Pod.Is))

@@ -104,8 +104,11 @@ func (w *World) newPod(p place) *corev1.Pod {
 	maps.Copy(pod.Labels, template.Labels)
 	maps.Copy(pod.Labels, p.labels())
 	pod.Labels[podmeta.LabelServingRevision], pod.Labels[podmeta.LabelRoleTemplateHash] = of.revision, roleHash(role)
+	if podmeta.IsRequester(pod) {
+		pod.Annotations[podmeta.AnnotationOnExit] = w.onExit() // a requester has annotations
+	}
 	if rank := made.rankOf(p); rank.IsOne() {
-		pod.Annotations[podmeta.AnnotationRank] = rank.String() // a requester has annotations
+		pod.Annotations[podmeta.AnnotationRank] = rank.String()
 	}
 	if w.Serving.Spec.Template.GangPolicy != nil {
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: podmeta.GateGang})

@@ -62,6 +62,10 @@ var ranks = []serverRule{
 			step.waitsForRanks("rank %s of its server has ended or goes: the others are stopped", lost)
 	}},
 	{"ranks serve", func(s *Server, _ *Step) bool { return s.every((*Member).serves) }},
+	{"rank ended, kept", func(s *Server, step *Step) bool {
+		kept := s.first(func(m *Member) bool { return m.isBound() && m.staysEnded() })
+		return kept != nil && step.waitsForRanks("the server of Pod %s has ended, and nothing restarts it", kept)
+	}},
 	{"rank not bound", func(s *Server, step *Step) bool {
 		free := s.first(func(m *Member) bool { return !m.isBound() })
 		return free != nil && step.waitsForRanks("the server waits until Pod %s is bound to a launcher", free)
@@ -255,8 +259,8 @@ func (m *Member) serves() bool {
 	return m.isTold() && m.Bound.Swap.ID == "" && m.isIn(launcher.Awake) && m.Bound.Instance.SwapID == ""
 }
 
-// hasEnded reports whether the instance of a rank has ended, or is being stopped, or its swap is being
-// undone.
+// hasEnded reports whether the instance of a rank has ended, or is being stopped, or stays as it ended, or
+// its swap is being undone.
 func (m *Member) hasEnded() bool {
-	return m.isIn(launcher.Failed, launcher.Stopped, launcher.Stopping) || m.inPhase(launcherapi.PhaseUndo)
+	return m.isIn(launcher.Failed, launcher.Stopped, launcher.Stopping) || m.inPhase(launcherapi.PhaseUndo) || m.staysEnded()
 }

@@ -54,6 +54,11 @@ func both(so func(*Member)) func(entry, worker *Member) {
 	return func(entry, worker *Member) { so(entry); so(worker) }
 }
 
+// staysEnded has the record of a rank say that its instance has ended, and is not started again.
+func staysEnded(m *Member) {
+	m.Pod.Is.Annotations[podmeta.AnnotationOnExit], m.Bound.Record.Kept = string(podmeta.OnExitKeep), "was deleted"
+}
+
 func TestEachRowOfRanks(t *testing.T) {
 	absent := func(m *Member) { m.Bound.Instance = nil }
 	untold := func(m *Member) { m.Server, m.Bound.Instance = podmeta.Server{}, nil }
@@ -94,6 +99,8 @@ func TestEachRowOfRanks(t *testing.T) {
 		"the swap is not heard":                                 {func(e, _ *Member) { e.Bound.Instance.SwapID = "swap-1" }, "ranks start", "", nil, ""},
 		"the worker has ended":                                  {func(_, w *Member) { failed(w) }, "rank lost", Stop, []int{0}, "rank llama-0-prefill-0-1 of its server has ended"},
 		"the entry has ended":                                   {func(e, _ *Member) { failed(e) }, "rank lost", Stop, []int{1}, "rank llama-0-prefill-0-0 of its server has ended"},
+		"the worker stays ended":                                {func(_, w *Member) { absent(w); staysEnded(w) }, "rank lost", Stop, []int{0}, "rank llama-0-prefill-0-1 of its server has ended"},
+		"the worker stays ended, and the entry is another one":  {func(e, w *Member) { absent(e); absent(w); staysEnded(w); e.Bound.Record.Attempt++ }, "rank ended, kept", "", nil, "the server of Pod llama-0-prefill-0-1 has ended, and nothing restarts it"},
 		"both have ended":                                       {both(failed), "ranks start", "", nil, ""},
 		"the worker's swap is undone as the entry has prepared": {func(e, w *Member) { prepared(e); w.in(launcherapi.PhaseUndo) }, "rank lost", Stop, []int{0}, ""},
 		"both are undone":                                       {both(func(m *Member) { m.in(launcherapi.PhaseUndo) }), "ranks start", "", nil, ""},

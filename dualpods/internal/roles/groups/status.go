@@ -57,6 +57,7 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 	if w.Serving.Spec.Template.GangPolicy != nil {
 		keepGangs(groups, w.Serving.Status.Groups)
 	}
+	w.showRestarts(groups)
 	return groups
 }
 
@@ -144,6 +145,7 @@ func (c *Controller) tell(ctx context.Context, w *World, steps []*Step) error {
 	}
 	c.noteTold(client.ObjectKeyFromObject(changed), w.Serving.ResourceVersion)
 	c.announce(w.Serving, changed)
+	w.Serving = changed
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/roles/restarts"
 	"hotseat.dev/hotseat/dualpods/internal/roles/scaling"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -51,6 +52,8 @@ type World struct {
 
 	standing standing                                // its Pods that stay
 	listed   map[string]*v1alpha1.ServingGroupStatus // what its status says of groups, by their names
+
+	restarts []*restarts.Decision // about these groups; Decide makes them
 }
 
 // gang returns what the Pods of a member's group wait for that get nodes together; empty: it is

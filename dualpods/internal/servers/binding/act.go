@@ -89,6 +89,8 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o decide.Ob
 			n.calls.writes(swapKey(l, &step.Record))
 		}
 		return err
+	case decide.KeepEnded:
+		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
 	case decide.NoteFailure:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error {
 			p.Annotations = annotationsOf(p)

@@ -100,7 +100,7 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		Shown:   podmeta.ReadStatus(pod).State == decide.StateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod), FoundUnready: foundUnready(pod),
 	}
-	o.Requester.Rank, o.Requester.Server = read.Rank, podmeta.ReadServer(pod)
+	o.Requester.Rank, o.Requester.Server, o.Requester.OnExit = read.Rank, podmeta.ReadServer(pod), read.OnExit
 	if placed, ok := podmeta.ReadPlacement(pod); ok {
 		o.Requester.Placed = placed.Launcher
 	}

@@ -327,6 +327,9 @@ func (s *sim) createAs(name, generated string, uid types.UID, of *simSet) {
 	if crc32.ChecksumIEEE([]byte(uid))%2 == 0 {
 		asSidecar(&pod.Spec)
 	}
+	if crc32.ChecksumIEEE([]byte(uid))%3 == 0 {
+		pod.Annotations[podmeta.AnnotationOnExit] = string(podmeta.OnExitRestart)
+	}
 	if gate {
 		pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}
 	}

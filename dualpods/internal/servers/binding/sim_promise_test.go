@@ -178,6 +178,12 @@ func (s *sim) nextAttempt(inc *incarnation, l *simLauncher, before, after podmet
 	if strings.HasSuffix(after.Failure, "not found") || strings.HasSuffix(after.Failure, "already exists") {
 		s.violated("%s is told of a failure that is none: %s", before.Name, after.Failure)
 	}
+	if s.restartsInPlace(before.RequesterUID) && after.Failures == 0 {
+		if time.Until(after.RetryAt) > decide.LongestPause {
+			s.violated("the instance of %s is started again in %v", before.Name, time.Until(after.RetryAt))
+		}
+		return
+	}
 	if !after.RetryAt.Equal(before.RetryAt) {
 		if p := s.programs[before.RequesterUID]; p != nil && !p.ran() && after.Failures <= before.Failures {
 			s.violated("the failures of %s count anew, which has served nobody", before.Name)
@@ -399,13 +405,19 @@ func (s *sim) died(l *simLauncher, i *simInstance, how string) {
 	}
 	for _, r := range s.records() {
 		p := s.programs[r.RequesterUID]
-		if r.on.Name != l.pod || r.Instance != i.InstanceID || !l.dead && s.unreadable(r) || s.living(r.RequesterUID) == nil || p == nil || !p.up || !p.proxy.Ready || !p.honest() || !simServes(s.api.pods[p.pod]) {
+		if r.on.Name != l.pod || r.Instance != i.InstanceID || !l.dead && s.unreadable(r) || s.living(r.RequesterUID) == nil || p == nil || !p.up || !p.proxy.Ready || !p.honest() || !simServes(s.api.pods[p.pod]) || s.restartsInPlace(p.uid) {
 			continue
 		}
 		if state, connected := s.inc.knows(l, i.InstanceID); state == launcher.Awake && connected {
 			s.doomed[p.uid] = how
 		}
 	}
+}
+
+// restartsInPlace says that a requester stays when its instance ends, which is started again.
+func (s *sim) restartsInPlace(uid types.UID) bool {
+	pod := s.living(uid)
+	return pod != nil && pod.Annotations[podmeta.AnnotationOnExit] == string(podmeta.OnExitRestart)
 }
 
 // honest says that the program names the GPUs that the requester has.

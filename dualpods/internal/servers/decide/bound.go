@@ -40,7 +40,7 @@ func (o *Observation) RecordUnwanted() bool {
 
 // recordChanged reports whether the record is not what the requester would be bound to.
 func (b *Bound) recordChanged() bool {
-	return b.gpusChanged() || b.specChangedBeforeServing() || b.launcherRestartedBeforeServing()
+	return b.gpusChanged() || !b.isKept() && (b.specChangedBeforeServing() || b.launcherRestartedBeforeServing())
 }
 
 // launcherRestartedBeforeServing reports whether the launcher's container has ended under a

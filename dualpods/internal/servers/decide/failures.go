@@ -17,14 +17,15 @@ const (
 )
 
 // failureRecorded reports whether the launcher Pod has it that the instance ended while it
-// served this requester.
+// served this requester; if the requester stays then, that it ended by this attempt.
 func (b *Bound) failureRecorded() bool {
-	return b.Failures != nil && b.Failures.RequesterUID == b.Requester.UID
+	f := b.Failures
+	return f != nil && f.RequesterUID == b.Requester.UID && (!b.staysAtExit() || f.Attempt == b.Record.SwapKey())
 }
 
 // failuresNow returns the failures of the instance, with the one that is seen now.
 func (b *Bound) failuresNow() podmeta.Failures {
-	f := podmeta.Failures{RequesterUID: b.Requester.UID, Count: 1, Last: b.Now, Why: b.fate()}
+	f := podmeta.Failures{RequesterUID: b.Requester.UID, Attempt: b.Record.SwapKey(), Count: 1, Last: b.Now, Why: b.fate()}
 	justBegun := b.Requester.ServesSince.IsZero() // its gate is open, its status not written yet
 	if b.Failures != nil && (justBegun || b.Now.Sub(b.Requester.ServesSince) < Settled) {
 		f.Count += b.Failures.Count
@@ -32,18 +33,17 @@ func (b *Bound) failuresNow() podmeta.Failures {
 	return f
 }
 
-// backedOff returns a new record. Its first attempt is made later if the instance has ended
-// again and again soon after it served another requester.
-func (r *Recording) backedOff(record podmeta.Binding) podmeta.Binding {
-	f := r.Failures
+// notBefore returns a record. Its attempt is made later if the instance has ended again and again
+// soon after it served.
+func notBefore(record podmeta.Binding, f *podmeta.Failures, now time.Time) podmeta.Binding {
 	if f == nil || f.Count == 1 { // who ends once is started again at once
 		return record
 	}
 	last := f.Last
-	if last.After(r.Now) { // somebody wrote it
-		last = r.Now
+	if last.After(now) { // somebody wrote it
+		last = now
 	}
-	if at := last.Add(PauseAfter(SecondStart, f.Count-1)); at.After(r.Now) {
+	if at := last.Add(PauseAfter(SecondStart, f.Count-1)); at.After(now) {
 		record.RetryAt = at
 		record.Failure = fmt.Sprintf("instance %s ended %d times soon after it served; at last it %s", record.Instance, f.Count, f.Why)
 	}

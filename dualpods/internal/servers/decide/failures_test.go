@@ -28,7 +28,7 @@ func TestFailuresAddUpUntilAnInstanceHasServedForLong(t *testing.T) {
 	} {
 		step := Decide(e.o)
 		require.Equal(t, NoteFailure, step.Do, step.Rule)
-		assert.Equal(t, podmeta.Failures{RequesterUID: "uid", Count: e.count, Last: now, Why: "is failed (exit code 1)"}, step.Failures)
+		assert.Equal(t, podmeta.Failures{RequesterUID: "uid", Attempt: e.o.Record.SwapKey(), Count: e.count, Last: now, Why: "is failed (exit code 1)"}, step.Failures)
 	}
 }
 

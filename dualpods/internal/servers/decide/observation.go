@@ -91,6 +91,7 @@ type Requester struct {
 	Published       bool      // its labels and status are those of a bound, ready requester
 	Told            string    // the message of its status
 	Rank            podmeta.Rank
+	OnExit          podmeta.OnExit
 	Server          podmeta.Server // the start that a rank was told of last
 	Placed          types.UID      // launcher whose sleeper is reserved for it; empty: none
 	Created         time.Time      // read by no row: for an [Observer], as is PodReady

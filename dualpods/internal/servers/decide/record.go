@@ -47,6 +47,7 @@ func (s *Swapping) attemptRefused() bool {
 func (s *Swapping) renewed() podmeta.Binding {
 	record := *s.Record
 	record.Attempt++
+	record.Kept = ""
 	if len(s.Problems) == 0 {
 		record.Annotations, record.ModelCache = s.Form.Annotations, cmp.Or(s.Form.ModelCache, s.ModelCache)
 	}

@@ -83,7 +83,7 @@ func (r *Recording) instanceHeld() bool { return r.Holder != "" }
 func (r *Recording) modelsJustLost() bool { return r.lacksModel() && r.untilMissing() > 0 }
 
 func (r *Recording) addRecord() Step {
-	return Step{Why: "launcher " + r.Launcher.Name + " has its GPUs", Record: r.backedOff(r.newRecord())}
+	return Step{Why: "launcher " + r.Launcher.Name + " has its GPUs", Record: notBefore(r.newRecord(), r.Failures, r.Now)}
 }
 
 // SameSet reports whether two lists have the same elements.

@@ -40,7 +40,7 @@ func see(o *Observation) *seen {
 		return &seen{staying: o.staying(b), recording: o.recording()}
 	case b.recordChanged():
 		return &seen{unbinding: o.ending(b), resting: b}
-	case b.isInItsSwap():
+	case b.isToRestart() || b.isInItsSwap():
 		return &seen{staying: o.staying(b), swapping: o.swapping(b)}
 	case b.instanceAwake() && !b.isInUnheardSwap():
 		return &seen{staying: o.staying(b), serving: b.awake()}

@@ -14,7 +14,7 @@ var stranded = TableOf[Staying]{
 	Sentence: "No instance serves the requester, and its program, labels, status or gate may lead clients to it",
 	Sees:     func(s *seen) *Staying { return s.staying },
 	Rows: []RowOf[Staying]{
-		whereBound(notHeld), whereBound(notAwakeReady), whereBound(notAwakeStaysReady), holdsForNobody((*Staying).shouldEndHold),
+		whereBound(endedRefuses), whereBound(notHeld), whereBound(notAwakeReady), whereBound(notAwakeStaysReady), holdsForNobody((*Staying).shouldEndHold),
 		{"record damaged", "not bound; the record of an instance that is awake, as far as is known, cannot be read, and may be its own: its program carries traffic to that instance, or does not answer and labels, status or gate say that it serves",
 			(*Staying).recordDamaged, Tell, (*Staying).recordCannotBeRead},
 		{"launcher gone, ready", "not bound, or the launcher Pod has ended, or it is being deleted and the launcher does not answer; the requester is ready, and was not told so in vain a moment ago, unless it carries nothing and nothing shows it any more",
@@ -27,14 +27,16 @@ var stranded = TableOf[Staying]{
 			(*Staying).forwardsWithoutRecord, DeleteRequester, warn[Staying](LauncherGone, "the launcher that served it is gone")},
 		whereBound(RowOf[Bound]{"provider leaving", "bound; the launcher Pod is being deleted or has ended",
 			(*Bound).launcherLeaves, DeleteRequester, warn(LauncherGone, "its launcher %s is being deleted or has ended", (*Bound).launcherName)}),
-		whereBound(RowOf[Bound]{"died, not noted", "bound; the instance has ended; labels or status say that the requester serves, or its gate does, and its program has carried traffic; the launcher Pod does not have it that the instance ended under this requester",
+		whereBound(RowOf[Bound]{"died, not noted", "bound; the instance has ended, or, if the requester stays, was deleted; labels or status say that the requester serves, or its gate does, and its program has carried traffic; the launcher Pod does not have it that the instance ended under this requester; if the requester stays, by this attempt",
 			(*Bound).endIsToBeNoted, NoteFailure, (*Bound).noteFailure}),
-		whereBound(RowOf[Bound]{"died while it served", "bound; the instance has ended or was deleted; labels or status say that the requester serves, or its gate does, and its program has carried traffic",
-			(*Bound).diedWhileItServed, DeleteRequester, warn(ServerGone, "instance %s, which served it, %s", (*Bound).instanceID, (*Bound).fate)}),
+		whereBound(diedToBeKept),
+		whereBound(RowOf[Bound]{"died while it served", "bound; the instance has ended or was deleted; labels or status say that the requester serves, or its gate does, and its program has carried traffic; the requester does not stay",
+			(*Bound).endsWithItsInstance, DeleteRequester, warn(ServerGone, "instance %s, which served it, %s", (*Bound).instanceID, (*Bound).fate)}),
 		whereBound(RowOf[Bound]{"not awake, shown", "bound; the instance is not awake; labels, status or gate say that it serves",
 			(*Bound).isPublishedNotAwake, Retract, say("instance %s is %s", (*Bound).instanceID, (*Bound).instanceState)}),
 		whereBound(RowOf[Bound]{"not carried, shown", "bound; the requester program does not run, unless it is bound ahead and the launcher answers; or it carries traffic for something else than the record, or is being unbound; or it carries none, and was told to bind in vain, or the launcher does not answer, or it is bound ahead and not compared; labels, status or gate say that it serves",
 			(*Bound).isPublishedNotCarried, Retract, say("the requester program carries no traffic to instance %s", (*Bound).instanceID)}),
+		whereBound(keptAsItEnded),
 	},
 }
 
@@ -135,7 +137,8 @@ func (b *Bound) launcherLeaves() bool {
 // endIsToBeNoted reports whether the instance has ended while it served, and whoever has it next
 // would not know.
 func (b *Bound) endIsToBeNoted() bool {
-	return b.instanceKnown() && b.instanceIn(launcher.Failed, launcher.Stopped) && b.hasServed() && !b.failureRecorded()
+	ended := b.instanceIn(launcher.Failed, launcher.Stopped) || b.staysAtExit() && b.instanceEndedOrGone()
+	return b.instanceKnown() && ended && b.hasServed() && !b.failureRecorded()
 }
 
 func (b *Bound) noteFailure() Step {

@@ -23,9 +23,10 @@ func (o *Observation) swapping(b *Bound) *Swapping {
 // came to.
 var swapping = TableOf[Swapping]{
 	Name:     "swapping",
-	Sentence: "The swap of the record was asked for, and is not over, or the instance is not awake",
+	Sentence: "The swap of the record was asked for, and is not over, or the instance is not awake; or the instance ended while it served, and is to be started again",
 	Sees:     func(s *seen) *Swapping { return s.swapping },
 	Rows: []RowOf[Swapping]{
+		restartInPlace,
 		on((*Swapping).bound, backingOff),
 		{"not holding", "the swap is not over; the Pod lists our readiness gate, and is no worker; the requester program can hold connections, carries no traffic, does not hold for the attempt, and was not told to hold in vain a moment ago",
 			(*Swapping).shouldHold, Hold, say("instance %s is on its way: clients that come too early are to wait for it", (*Swapping).instanceID)},

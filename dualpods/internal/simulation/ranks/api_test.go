@@ -1,6 +1,7 @@
 package ranks
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,7 +59,7 @@ func (a *api) pods() (all []*corev1.Pod) {
 	return all
 }
 
-func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // put stores an object. A Pod that is being deleted is gone once nothing keeps it.
 func (a *api) put(o client.Object) {

@@ -111,6 +111,9 @@ func (c *apiClient) Delete(ctx context.Context, o client.Object, opts ...client.
 			return conflict(o)
 		}
 		a.w.note("API server: the controller deletes %s %s", kindOf(o), o.GetName())
+		if pod, is := there.(*corev1.Pod); is {
+			a.w.truth.deletesPod(pod)
+		}
 		a.remove(there, 30)
 		return nil
 	})
@@ -139,6 +142,9 @@ func (s statusClient) Update(ctx context.Context, o client.Object, _ ...client.S
 		next := there.DeepCopyObject().(*v1alpha1.ModelServing)
 		next.ResourceVersion = o.GetResourceVersion()
 		o.(*v1alpha1.ModelServing).Status.DeepCopyInto(&next.Status)
+		if next.ResourceVersion == there.GetResourceVersion() {
+			s.c.p.w.truth.recorded(there.(*v1alpha1.ModelServing), next)
+		}
 		return next, nil
 	})
 }

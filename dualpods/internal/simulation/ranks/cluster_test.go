@@ -49,6 +49,8 @@ func (w *world) setUp() {
 	}
 	w.addServing("first", 1)
 	w.addServing("second", 1+int32(w.Draw("workers", 2)))
+	w.setPolicy("first", w.Draw("policy", 60))
+	w.setPolicy("second", w.Draw("policy", 60))
 	w.scale("first", 1)
 }
 
@@ -110,11 +112,14 @@ func (w *world) collect(owner client.Object) {
 // calmDown ends all faults, and has the servers wanted that the GPUs are enough for.
 func (w *world) calmDown() {
 	w.note("--- nothing happens any more")
-	w.calm, w.losesSwaps = true, false
+	w.calm, w.losesSwaps, w.crashLoop = true, false, 0
 	w.proc.killAt, w.failStarts, w.refusals, w.slowOrders = 0, 0, 0, 0
 	w.api.down, w.api.flaky = false, 0
 	for _, l := range w.launchers {
 		l.silent = false
+	}
+	for _, uid := range sorted(w.programs) {
+		w.programs[uid].recover()
 	}
 	first, second := w.serving("first"), w.serving("second")
 	wanted := int(*first.Spec.Replicas)*first.Spec.Template.Roles[0].Size() + int(*second.Spec.Replicas)*second.Spec.Template.Roles[0].Size()

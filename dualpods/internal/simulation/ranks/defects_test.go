@@ -8,7 +8,7 @@ import (
 )
 
 // defects are what was wrong once, and rules that are taken out one by one.
-var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../servers/decide", "../../servers/binding"}, All: []schedules.Defect{
+var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../roles/restarts", "../../servers/decide", "../../servers/binding"}, All: []schedules.Defect{
 	// Faults that there were once.
 	schedules.NewDefect("a rank that waits for its commit is told to sleep when its requester leaves",
 		"b.Instance.SwapID != \"\" && !b.Attempt.Over\n", "b.Instance.SwapID != \"\" && !b.Attempt.Over && false\n",
@@ -58,6 +58,29 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../serv
 	),
 	schedules.NewDefect("ranks that serve are stopped",
 		"		strayed := m.isAtWork() && (", "		strayed := m.serves() && m.isAtWork() && s.Now.Nanosecond()%16 == 0 || m.isAtWork() && (",
+	),
+
+	// Rules about restarts.
+	schedules.NewDefect("the grace of a Pod is over at once",
+		"		return of.UID == p.UID && left(g.Now, of.Since.Time, g.Grace) <= 0\n", "		return of.UID == p.UID\n",
+	),
+	schedules.NewDefect("a group is recreated again at once",
+		"		return t.is(Whole) && d.waits(g, pause(d.Record.Restarts)) &&", "		return t.is(Whole) && d.waits(g, 0) &&",
+	),
+	schedules.NewDefect("a group is recreated without end",
+		"		return t.is(Whole) && d.Record.Restarts >= g.Max && d.failsFor(g, t)", "		return t.is(Whole) && d.Record.Restarts > 1000*g.Max && d.failsFor(g, t)",
+	),
+	schedules.NewDefect("a requester goes though its server is to be started again",
+		"{ return b.diedWhileItServed() && !b.staysAtExit() }", "{ return b.diedWhileItServed() }",
+	),
+	schedules.NewDefect("the end of an instance is taken for that of a later attempt",
+		"(!b.staysAtExit() || f.Attempt == b.Record.SwapKey())", "(!b.staysAtExit() || true)",
+	),
+	schedules.NewDefect("the others go on when a rank stays ended",
+		" || m.staysEnded()\n", "\n",
+	),
+	schedules.NewDefect("a replica runs again while its Pods leave",
+		"!p.Current || slices.Contains(was.Leaving, p.UID) })", "!p.Current })",
 	),
 }}
 

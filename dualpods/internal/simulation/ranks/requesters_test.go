@@ -20,6 +20,7 @@ type requester struct {
 	gpu, ip string
 	up      bool
 	dead    bool // for good
+	sick    bool // the kubelet finds it unready
 	proxy   requesterapi.Proxy
 }
 
@@ -54,11 +55,15 @@ func (p *requester) restart(d time.Duration) {
 func (p *requester) probed() {
 	p.w.after(p.w.Between("probe", 10*time.Millisecond, 600*time.Millisecond), func() {
 		is := corev1.ConditionFalse
-		if p.up && p.proxy.Ready {
+		if p.up && p.proxy.Ready && !p.sick {
 			is = corev1.ConditionTrue
 		}
 		p.w.api.changePod(p.pod, func(o *corev1.Pod) {
-			o.Status.Conditions = append(withoutReady(o), corev1.PodCondition{Type: corev1.PodReady, Status: is, LastTransitionTime: metav1.Now()})
+			at := metav1.Now()
+			if was, since := readySince(o); !since.IsZero() && was == (is == corev1.ConditionTrue) {
+				at = metav1.NewTime(since)
+			}
+			o.Status.Conditions = append(withoutReady(o), corev1.PodCondition{Type: corev1.PodReady, Status: is, LastTransitionTime: at})
 		})
 	})
 }
@@ -160,6 +165,7 @@ func (r *requesters) BecomeReady(ctx context.Context, address, binding string) e
 		p.proxy.Ready = true
 		p.w.note("%s is ready", p.pod.Name)
 		p.probed()
+		p.w.crashes()
 		return nil
 	})
 }

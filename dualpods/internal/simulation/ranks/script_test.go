@@ -31,6 +31,7 @@ var chances = []struct {
 	{"delete requester", 7}, {"force requester", 5}, {"restart requester", 4},
 	{"kill engine", 8}, {"fail starts", 5}, {"refuse swaps", 5}, {"replace serving", 3}, {"resize", 3}, {"delete instance", 3}, {"slow orders", 4},
 	{"end launcher", 4}, {"lose swaps", 3}, {"restart launcher", 6}, {"silence launcher", 6}, {"replace launcher", 3},
+	{"unready requester", 9}, {"crash loop", 4}, {"end requester", 3}, {"change policy", 2},
 	{"API down", 3}, {"API flaky", 4}, {"kill controller", 6}, {"kill at step", 12},
 }
 
@@ -46,6 +47,8 @@ var themes = [][]string{
 	{"refuse swaps", "fail starts", "swap servers"},
 	{"API flaky", "kill controller", "swap servers"},
 	{"force requester", "delete requester", "kill at step"},
+	{"unready requester", "kill controller", "crash loop"},
+	{"crash loop", "kill engine", "kill at step"},
 }
 
 // drawScript makes the script of a seed.
@@ -103,6 +106,10 @@ func (w *world) happen(e event) {
 		w.editServing("second", func(s *v1alpha1.ModelServing) { s.Spec.Template.Roles[0].WorkerReplicas = new(int32(1 + e.arg%2)) })
 	case "replace serving":
 		w.replaceServing([]string{"first", "second"}[e.arg%2])
+	case "crash loop":
+		w.crashLoop += 2 + int(e.arg%6)
+	case "change policy":
+		w.setPolicy([]string{"first", "second"}[e.arg%2], e.arg/2)
 	case "fail starts":
 		w.failStarts += 1 + int(e.arg%3)
 	case "refuse swaps":
@@ -139,6 +146,14 @@ func (w *world) happenToPods(e event) {
 		w.api.remove(pod, 30)
 	case "force requester":
 		w.api.forceDelete(pod)
+	case "unready requester":
+		if p := w.programs[pod.UID]; p != nil {
+			p.sicken(time.Duration(1+e.arg/64%256) * time.Second)
+		}
+	case "end requester":
+		if w.programs[pod.UID] != nil && !podmeta.Finished(pod) {
+			w.endPod(pod)
+		}
 	case "restart requester":
 		if p := w.programs[pod.UID]; p != nil && p.up {
 			w.disturb(3 * time.Second)

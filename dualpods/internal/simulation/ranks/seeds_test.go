@@ -17,16 +17,17 @@ import (
 // TestNoScheduleBreaksWhatMustHold runs schedules of events and faults; SEEDS says how many, FROM
 // from which seed on.
 func TestNoScheduleBreaksWhatMustHold(t *testing.T) {
-	var served, woken, stopped atomic.Int64
+	var served, woken, stopped, recreated atomic.Int64
 	schedules.Play(t, schedules.FromEnvironment(t, standard), func(t *testing.T, seed uint64) []string {
 		out := simulate(t, seed, drawScript(seed), false)
 		served.Add(int64(out.served))
 		woken.Add(int64(out.woken))
 		stopped.Add(int64(out.stopped))
+		recreated.Add(int64(out.recreated))
 		return out.wrong
 	}, story)
 	t.Cleanup(func() {
-		t.Logf("servers began to serve %d times, %d of them after a sleep; ranks were stopped %d times", served.Load(), woken.Load(), stopped.Load())
+		t.Logf("servers began to serve %d times, %d of them after a sleep; ranks were stopped %d times; groups were recreated %d times", served.Load(), woken.Load(), stopped.Load(), recreated.Load())
 	})
 }
 

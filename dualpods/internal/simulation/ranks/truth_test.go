@@ -18,6 +18,7 @@ type truth struct {
 	served    int
 	woken     int
 	stopped   int
+	recreated int
 }
 
 // start is one start of a server, as its ranks were told of it.
@@ -176,7 +177,7 @@ func (t *truth) stops(s *swap) {
 // deletes checks an order to delete an instance.
 func (t *truth) deletes(e *engine) {
 	t.stopped++
-	if e.start != nil && t.isWell(e.start) {
+	if e.start != nil && t.isWell(e.start) && !t.mayRestart(e.start) {
 		t.w.violated("stopped in vain", "%s is to be deleted, and all ranks of its start serve", e.InstanceID)
 	}
 }
@@ -255,7 +256,7 @@ func (t *truth) checkRest() {
 	for _, name := range sorted(w.api.objects[servingKind]) {
 		serving := w.serving(name)
 		for _, g := range serving.Status.Groups {
-			if g.State != "Running" {
+			if g.State != "Running" && !mayNotServe(serving, &g) {
 				w.violated("does not serve", "group %s is %s: %s", g.Name, g.State, g.Message)
 			}
 		}
@@ -264,7 +265,7 @@ func (t *truth) checkRest() {
 		}
 	}
 	for _, pod := range w.api.pods() {
-		if podmeta.IsRequester(pod) && !podmeta.Ready(pod) {
+		if podmeta.IsRequester(pod) && !podmeta.Ready(pod) && !t.needNotServe(pod) {
 			w.violated("does not serve", "Pod %s is not ready: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
 		}
 	}

@@ -41,6 +41,7 @@ type world struct {
 	failStarts int  // how many engines are still to fail as they start
 	refusals   int  // how many swaps are still to be refused for want of room
 	slowOrders int  // how many orders still take seconds to come to a launcher
+	crashLoop  int  // how many engines are still to end soon after they began to serve
 	losesSwaps bool // the launcher of a worker is to lose its swap when the next entry is healthy
 	calm       bool // nothing happens any more but what the controllers do
 	disturbed  time.Time
@@ -119,6 +120,7 @@ type outcome struct {
 	served       int // how often a server began to serve
 	woken        int // how many of these servers slept before
 	stopped      int // orders to stop a rank
+	recreated    int // groups
 }
 
 // simulate plays one script.
@@ -143,7 +145,7 @@ func simulate(t *testing.T, seed uint64, script []event, trace bool) (out outcom
 		})
 		w.play(script)
 		w.locked(func() {
-			out = outcome{w.wrong, w.lines, w.truth.served, w.truth.woken, w.truth.stopped}
+			out = outcome{w.wrong, w.lines, w.truth.served, w.truth.woken, w.truth.stopped, w.truth.recreated}
 			w.over = true
 			w.proc.end()
 			for _, l := range w.launchers {

@@ -93,7 +93,7 @@ func newEndpoints(mgr ctrl.Manager, nodes *requests, leads func() bool, opts Opt
 }
 
 // newGroups makes the controller of ModelServings.
-func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, gangs groups.Gangs, leads func() bool, opts Options) *groups.Controller {
+func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, gangs groups.Gangs, restarted func(level string), leads func() bool, opts Options) *groups.Controller {
 	launcher := func(key string) groups.Launcher {
 		if api := views.Client(key); api != nil { // not an interface that has nil
 			return api
@@ -101,7 +101,7 @@ func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, gangs 
 		return nil
 	}
 	return groups.New(groups.Options{
-		API: mgr.GetClient(), Views: views, Swaps: swaps, Gangs: gangs, Launcher: launcher, Image: opts.RequesterImage, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now,
+		API: mgr.GetClient(), Views: views, Swaps: swaps, Gangs: gangs, Restarted: restarted, Launcher: launcher, Image: opts.RequesterImage, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now,
 	})
 }
 

@@ -23,6 +23,7 @@ type metrics struct {
 	launchers *prometheus.HistogramVec
 	programs  *prometheus.HistogramVec
 	logBytes  prometheus.Counter
+	restarts  *prometheus.CounterVec
 }
 
 // Bounds of the histograms' buckets, in seconds.
@@ -50,6 +51,7 @@ func newMetrics() *metrics {
 		launchers: histograms("hotseat_controller_launcher_call_duration_seconds", "Calls to launchers: swap, call_off, sleep or delete. Outcomes: done, undone, undo_failed, refused, unreachable or cancelled.", callBuckets, "call", "outcome"),
 		programs:  histograms("hotseat_controller_requester_call_duration_seconds", "Calls to requester programs. Outcomes: done, refused, unreachable or cancelled.", callBuckets, "call", "outcome"),
 		logBytes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_controller_log_relayed_bytes_total", Help: "Bytes of instances' logs that the controller sent to requesters to print."}),
+		restarts:  counters("hotseat_controller_group_restarts_total", "Restarts of what belongs to a ServingGroup, without the servers that are started again because they ended, by level: instance, role or group.", "level"),
 	}
 }
 
@@ -62,8 +64,11 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.actuation, m.running, m.decisions, m.failures, m.deleted, m.launchers, m.programs, m.logBytes}
+	return []prometheus.Collector{m.actuation, m.running, m.decisions, m.failures, m.deleted, m.launchers, m.programs, m.logBytes, m.restarts}
 }
+
+// Restarted counts a restart of what belongs to a ServingGroup.
+func (t *Telemetry) Restarted(level string) { t.metrics.restarts.WithLabelValues(level).Inc() }
 
 // Describe implements [prometheus.Collector].
 func (t *Telemetry) Describe(ch chan<- *prometheus.Desc) {

@@ -119,6 +119,7 @@ func TestTheMetricsAreThoseThatTheSpecificationLists(t *testing.T) {
 	require.Error(t, err)
 	programs := spi.New(nil)
 	defer programs.Close()
+	m.Restarted("group")
 	_, err = m.Requesters(programs).Proxy(t.Context(), "127.0.0.1:1")
 	require.Error(t, err)
 

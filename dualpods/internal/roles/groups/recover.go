@@ -1,0 +1,230 @@
+package groups
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/roles/restarts"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// This file joins package restarts, which decides what of a group is restarted, with the other tables.
+
+// onExits says, by recovery policy, what becomes of a requester whose instance ends.
+var onExits = map[v1alpha1.RecoveryPolicy]podmeta.OnExit{
+	v1alpha1.RecoverGroup: podmeta.OnExitDelete, v1alpha1.RecoverRole: podmeta.OnExitRestart, v1alpha1.RecoverNone: podmeta.OnExitKeep,
+}
+
+func (w *World) onExit() string { return string(onExits[w.Serving.Spec.Recovery()]) }
+
+// recoveries decides what is restarted in each group.
+func (w *World) recoveries() (steps []*Step) {
+	w.restarts = make([]*restarts.Decision, w.Serving.Spec.Count())
+	byGroup := make([][]*Member, len(w.restarts))
+	for _, m := range w.Members {
+		if m.Wanted {
+			byGroup[m.group] = append(byGroup[m.group], m)
+		}
+	}
+	for ordinal, members := range byGroup {
+		d := restarts.Decide(w.observedRestarts(ordinal, members))
+		w.restarts[ordinal] = d
+		if len(members) == 0 || d.State == "" && d.Again == 0 {
+			continue
+		}
+		s := &Step{Row: d.Row, Of: members[0], State: v1alpha1.GroupRunning, Again: d.Again}
+		if d.State != "" {
+			s.waits(d.State, d.Reason, d.Why)
+		}
+		if d.Level == restarts.InPlace {
+			s.orders(Remove, slices.DeleteFunc(members, func(m *Member) bool { return m.roleID() != d.Replica }))
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// observedRestarts returns what package restarts needs to know of a group.
+func (w *World) observedRestarts(ordinal int, members []*Member) *restarts.Group {
+	spec, plan := &w.Serving.Spec, w.groups[ordinal]
+	name := place{serving: w.Serving.Name, group: ordinal}.groupName()
+	g := &restarts.Group{
+		Now: w.Now, Name: name, Policy: spec.Recovery(), Max: spec.GroupRestarts(),
+		Grace:   time.Duration(spec.Template.GraceSeconds()) * time.Second,
+		Timeout: time.Duration(spec.ProgressingSeconds()) * time.Second,
+		Held:    plan.places != nil || len(w.Problems) > 0 && plan.revision == w.Revision,
+	}
+	if was := statusOf(w.Serving, name); was != nil {
+		if was.Restart != nil {
+			g.Record = *was.Restart
+		}
+		g.Lacks = was.Gang != nil && was.Gang.State == v1alpha1.GangPlaced && w.lacksNodes(plan, members)
+	}
+	for _, m := range members {
+		if m.isEntry() || len(g.Replicas) == 0 {
+			made := w.templatesOf(m.place)
+			g.Replicas = append(g.Replicas, restarts.Replica{Name: m.roleID(), Size: made.size, OneByOne: made.size == 1 || made.haveRanks()})
+		}
+		if r := &g.Replicas[len(g.Replicas)-1]; m.Pod.Is != nil {
+			r.Pods = append(r.Pods, w.observedPod(m))
+		}
+	}
+	return g
+}
+
+func statusOf(serving *v1alpha1.ModelServing, group string) *v1alpha1.ServingGroupStatus {
+	at := slices.IndexFunc(serving.Status.Groups, func(g v1alpha1.ServingGroupStatus) bool { return g.Name == group })
+	if at < 0 {
+		return nil
+	}
+	return &serving.Status.Groups[at]
+}
+
+func (w *World) observedPod(m *Member) restarts.Pod {
+	pod := m.Pod.Is
+	p := restarts.Pod{
+		Name: pod.Name, UID: pod.UID, Replica: m.roleID(), Ready: podmeta.Ready(pod), Leaving: m.podLeaves(), Ended: podmeta.Finished(pod), Placed: pod.Spec.NodeName != "",
+		Current: w.isInvalid(m) || pod.Labels[podmeta.LabelServingRevision] == w.planOf(m.place).revision && !w.rankChanged(m),
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			p.Changed = c.LastTransitionTime.Time
+		}
+	}
+	if b := m.Bound; b != nil && pod.Annotations[podmeta.AnnotationOnExit] == string(podmeta.OnExitRestart) {
+		p.Loads = b.Known && b.Record.Failures == 0 && !m.isIn(launcher.Awake)
+		p.Restarts = b.Known && m.isIn(launcher.Awake)
+		if f := podmeta.ReadFailures(b.Launcher, b.Record.Instance); f != nil && f.RequesterUID == pod.UID {
+			p.Ends = f.Count
+		}
+	}
+	return p
+}
+
+// lacksNodes reports whether a group holds nodes, and has fewer replicas with nodes than are counted.
+func (w *World) lacksNodes(of *plan, members []*Member) bool {
+	policy := w.Serving.Spec.Template.GangPolicy
+	if policy == nil {
+		return false
+	}
+	isPlaced := func(m *Member) bool { return m.Pod.Is != nil && m.Pod.Is.Spec.NodeName != "" }
+	placed, without := map[int]map[int]int{}, false // Pods with nodes, by role and replica
+	for _, m := range members {
+		if placed[m.order] == nil {
+			placed[m.order] = map[int]int{}
+		}
+		if isPlaced(m) {
+			placed[m.order][m.replica]++
+		}
+	}
+	for order := range of.template.Roles {
+		role, whole := &of.template.Roles[order], 0
+		for _, pods := range placed[order] {
+			if pods == role.Size() {
+				whole++
+			}
+		}
+		without = without || whole < policy.Counted(role)
+	}
+	return without && slices.ContainsFunc(members, isPlaced)
+}
+
+// restarting returns what was decided about the restarts of a member's group; nil: it is not wanted.
+func (w *World) restarting(m *Member) *restarts.Decision {
+	if !m.Wanted || m.group >= len(w.restarts) {
+		return nil
+	}
+	return w.restarts[m.group]
+}
+
+// isHeld reports whether no Pod takes a member's place yet, since its group or its replica of a role is
+// being recreated.
+func (w *World) isHeld(m *Member) bool {
+	d := w.restarting(m)
+	if d == nil || len(d.Record.Leaving) == 0 {
+		return d != nil && d.Holds
+	}
+	var replica []types.UID
+	for _, o := range w.Members {
+		if o.group == m.group && o.order == m.order && o.replica == m.replica && o.Pod.Is != nil {
+			replica = append(replica, o.Pod.Is.UID)
+		}
+	}
+	return d.HoldsReplica(replica)
+}
+
+// isToRestart reports whether a member's Pod is deleted so that another one takes its place.
+func (w *World) isToRestart(m *Member) bool {
+	d := w.restarting(m)
+	return d != nil && d.Leaves(m.Pod.Is.UID)
+}
+
+// keepsEnded reports whether a member's Pod, which has ended, stays.
+func (w *World) keepsEnded(m *Member) bool {
+	d := w.restarting(m)
+	return w.Serving.Spec.Recovery() == v1alpha1.RecoverNone || d != nil && d.Holds
+}
+
+// staysEnded reports whether the instance of a member has ended, and stays so.
+func (m *Member) staysEnded() bool {
+	return m.Bound != nil && m.Bound.Record.Kept != "" && m.Pod.Is.Annotations[podmeta.AnnotationOnExit] == string(podmeta.OnExitKeep) && !m.isIn(launcher.Awake)
+}
+
+// policies returns the steps about requesters that were created by another recovery policy.
+func (w *World) policies() (steps []*Step) {
+	for _, m := range w.Members {
+		pod := m.Pod.Is
+		if !m.Wanted || pod == nil || m.podLeaves() || !podmeta.IsRequester(pod) || pod.Annotations[podmeta.AnnotationOnExit] == w.onExit() {
+			continue
+		}
+		after := pod.DeepCopy()
+		if after.Annotations == nil {
+			after.Annotations = map[string]string{}
+		}
+		after.Annotations[podmeta.AnnotationOnExit] = w.onExit()
+		steps = append(steps, &Step{Row: "policy changed", Of: m, Do: Annotate, Object: after, State: v1alpha1.GroupRunning})
+	}
+	return steps
+}
+
+// recordsChanged reports whether the restarts of a group are to be recorded before anything is done.
+func (w *World) recordsChanged() bool {
+	for ordinal, d := range w.restarts {
+		var was v1alpha1.ServingGroupRestart
+		if before := statusOf(w.Serving, (place{serving: w.Serving.Name, group: ordinal}).groupName()); before != nil && before.Restart != nil {
+			was = *before.Restart
+		}
+		if !equality.Semantic.DeepEqual(was, d.Record) {
+			return true
+		}
+	}
+	return false
+}
+
+// tellRestarts emits an Event for each group, replica of a role or server that is restarted, and counts it.
+func (c *Controller) tellRestarts(w *World) {
+	for ordinal, d := range w.restarts {
+		if d.Level == "" {
+			continue
+		}
+		c.warn(w.Serving, v1alpha1.ReasonRestarting, d.What(place{serving: w.Serving.Name, group: ordinal}.groupName())+": "+d.Why)
+		if c.opts.Restarted != nil {
+			c.opts.Restarted(string(d.Level))
+		}
+	}
+}
+
+// showRestarts writes the records of restarts to the status.
+func (w *World) showRestarts(groups []v1alpha1.ServingGroupStatus) {
+	for i := range groups {
+		if i < len(w.restarts) && !equality.Semantic.DeepEqual(w.restarts[i].Record, v1alpha1.ServingGroupRestart{}) {
+			groups[i].Restart = &w.restarts[i].Record
+		}
+	}
+}
