@@ -48,6 +48,9 @@ type Binding struct {
 	Failures int       `json:"failures,omitempty"` // attempts, one after the other, that came to nothing since the requester was served last
 	Failure  string    `json:"failure,omitempty"`  // why the last of them did
 	RetryAt  time.Time `json:"retryAt,omitzero"`   // when the attempt may be made; zero: at once
+
+	ChangedBy string  `json:"changedBy,omitempty"` // the change in place that made the record: its [SwapTo.ID]; empty: none did
+	Change    *Change `json:"change,omitempty"`    // that is under way; nil: none is
 }
 
 // SwapKey is the idempotency key of the swap that the attempt asks for. A record
@@ -70,6 +73,11 @@ func (b Binding) Encode() (key, value string, err error) {
 		return "", "", fmt.Errorf("cannot record the binding of instance %q: %s", b.Instance, wrong)
 	}
 	b.Since, b.RetryAt = b.Since.UTC(), b.RetryAt.UTC()
+	if b.Change != nil {
+		change := *b.Change
+		change.Since = change.Since.UTC()
+		b.Change = &change
+	}
 	text, err := json.Marshal(b)
 	if err != nil {
 		return "", "", fmt.Errorf("cannot record the binding of instance %q: %w", b.Instance, err)
@@ -150,7 +158,7 @@ func (b Binding) check() string {
 	case b.Since.IsZero():
 		return "since is missing"
 	}
-	return ""
+	return b.checkChange()
 }
 
 // CheckInstanceID says what is wrong with an id whose record is to stand in an

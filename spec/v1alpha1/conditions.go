@@ -120,6 +120,7 @@ const (
 	ReasonStarting = "Starting" // Pods are being created, or are not ready
 	ReasonScaling  = "Scaling"  // Pods that are not wanted any more are being deleted
 	ReasonUpdating = "Updating" // Pods of an older template are being replaced
+	ReasonChanging = "Changing" // the models of a group are being changed in place
 	ReasonRefused  = "Refused"  // the API server refused to create an object
 	// ReasonWaitsForRanks: the ranks of a server over several launchers start together, and not all
 	// of them serve yet.
