@@ -12,6 +12,11 @@ import (
 // controller of ModelServings writes it together with the annotations that say what is served.
 const AnnotationSwapTo = PrefixOwn + "swap-to"
 
+// EngineAnnotations are the keys of annotations that say what the engine of a requester is told.
+var EngineAnnotations = []string{
+	AnnotationServerPatch, AnnotationInferenceServerConfig, AnnotationModelCache, alias(AnnotationServerPatch), alias(AnnotationInferenceServerConfig),
+}
+
 // SwapTo is a change of the models of a group's requesters in place.
 type SwapTo struct {
 	Revision string `json:"revision"` // of the template that the group is changed to
@@ -103,4 +108,14 @@ func (b Binding) checkChange() string {
 		return "change: " + wrong
 	}
 	return ""
+}
+
+// Spellings returns the values of an annotation that may be spelled in two ways.
+func Spellings(annotations map[string]string, key string) (values []string) {
+	for _, key := range []string{key, alias(key)} {
+		if value, ok := annotations[key]; ok {
+			values = append(values, value)
+		}
+	}
+	return values
 }

@@ -64,6 +64,9 @@ func (c *Controller) write(ctx context.Context, s *Step) error {
 		return c.create(ctx, s.Object)
 	case Change: // fails if the object has changed since it was read
 		return client.IgnoreNotFound(c.opts.API.Update(ctx, s.Object))
+	case Patch: // likewise
+		was := s.Of.Pod.Is
+		return client.IgnoreNotFound(c.opts.API.Patch(ctx, s.Object, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})))
 	case Delete:
 		uid := s.Object.GetUID()
 		return client.IgnoreNotFound(c.opts.API.Delete(ctx, s.Object, client.Preconditions{UID: &uid}))

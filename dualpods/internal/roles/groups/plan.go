@@ -95,13 +95,17 @@ func (w *World) chooseRevisions(members map[string]*Member) {
 	if w.plans[current] == nil {
 		current = ""
 	}
+	for ordinal := range groups {
+		was := w.changeOf(ordinal)
+		groups[ordinal].Changing = was != nil && was.State == v1alpha1.ChangeBegun && was.Revision == w.Revision
+	}
 	targets := rollout.Decide(&rollout.World{
 		Strategy: rollout.Resolve(update.Partition, update.MaxUnavailable, len(groups)),
 		Present:  w.Revision, Current: current, Held: len(w.Problems) > 0, Groups: groups,
 	})
-	w.groups = nil
+	w.groups, w.changes, w.notInPlace = nil, map[int]*groupChange{}, map[int]string{}
 	for ordinal, target := range targets {
-		w.groups = append(w.groups, w.planFor(target.Revision, ordinal, members))
+		w.groups = append(w.groups, w.planInPlace(target.Revision, ordinal, &groups[ordinal], members))
 	}
 }
 

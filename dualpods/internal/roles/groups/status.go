@@ -52,6 +52,7 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 	for _, group := range slices.Sorted(maps.Keys(byOrdinal)) {
 		groups = append(groups, *byOrdinal[group])
 	}
+	keepChanges(groups, w, steps)
 	if w.Serving.Spec.Template.GangPolicy != nil {
 		keepGangs(groups, w.Serving.Status.Groups)
 	}
@@ -115,7 +116,9 @@ func show(w *World, steps []*Step, s *v1alpha1.ModelServingStatus) {
 	default:
 		set(v1alpha1.ConditionAvailable, true, v1alpha1.ReasonAllReady, "")
 	}
-	if moves != "" {
+	if failed := failedChange(w, s.Groups); moves == "" && failed != nil {
+		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonChangeFailed, failed.Name+": "+failed.Change.Message)
+	} else if moves != "" {
 		set(v1alpha1.ConditionProgressing, true, moves, "")
 	} else {
 		set(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonIdle, "")
@@ -156,6 +159,7 @@ func (c *Controller) announce(before, now *v1alpha1.ModelServing) {
 		if g.State == v1alpha1.GroupFailed && g.Reason != v1alpha1.ReasonMalformedTemplate && !slices.ContainsFunc(before.Status.Groups, same) {
 			c.warn(now, g.Reason, g.Name+": "+g.Message)
 		}
+		c.announceChange(before, now, &g)
 	}
 }
 

@@ -37,8 +37,11 @@ type World struct {
 	// known. nil: nobody knows.
 	Gangs func(group string) string
 
-	plans  map[string]*plan // by revision
-	groups []*plan          // of the groups that it should have, by ordinal
+	plans   map[string]*plan     // by revision
+	changes map[int]*groupChange // by ordinal: changes in place that are under way, or may begin
+	// notInPlace says why groups are not changed in place, by ordinal.
+	notInPlace map[int]string
+	groups     []*plan // of the groups that it should have, by ordinal
 }
 
 // gang returns what the Pods of a member's group wait for that get nodes together; empty: it is
@@ -63,6 +66,7 @@ type Member struct {
 	// ranks is in its way: its status says that it waits for them alone.
 	Server  podmeta.Server
 	IsReady bool
+	SwapTo  podmeta.SwapTo // the change in place that a requester was told of
 }
 
 // Bound is a requester's record, and what its launcher says.
@@ -72,6 +76,7 @@ type Bound struct {
 	Known    bool                  // the launcher answers
 	Instance *launcherapi.Instance // nil: there is none, as far as is known
 	Swap     dualpods.RankSwap
+	Next     dualpods.RankSwap // of the record's change
 }
 
 // Held is an object that a ModelServing has, or the lack of it.
