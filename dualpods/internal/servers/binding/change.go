@@ -17,7 +17,7 @@ func nextInstance(o *decide.Observation) string {
 		return ""
 	case o.Record.Change != nil:
 		return o.Record.Change.Instance
-	case o.Requester.SwapTo.ID() == "" || len(o.Problems) > 0:
+	case o.Requester.SwapTo.ID() == "" || o.Requester.SwapTo.ID() == o.Record.ChangedBy || len(o.Problems) > 0:
 		return ""
 	}
 	return form.InstanceID(o.Form, o.Record.GPUs)

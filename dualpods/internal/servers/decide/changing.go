@@ -30,7 +30,7 @@ var changing = TableOf[Changing]{
 	Rows: []RowOf[Changing]{
 		{"changed", "the swap of the change has ended well",
 			(*Changing).isChanged, ChangeRecord, func(c *Changing) Step {
-				return Step{Why: "instance " + c.nextID() + " has taken the place of instance " + c.instanceID(), Record: *c.Record.Next()}
+				return Step{Why: "instance " + c.nextID() + " has taken the place of instance " + c.instanceID(), Record: c.changed()}
 			}},
 		{"change goes on", "the change failed after all of the group were committed; no swap of it is under way",
 			(*Changing).goesForward, ChangeRecord, (*Changing).forward},
@@ -105,6 +105,9 @@ func (b *Bound) nextIs(states ...launcher.State) bool {
 // nextAwake reports whether the instance that is to come is awake.
 func (b *Bound) nextAwake() bool { return b.nextIs(launcher.Awake) }
 
+// hasChanged reports whether the instance has come that is to take the place of the record's own.
+func (b *Bound) hasChanged() bool { return b.nextID() != "" && b.nextAwake() }
+
 // inNextSwap reports whether a swap has claimed the instance of the record or the one that is to come.
 func (b *Bound) inNextSwap() bool {
 	return b.Instance != nil && b.Instance.SwapID != "" || b.NextInstance != nil && b.NextInstance.SwapID != ""
@@ -142,6 +145,15 @@ func (c *Changing) isChanged() bool {
 // has that for good.
 func (c *Changing) goesForward() bool {
 	return c.Requester.SwapTo.Forward && c.failureNoted() && !c.nextSwapRuns()
+}
+
+// changed returns the record of the instance that has come. Its next attempt is one of its own: the swap
+// of the change was in two halves.
+func (b *Bound) changed() podmeta.Binding {
+	next := *b.Record.Next()
+	next.Attempt++
+	next.New = b.NextInstance == nil
+	return next
 }
 
 func (c *Changing) forward() Step {

@@ -23,8 +23,8 @@ var resting = TableOf[Bound]{
 		{"resting, change under way", "the launcher has a swap under way for the change of the record, or is asked to call one off",
 			(*Bound).nextSwapRuns, Nothing, say[Bound]("the launcher has a swap under way for the change of its record")},
 		{"resting, changed", "the instance that is to take its place is awake",
-			(*Bound).nextAwake, ChangeRecord, func(b *Bound) Step {
-				return Step{Why: "its record was changed to instance " + b.nextID(), Record: *b.Record.Next()}
+			(*Bound).hasChanged, ChangeRecord, func(b *Bound) Step {
+				return Step{Why: "its record was changed to instance " + b.nextID(), Record: b.changed()}
 			}},
 		{"resting, moving", "the instance is waking, falling asleep or stopping, or was told to",
 			(*Bound).instanceMoving, Nothing, say("instance %s is %s", (*Bound).instanceID, (*Bound).instanceState)},
