@@ -2,6 +2,7 @@ package ranks
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -270,9 +271,12 @@ func TestNoScheduleMixesTheModelsOfAGroup(t *testing.T) {
 // TestControllerKilledAtEachCallChangesAllOrNone kills the controller at each of its calls while a group is
 // changed: to a model that starts, and to one that does not.
 func TestControllerKilledAtEachCallChangesAllOrNone(t *testing.T) {
-	step := uint64(1)
-	if standard < 100 { // with the race detector
-		step = 7
+	step := uint64(4)
+	switch {
+	case os.Getenv("HOTSEAT_TEST_LONG") != "":
+		step = 1
+	case standard < 100: // with the race detector
+		step = 25
 	}
 	for model, arg := range map[string]uint64{modelName(0): 7, modelName(1): 1} {
 		for at := uint64(0); at < 110; at += step {

@@ -8,7 +8,7 @@ import (
 )
 
 // defects are what was wrong once, and rules that are taken out one by one.
-var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../servers/decide", "../../servers/binding"}, All: []schedules.Defect{
+var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../servers/decide", "../../servers/binding"}, Test: "NoScheduleBreaks", All: []schedules.Defect{
 	// Faults that there were once.
 	schedules.NewDefect("a rank that waits for its commit is told to sleep when its requester leaves",
 		"b.Instance.SwapID != \"\" && !b.Attempt.Over\n", "b.Instance.SwapID != \"\" && !b.Attempt.Over && false\n",
@@ -59,7 +59,42 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../serv
 	schedules.NewDefect("ranks that serve are stopped",
 		"		strayed := m.isAtWork() && (", "		strayed := m.serves() && m.isAtWork() && s.Now.Nanosecond()%16 == 0 || m.isAtWork() && (",
 	),
+
+	// Rules of changes in place that are taken out.
+	schedules.NewDefect("a change is committed before the status says so",
+		"		return c.is(v1alpha1.ChangeBegun) && c.every(c.isHealthy) && s.becomes(", "		return c.is(v1alpha1.ChangeBegun) && c.every(c.isHealthy) && s.orders(Commit, c.those(c.isHealthy)) && s.becomes(",
+	).In(mixes),
+	schedules.NewDefect("a change is committed before all new models are healthy",
+		"return c.is(v1alpha1.ChangeBegun) && c.every(c.isHealthy) && s", "return c.is(v1alpha1.ChangeBegun) && len(c.those(c.isHealthy)) > 0 && s",
+	).In(mixes),
+	schedules.NewDefect("a model sleeps before all launchers have prepared",
+		"c.every(c.hasPrepared) && s.orders(Go,", "s.orders(Go,",
+	).In(mixes),
+	schedules.NewDefect("what fails after the commit waits for ever",
+		"		return c.is(v1alpha1.ChangeCommitted) && s.patch(c.all(c.failedForGood),", "		return c.is(v1alpha1.ChangeCommitted) && false && s.patch(c.all(c.failedForGood),",
+	).In(mixes),
+	schedules.NewDefect("a swap of a change that is undone waits for its deadline",
+		"		return c.is(v1alpha1.ChangeUndoing) && s.orders(Undo,", "		return c.is(v1alpha1.ChangeUndoing) && false && s.orders(Undo,",
+	).In(mixes),
+	schedules.NewDefect("a Pod keeps the new model though the change is undone",
+		"s.patch(c.all(func(m *Member) bool { return m.isChanged(c.id()) }),", "s.patch(nil,",
+	).In(mixes),
+	schedules.NewDefect("a requester that is being changed starts its new model by itself",
+		"	return b.Record.Change == nil && !serves && !died &&", "	return !serves && !died &&",
+	).In(mixes),
+	schedules.NewDefect("the instance that is to come counts as one without a record",
+		"		if b.Has(id) {\n			return", "		if b.Instance == id {\n			return",
+	).In(mixes),
+	schedules.NewDefect("a requester leaves without an end to the swap of its change",
+		"	return b.nextID() != \"\" && b.nextIs(launcher.Starting, launcher.Awake) && b.NextInstance.SwapID != \"\"", "	return false && b.nextIs(launcher.Starting, launcher.Awake)",
+	).In(mixes),
+	schedules.NewDefect("a swap that may wait is forgotten when its change is withdrawn",
+		"	return b.nextID() != \"\" && !b.NextAttempt.Over && !b.Calls.NextCallOff && !b.inNextSwap()", "	return false && !b.Calls.NextCallOff && !b.inNextSwap()",
+	).In(mixes),
 }}
+
+// mixes is the test that plays changes in place.
+const mixes = "NoScheduleMixes"
 
 func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }
 
