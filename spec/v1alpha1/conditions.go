@@ -126,7 +126,7 @@ const (
 	// ReasonNotInPlace: Pods of an older template are being replaced, since the change cannot be made in
 	// them.
 	ReasonNotInPlace = "NotInPlace"
-	ReasonRefused  = "Refused"  // the API server refused to create an object
+	ReasonRefused    = "Refused" // the API server refused to create an object
 	// ReasonWaitsForRanks: the ranks of a server over several launchers start together, and not all
 	// of them serve yet.
 	ReasonWaitsForRanks = "WaitsForRanks"

@@ -9,7 +9,7 @@ import (
 // This file has what the status and Events say of changes in place.
 
 // keepChanges has the groups say what the steps say of their changes.
-func keepChanges(groups []v1alpha1.ServingGroupStatus, w *World, steps []*Step) {
+func keepChanges(groups []v1alpha1.ServingGroupStatus, steps []*Step) {
 	for i := range groups {
 		g := &groups[i]
 		for _, s := range steps {
@@ -46,5 +46,18 @@ func (c *Controller) announceChange(before, now *v1alpha1.ModelServing, g *v1alp
 		c.warn(now, v1alpha1.ReasonChangeFailed, g.Name+": "+g.Change.Message)
 	case g.Reason == v1alpha1.ReasonNotInPlace && was.Reason != g.Reason:
 		c.warn(now, g.Reason, g.Name+": "+g.Message)
+	}
+}
+
+// setProgressing sets the condition Progressing. moves is why the first group moves that does, and
+// failed the first whose change was undone.
+func setProgressing(set func(kind string, is bool, reason, message string), moves string, failed *v1alpha1.ServingGroupStatus) {
+	switch {
+	case moves != "":
+		set(v1alpha1.ConditionProgressing, true, moves, "")
+	case failed != nil:
+		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonChangeFailed, failed.Name+": "+failed.Change.Message)
+	default:
+		set(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonIdle, "")
 	}
 }

@@ -52,7 +52,7 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 	for _, group := range slices.Sorted(maps.Keys(byOrdinal)) {
 		groups = append(groups, *byOrdinal[group])
 	}
-	keepChanges(groups, w, steps)
+	keepChanges(groups, steps)
 	if w.Serving.Spec.Template.GangPolicy != nil {
 		keepGangs(groups, w.Serving.Status.Groups)
 	}
@@ -116,13 +116,7 @@ func show(w *World, steps []*Step, s *v1alpha1.ModelServingStatus) {
 	default:
 		set(v1alpha1.ConditionAvailable, true, v1alpha1.ReasonAllReady, "")
 	}
-	if failed := failedChange(w, s.Groups); moves == "" && failed != nil {
-		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonChangeFailed, failed.Name+": "+failed.Change.Message)
-	} else if moves != "" {
-		set(v1alpha1.ConditionProgressing, true, moves, "")
-	} else {
-		set(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonIdle, "")
-	}
+	setProgressing(set, moves, failedChange(w, s.Groups))
 }
 
 // tell writes the status when it has changed, and emits an Event when the condition Accepted turns

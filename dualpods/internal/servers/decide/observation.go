@@ -36,15 +36,15 @@ type Observation struct {
 	Earlier   string                 // another requester, for which a swap is under way on one of the record's GPUs
 	Holder    string                 // another requester that is bound to the instance that this one would have, or may be
 	Instance  *launcherapi.Instance
-	Failures  *podmeta.Failures   // of the instance, as its launcher Pod has them; nil: none
-	Attempt   Attempt             // the swap of the record's attempt
+	Failures  *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
+	Attempt   Attempt           // the swap of the record's attempt
 	// NextInstance and NextAttempt are those of the record's change; of one without a change they
 	// are nil and zero.
 	NextInstance *launcherapi.Instance
 	NextAttempt  Attempt
-	Slices    Slices              // only of a requester that is to be unbound
-	Told      Telling             // what the requester was told last
-	Repeats   map[Action]Repeated // how often the writes were made that show the requester
+	Slices       Slices              // only of a requester that is to be unbound
+	Told         Telling             // what the requester was told last
+	Repeats      map[Action]Repeated // how often the writes were made that show the requester
 	// Neighbours are what other launchers of the node have on the record's GPUs,
 	// least recently used first.
 	Neighbours Neighbours

@@ -31,15 +31,17 @@ const (
 // groupTruth is what must hold of such groups.
 type groupTruth struct {
 	w     *world
-	stays string               // the model that Pods have in the end, which are those that there were; empty: any
-	uids  map[string]types.UID // of Pods, by their names, as they were when the first change began
+	stays string // the model that Pods have in the end, which are those that there were; empty: any
+	// healthy has the keys of the swaps that have waited for their commit.
+	healthy map[string]bool
+	uids    map[string]types.UID // of Pods, by their names, as they were when the first change began
 }
 
 func modelName(n uint64) string { return fmt.Sprintf("model-%d", n%models) }
 
 // setUpGroups makes nodes with launchers, and a ModelServing that is changed in place.
 func setUpGroups(w *world) {
-	w.group = &groupTruth{w: w, uids: map[string]types.UID{}}
+	w.group = &groupTruth{w: w, healthy: map[string]bool{}, uids: map[string]types.UID{}}
 	w.api.put(&v1alpha1.LauncherConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: poolName},
 		Spec: v1alpha1.LauncherConfigSpec{
@@ -166,11 +168,17 @@ func (g *groupTruth) begins(s *swap) {
 	}
 }
 
-// commits checks that the group has its new models for good before one is committed.
+// commits checks that the group has its new models for good before one is committed, and that all of
+// them were healthy.
 func (g *groupTruth) commits(s *swap) {
-	group, to, _ := g.changedBy(s)
+	group, to, members := g.changedBy(s)
 	if group == "" {
 		return
+	}
+	for _, pod := range members {
+		if record := g.recordOf(pod); record != nil && record.Change != nil && record.Change.To == to && record.Change.Instance != "" && !g.healthy[record.Next().SwapKey()] {
+			g.w.violated("commits early", "%s is committed, and the new model of Pod %s was never healthy", s.key, pod.Name)
+		}
 	}
 	for _, of := range g.w.serving(groupName).Status.Groups {
 		if of.Name == group && (of.Change == nil || of.Change.State != v1alpha1.ChangeCommitted || !strings.HasPrefix(to, of.Change.Revision)) {
