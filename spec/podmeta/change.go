@@ -43,9 +43,10 @@ func (s SwapTo) Encode() string {
 	return string(text)
 }
 
-// ReadSwapTo reads AnnotationSwapTo. It is zero if there is none, or none that can be read.
+// ReadSwapTo reads AnnotationSwapTo. It is zero if there is none, or none that can be read, and of a Pod
+// that no ModelServing controls: nobody would say go to the swap.
 func ReadSwapTo(pod *corev1.Pod) (s SwapTo) {
-	if json.Unmarshal([]byte(pod.Annotations[AnnotationSwapTo]), &s) != nil || s.ID() == "" {
+	if ServingOf(pod) == nil || json.Unmarshal([]byte(pod.Annotations[AnnotationSwapTo]), &s) != nil || s.ID() == "" {
 		return SwapTo{}
 	}
 	return s

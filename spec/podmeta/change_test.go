@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestSwapToIsReadAsItIsWritten(t *testing.T) {
@@ -16,6 +17,8 @@ func TestSwapToIsReadAsItIsWritten(t *testing.T) {
 	} {
 		pod := &corev1.Pod{}
 		pod.Annotations = map[string]string{AnnotationSwapTo: text}
+		assert.Empty(t, ReadSwapTo(pod), "it is somebody's own Pod")
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "hotseat.dev/v1alpha1", Kind: KindServing, Controller: new(true)}}
 		assert.Equal(t, want, ReadSwapTo(pod), text)
 	}
 	assert.Equal(t, "r.2", SwapTo{Revision: "r", Try: 2}.ID())
