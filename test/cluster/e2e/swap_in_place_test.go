@@ -49,7 +49,9 @@ func (s *site) stateOfPair(model string) (all stateOfPair) {
 		pod := s.pod(name)
 		on, instance := s.boundTo(name)
 		sleeps := false
-		for _, other := range s.instances(s.launcher(on.Name)) {
+		list, err := s.launcher(on.Name).List(s.t.Context())
+		require.NoError(s.t, err)
+		for _, other := range list.Instances {
 			sleeps = sleeps || other.State == string(launcher.Sleeping) && slices.Equal(other.GPUUUIDs, instance.GPUUUIDs)
 		}
 		answered, err := s.ask(pod.Status.PodIP+":8000", model)
