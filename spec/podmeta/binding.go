@@ -49,6 +49,9 @@ type Binding struct {
 	Failure  string    `json:"failure,omitempty"`  // why the last of them did
 	RetryAt  time.Time `json:"retryAt,omitzero"`   // when the attempt may be made; zero: at once
 	Kept     string    `json:"kept,omitempty"`     // how the instance ended while it served, where the requester says OnExitKeep
+
+	ChangedBy string  `json:"changedBy,omitempty"` // the change in place that made the record: its [SwapTo.ID]; empty: none did
+	Change    *Change `json:"change,omitempty"`    // that is under way; nil: none is
 }
 
 // SwapKey is the idempotency key of the swap that the attempt asks for. A record
@@ -71,6 +74,11 @@ func (b Binding) Encode() (key, value string, err error) {
 		return "", "", fmt.Errorf("cannot record the binding of instance %q: %s", b.Instance, wrong)
 	}
 	b.Since, b.RetryAt = b.Since.UTC(), b.RetryAt.UTC()
+	if b.Change != nil {
+		change := *b.Change
+		change.Since = change.Since.UTC()
+		b.Change = &change
+	}
 	text, err := json.Marshal(b)
 	if err != nil {
 		return "", "", fmt.Errorf("cannot record the binding of instance %q: %w", b.Instance, err)
@@ -151,7 +159,7 @@ func (b Binding) check() string {
 	case b.Since.IsZero():
 		return "since is missing"
 	}
-	return ""
+	return b.checkChange()
 }
 
 // CheckInstanceID says what is wrong with an id whose record is to stand in an

@@ -131,7 +131,13 @@ const (
 	ReasonStarting = "Starting" // Pods are being created, or are not ready
 	ReasonScaling  = "Scaling"  // Pods that are not wanted any more are being deleted
 	ReasonUpdating = "Updating" // Pods of an older template are being replaced
-	ReasonRefused  = "Refused"  // the API server refused to create an object
+	ReasonChanging = "Changing" // the models of a group are being changed in place
+	// ReasonChangeFailed: a change in place was undone; the group has the old models.
+	ReasonChangeFailed = "ChangeFailed"
+	// ReasonNotInPlace: Pods of an older template are being replaced, since the change cannot be made in
+	// them.
+	ReasonNotInPlace = "NotInPlace"
+	ReasonRefused    = "Refused" // the API server refused to create an object
 	// ReasonWaitsForRanks: the ranks of a server over several launchers start together, and not all
 	// of them serve yet.
 	ReasonWaitsForRanks = "WaitsForRanks"

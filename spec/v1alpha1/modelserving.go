@@ -82,7 +82,30 @@ type ModelServingSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	MaxGroupRestarts *int32 `json:"maxGroupRestarts,omitempty"`
+
+	// Recreate: the Pods of a group are deleted and created again when its template changes.
+	// InPlaceSwap: a change of what the engines are told alone (the server patch, or the name of
+	// the InferenceServerConfig) is made in the Pods as they stand, in all of a group or in
+	// none. They keep their GPUs. A change of labels and annotations touches no engine. For any
+	// other change the Pods are created again.
+	// +optional
+	// +kubebuilder:default=Recreate
+	// +kubebuilder:validation:Enum=Recreate;InPlaceSwap
+	UpdateMode string `json:"updateMode,omitempty"`
+
+	// With InPlaceSwap: what is done if a launcher refuses the new model, since there is no room
+	// for it beside the old one, for instance. Absent: the group keeps the old model, and the
+	// change is tried again later. Recreate: its Pods are created again.
+	// +optional
+	// +kubebuilder:validation:Enum=Recreate
+	OnMisfit string `json:"onMisfit,omitempty"`
 }
+
+// Values of UpdateMode; UpdateRecreate is one of OnMisfit, too.
+const (
+	UpdateRecreate = "Recreate"
+	UpdateInPlace  = "InPlaceSwap"
+)
 
 // RolloutStrategy says how a changed template comes to groups that have Pods.
 type RolloutStrategy struct {
@@ -337,7 +360,49 @@ type ServingGroupStatus struct {
 	// What was restarted, and what may have to be. Absent: nothing.
 	// +optional
 	Restart *ServingGroupRestart `json:"restart,omitempty"`
+	// With InPlaceSwap: the change of the group's models that is under way, or that has failed.
+	// +optional
+	Change *ServingGroupChange `json:"change,omitempty"`
 }
+
+// ServingGroupChange says how far a change of a group in place is.
+type ServingGroupChange struct {
+	// Revision of the template that the group is changed to.
+	// +required
+	Revision string `json:"revision"`
+	// How far the change is.
+	// +required
+	State ChangeState `json:"state"`
+	// Since when.
+	// +required
+	Since metav1.Time `json:"since"`
+	// Which try it is, from 1.
+	// +required
+	Try int64 `json:"try"`
+	// Why the last try failed.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Whether a launcher refused it, and nothing was changed.
+	// +optional
+	Misfit bool `json:"misfit,omitempty"`
+}
+
+// ChangeState is how far a change of a group in place is.
+//
+// +kubebuilder:validation:Enum=Changing;Committed;Undoing;Undone
+type ChangeState string
+
+// The states of a change in place.
+const (
+	// ChangeBegun: the launchers prepare the new models, and make them ready to serve.
+	ChangeBegun ChangeState = "Changing"
+	// ChangeCommitted: the group has the new models for good.
+	ChangeCommitted ChangeState = "Committed"
+	// ChangeUndoing: the old models are woken.
+	ChangeUndoing ChangeState = "Undoing"
+	// ChangeUndone: the group has the old models. The change is tried again later.
+	ChangeUndone ChangeState = "Undone"
+)
 
 // ServingGroupGang says how far a group with a gang policy is. It is absent before the first try.
 type ServingGroupGang struct {

@@ -83,3 +83,19 @@ func TestAClientHoldsASwapBeforeItBeginsAndBeforeItEnds(t *testing.T) {
 	assert.Equal(t, launcherapi.OutcomeUndone, over.Problem.Outcome)
 	assert.Equal(t, []string{"sleeping", "awake"}, []string{n.Get("a").State, n.Get("b").State})
 }
+
+// The budget of sleepers is full: the swap evicts another one, and never the instance that leaves.
+func TestBudgetEvictsNoInstanceThatAHeldSwapMayWakeAgain(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t, "--budgets-max-sleepers-per-gpu", "1")
+	n.Awake("x", On(0))
+	n.SwapDone(toNew("a", On(0)))
+	held := n.inHalves(toNew("b", On(0)))
+	assert.Equal(t, 200, n.Call("POST", n.inPhase(launcherapi.PhaseGo)+"/go", nil).Status)
+	uncommitted := n.inPhase(launcherapi.PhaseCommit)
+	assert.Equal(t, 404, n.Call("GET", "/v2/vllm/instances/x", nil).Status, "a takes its place")
+	assert.Equal(t, []string{"sleeping", "awake"}, []string{n.Get("a").State, n.Get("b").State})
+	assert.Equal(t, 200, n.Call("POST", uncommitted+"/undo", nil).Status)
+	<-held
+	n.Eventually("the old instance is awake again", func() bool { return n.Get("a").State == "awake" })
+}

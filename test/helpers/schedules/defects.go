@@ -1,6 +1,7 @@
 package schedules
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +24,13 @@ import (
 type Defect struct {
 	Name  string
 	Edits []Edit
+	Test  string // a part of the name of the test whose schedules show it; empty: as Defects says
+}
+
+// In has a defect be looked for by the schedules of a test, by a part of its name.
+func (d Defect) In(test string) Defect {
+	d.Test = test
+	return d
 }
 
 // Edit is a text that stands in one place of the code, and what takes its place.
@@ -40,6 +48,7 @@ func NewDefect(name string, texts ...string) Defect {
 // Defects are those of the code under some folders.
 type Defects struct {
 	Dirs []string // from that of the simulation
+	Test string   // a part of the name of the test whose schedules show the defects; empty: NoSchedule
 	All  []Defect
 
 	texts map[string]string // of the code, by its files' paths; nil: it was not read yet
@@ -168,13 +177,14 @@ func (d *Defects) find(t *testing.T, one Defect, known, seeds uint64, whole stri
 	program := built(ctx, t, dir, "-overlay", d.overlay(t, one, dir))
 	var output []byte
 	var err error
+	test := cmp.Or(one.Test, d.Test, "NoSchedule")
 	if known > 0 {
-		if output, err = playIn(ctx, program, known, 1, severalTimes, "-test.failfast"); err == nil {
+		if output, err = playIn(ctx, program, test, known, 1, severalTimes, "-test.failfast"); err == nil {
 			t.Logf("seed %d of %s does not show this defect any more; the search begins anew (WRITE=1 keeps what it finds)", known, knownFile)
 		}
 	}
 	if err == nil {
-		output, err = playIn(ctx, program, 1, seeds)
+		output, err = playIn(ctx, program, test, 1, seeds)
 	}
 	broken := firstBroken.FindSubmatch(output)
 	if !assert.Error(t, err, "%d schedules went well", seeds) || !assert.NotNil(t, broken, "%s", output) {
@@ -184,7 +194,7 @@ func (d *Defects) find(t *testing.T, one Defect, known, seeds uint64, whole stri
 	t.Logf("| %s | %s | %s%s |", one.Name, found, broken[2], broken[4])
 	seed, err := strconv.ParseUint(found, 10, 63)
 	require.NoError(t, err)
-	output, err = playIn(ctx, whole, seed, 1, severalTimes)
+	output, err = playIn(ctx, whole, test, seed, 1, severalTimes)
 	if !assert.NoError(t, err, "seed %d breaks without the defect as well:\n%s", seed, output) {
 		return 0
 	}
@@ -206,8 +216,8 @@ func built(ctx context.Context, t *testing.T, dir string, flags ...string) (prog
 const severalTimes = "-test.count=5"
 
 // playIn plays schedules until one breaks, which is its error.
-func playIn(ctx context.Context, program string, from, seeds uint64, flags ...string) (output []byte, err error) {
-	play := exec.CommandContext(ctx, program, append(flags, "-test.run", "NoSchedule", "-test.timeout", "0")...)
+func playIn(ctx context.Context, program, test string, from, seeds uint64, flags ...string) (output []byte, err error) {
+	play := exec.CommandContext(ctx, program, append(flags, "-test.run", test, "-test.timeout", "0")...)
 	play.Env = append(os.Environ(), fmt.Sprintf("SEEDS=%d", seeds), fmt.Sprintf("FROM=%d", from), "FIRST=1", "HANG=30s")
 	return play.CombinedOutput()
 }

@@ -33,6 +33,10 @@ const (
 	Commit Action = "commit" // now that all are healthy
 	Stop   Action = "stop"
 	Remove Action = "delete the instance of"
+
+	// About a change in place: see change.go.
+	Patch Action = "patch" // the Pod of the member
+	Undo  Action = "undo the change of"
 )
 
 // Step is what a row says about one object.
@@ -43,6 +47,10 @@ type Step struct {
 	Do     Action
 	Object client.Object // that is written
 	Ranks  []*Member     // that are ordered something
+	// Changes means that the row is about a change in place, and Change what the status of the group
+	// has of it then.
+	Changes bool
+	Change  *v1alpha1.ServingGroupChange
 
 	// Again is after which time to look again though nothing changes; 0: never.
 	Again time.Duration
@@ -60,7 +68,7 @@ func Decide(w *World) (steps []*Step) {
 		return nil
 	}
 	recoveries := w.recoveries()
-	steps = slices.Concat(w.revisions(), w.scalerSteps(), recoveries)
+	steps = slices.Concat(w.revisions(), w.scalerSteps(), recoveries, w.changeSteps())
 	for _, m := range w.Members {
 		if w.hasService(m) {
 			steps = append(steps, firstOf(addresses, w, m))
@@ -136,9 +144,15 @@ var pods = []rule{
 	{"Pod ended", func(_ *World, m *Member, s *Step) bool {
 		return podmeta.Finished(m.Pod.Is) && s.writes(Delete, m.Pod.Is) && s.starts(m, "has ended, and is created again")
 	}},
+	{"Pod changed in place", func(w *World, m *Member, s *Step) bool {
+		return w.isToBeRelabelled(m) && s.writes(Patch, w.relabelled(m)) &&
+			s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonChanging, "Pod "+m.name()+" gets the labels of the new template")
+	}},
+	{"Pod being changed", func(w *World, m *Member, s *Step) bool {
+		return w.isBeingChanged(m) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonChanging, "Pod "+m.name()+" gets the model of the new template")
+	}},
 	{"Pod of another revision", func(w *World, m *Member, s *Step) bool {
-		return !w.isInvalid(m) && w.isOutdated(m) && s.writes(Delete, m.Pod.Is) &&
-			s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonUpdating, "Pod "+m.name()+" of an older template is being replaced")
+		return !w.isInvalid(m) && w.isOutdated(m) && s.writes(Delete, m.Pod.Is) && s.replaces(m, w.notInPlace[m.group])
 	}},
 	{"Pod of another size", func(w *World, m *Member, s *Step) bool { // it cannot be a rank of the server that is wanted
 		return w.rankChanged(m) && s.writes(Delete, m.Pod.Is) && s.starts(m, "was created for a server of another size, and is created again")
@@ -248,6 +262,11 @@ func (w *World) revisions() (steps []*Step) {
 	for _, m := range w.Members {
 		if m.Pod.Is != nil {
 			used[m.Pod.Is.Labels[podmeta.LabelServingRevision]] = true
+		}
+	}
+	for i := range w.Serving.Status.Groups {
+		if c := w.Serving.Status.Groups[i].Change; c != nil {
+			used[c.Revision] = true
 		}
 	}
 	for _, r := range w.Revisions {

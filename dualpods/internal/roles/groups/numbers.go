@@ -179,7 +179,7 @@ func ratioOf(c *v1alpha1.RatioConstraint) *scaling.Ratio {
 func (w *World) scaleGroups(targets []rollout.Target, observed []rollout.Group, partition int, members map[string]*Member) {
 	plans, groups := make([]*plan, len(targets)), make([]scaling.Group, len(targets))
 	for ordinal, target := range targets {
-		of := w.planFor(target.Revision, ordinal, members)
+		of := w.planInPlace(target.Revision, ordinal, &observed[ordinal], members)
 		status := w.listed[groupName(w.Serving, ordinal)]
 		given := of.given(status)
 		plans[ordinal] = of
@@ -188,7 +188,7 @@ func (w *World) scaleGroups(targets []rollout.Target, observed []rollout.Group, 
 	w.groups, w.scaled = nil, scaling.Decide(groups)
 	for ordinal, target := range w.scaled {
 		of := plans[ordinal].withNumbers(target.Numbers, w.standing, ordinal)
-		if byRole(w.Serving) {
+		if c := w.changes[ordinal]; byRole(w.Serving) && (c == nil || c.to == nil) {
 			of, _ = of.withOlder(w.roller(), w.Serving, w.standing, ordinal)
 		}
 		w.groups = append(w.groups, of)

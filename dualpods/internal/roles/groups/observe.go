@@ -190,6 +190,7 @@ func (c *Controller) observeServer(ctx context.Context, launchers *dualpods.Laun
 	}
 	view := c.opts.Views.One(string(launcher.UID), record.Instance)
 	m.Target = &Target{Pod: launcher, Serves: podmeta.Ready(pod), Unknown: view.Instances == nil}
+	m.SwapTo = podmeta.ReadSwapTo(pod)
 	m.Server, m.IsReady = podmeta.ReadServer(pod), podmeta.ReadStatus(pod).Reason == v1alpha1.ReasonWaitsForRanks
 	m.Bound = &Bound{Launcher: launcher, Record: record, Known: view.Connected}
 	if i, ok := view.Instances[record.Instance]; ok {
@@ -200,6 +201,9 @@ func (c *Controller) observeServer(ctx context.Context, launchers *dualpods.Laun
 	}
 	if c.opts.Swaps != nil {
 		m.Bound.Swap = c.opts.Swaps.SwapOf(launcher.UID, record)
+		if next := record.Next(); next != nil {
+			m.Bound.Next = c.opts.Swaps.SwapOf(launcher.UID, next)
+		}
 	}
 	return nil
 }

@@ -36,7 +36,9 @@ const (
 )
 
 // isOrder reports whether an action is one about ranks.
-func (a Action) isOrder() bool { return slices.Contains([]Action{Tell, Go, Commit, Stop, Remove}, a) }
+func (a Action) isOrder() bool {
+	return slices.Contains([]Action{Tell, Go, Commit, Stop, Remove, Undo}, a)
+}
 
 // give gives the order of a step, and returns when to look again if it was not obeyed.
 func (c *Controller) give(ctx context.Context, s *Step) (again time.Duration) {
@@ -47,7 +49,7 @@ func (c *Controller) give(ctx context.Context, s *Step) (again time.Duration) {
 	case isConflict(err):
 		return conflictPause
 	}
-	s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForRanks, err.Error())
+	s.waits(v1alpha1.GroupProgressing, s.Reason, err.Error())
 	return orderPause
 }
 
@@ -72,7 +74,7 @@ func (c *Controller) order(ctx context.Context, s *Step) error {
 		} else if err != nil {
 			err = fmt.Errorf("cannot %s rank %s: %w", s.Do, m.name(), err)
 		}
-		if errs = errors.Join(errs, err); err != nil && s.Do != Stop && s.Do != Remove {
+		if errs = errors.Join(errs, err); err != nil && s.Do != Stop && s.Do != Remove && !s.Changes {
 			break
 		}
 	}
@@ -94,7 +96,11 @@ func (c *Controller) orderRank(ctx context.Context, s *Step, m *Member, entry st
 	if err != nil {
 		return err
 	}
-	switch swap := m.Bound.Swap.ID; {
+	swap := m.Bound.Swap.ID
+	if s.Changes {
+		swap = m.nextSwap()
+	}
+	switch {
 	case s.Do == Tell:
 		return c.tellRank(ctx, s.Of, m, entry)
 	case s.Do == Go:
@@ -104,6 +110,10 @@ func (c *Controller) orderRank(ctx context.Context, s *Step, m *Member, entry st
 	case s.Do == Stop && swap != "":
 		if _, err = api.UndoSwap(ctx, swap); launcher.CodeOf(err) == launcherapi.CodeConflict { // it was committed
 			_, err = api.Delete(ctx, m.Bound.Record.Instance)
+		}
+	case s.Do == Undo:
+		if _, err = api.UndoSwap(ctx, swap); launcher.CodeOf(err) == launcherapi.CodeConflict { // the record will say so
+			err = nil
 		}
 	default:
 		_, err = api.Delete(ctx, m.Bound.Record.Instance)

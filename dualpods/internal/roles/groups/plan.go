@@ -101,10 +101,15 @@ func (w *World) chooseRevisions(members map[string]*Member) {
 		current = ""
 	}
 	strategy := rollout.Resolve(update.Partition, update.MaxUnavailable, len(groups))
+	for ordinal := range groups {
+		was := w.changeOf(ordinal)
+		groups[ordinal].Changing = was != nil && was.State == v1alpha1.ChangeBegun && was.Revision == w.Revision
+	}
 	targets := rollout.Decide(&rollout.World{
 		Strategy: strategy,
 		Present:  w.Revision, Current: current, Held: len(w.Problems) > 0, Groups: groups,
 	})
+	w.changes, w.notInPlace = map[int]*groupChange{}, map[int]string{}
 	w.scaleGroups(targets, groups, strategy.Partition, members)
 }
 

@@ -94,8 +94,10 @@ func requesterTemplate(role *v1alpha1.ServingRole, image string) corev1.PodTempl
 }
 
 // newPod returns the Pod of a place.
-func (w *World) newPod(p place) *corev1.Pod {
-	of := w.planOf(p)
+func (w *World) newPod(p place) *corev1.Pod { return w.podOf(w.planOf(p), p) }
+
+// podOf returns the Pod of a place as a plan has it.
+func (w *World) podOf(of *plan, p place) *corev1.Pod {
 	role, made := &of.template.Roles[p.order], &of.templates[p.order]
 	template := made.of(p).DeepCopy()
 	pod := &corev1.Pod{Spec: template.Spec}

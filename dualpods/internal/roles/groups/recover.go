@@ -58,7 +58,7 @@ func (w *World) observedRestarts(ordinal int, members []*Member) *restarts.Group
 		Now: w.Now, Name: name, Policy: spec.Recovery(), Max: spec.GroupRestarts(),
 		Grace:   time.Duration(spec.Template.GraceSeconds()) * time.Second,
 		Timeout: time.Duration(spec.ProgressingSeconds()) * time.Second,
-		Held:    plan.places != nil || len(w.Problems) > 0 && plan.revision == w.Revision,
+		Held:    plan.places != nil || len(w.Problems) > 0 && plan.revision == w.Revision || w.changesModels(ordinal),
 	}
 	if was := statusOf(w.Serving, name); was != nil {
 		if was.Restart != nil {
@@ -78,6 +78,13 @@ func (w *World) observedRestarts(ordinal int, members []*Member) *restarts.Group
 	return g
 }
 
+// changesModels reports whether the models of a group are being changed in place. Then its engines are
+// unready or end by that, and the change has a limit of its own.
+func (w *World) changesModels(ordinal int) bool {
+	c := w.changes[ordinal]
+	return c != nil && c.is(v1alpha1.ChangeBegun, v1alpha1.ChangeCommitted, v1alpha1.ChangeUndoing)
+}
+
 func statusOf(serving *v1alpha1.ModelServing, group string) *v1alpha1.ServingGroupStatus {
 	at := slices.IndexFunc(serving.Status.Groups, func(g v1alpha1.ServingGroupStatus) bool { return g.Name == group })
 	if at < 0 {
@@ -90,7 +97,7 @@ func (w *World) observedPod(m *Member) restarts.Pod {
 	pod := m.Pod.Is
 	p := restarts.Pod{
 		Name: pod.Name, UID: pod.UID, Replica: m.roleID(), Ready: podmeta.Ready(pod), Leaving: m.podLeaves(), Ended: podmeta.Finished(pod), Placed: pod.Spec.NodeName != "",
-		Current: w.isInvalid(m) || pod.Labels[podmeta.LabelServingRevision] == w.planOf(m.place).revision && !w.rankChanged(m),
+		Current: w.isInvalid(m) || !w.isOutdated(m) && !w.rankChanged(m),
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {

@@ -54,6 +54,7 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 		w.noteNumbers(byOrdinal[group], group)
 		groups = append(groups, *byOrdinal[group])
 	}
+	keepChanges(groups, steps)
 	if w.Serving.Spec.Template.GangPolicy != nil {
 		keepGangs(groups, w.Serving.Status.Groups)
 	}
@@ -119,11 +120,7 @@ func show(w *World, steps []*Step, s *v1alpha1.ModelServingStatus) {
 	default:
 		set(v1alpha1.ConditionAvailable, true, v1alpha1.ReasonAllReady, "")
 	}
-	if moves = cmp.Or(moves, w.awaitsTurn()); moves != "" {
-		set(v1alpha1.ConditionProgressing, true, moves, "")
-	} else {
-		set(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonIdle, "")
-	}
+	setProgressing(set, cmp.Or(moves, w.awaitsTurn()), failedChange(w, s.Groups))
 }
 
 // tell writes the status when it has changed, and emits an Event when the condition Accepted turns
@@ -162,6 +159,7 @@ func (c *Controller) announce(before, now *v1alpha1.ModelServing) {
 		if g.State == v1alpha1.GroupFailed && g.Reason != v1alpha1.ReasonMalformedTemplate && !slices.ContainsFunc(before.Status.Groups, same) {
 			c.warn(now, g.Reason, g.Name+": "+g.Message)
 		}
+		c.announceChange(before, now, &g)
 	}
 }
 

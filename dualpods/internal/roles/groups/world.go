@@ -54,6 +54,10 @@ type World struct {
 	listed   map[string]*v1alpha1.ServingGroupStatus // what its status says of groups, by their names
 
 	restarts []*restarts.Decision // about these groups; Decide makes them
+
+	changes map[int]*groupChange // by ordinal: changes in place that are under way, or may begin
+	// notInPlace says why groups are not changed in place, by ordinal.
+	notInPlace map[int]string
 }
 
 // gang returns what the Pods of a member's group wait for that get nodes together; empty: it is
@@ -79,6 +83,7 @@ type Member struct {
 	// ranks is in its way: its status says that it waits for them alone.
 	Server  podmeta.Server
 	IsReady bool
+	SwapTo  podmeta.SwapTo // the change in place that a requester was told of
 }
 
 // Bound is a requester's record, and what its launcher says.
@@ -88,6 +93,7 @@ type Bound struct {
 	Known    bool                  // the launcher answers
 	Instance *launcherapi.Instance // nil: there is none, as far as is known
 	Swap     dualpods.RankSwap
+	Next     dualpods.RankSwap // of the record's change
 }
 
 // Held is an object that a ModelServing has, or the lack of it.

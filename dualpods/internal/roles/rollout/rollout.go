@@ -34,6 +34,7 @@ type Group struct {
 	// Revisions are those of its Pods that are not being deleted, each once.
 	Revisions []string
 	Runs      bool // all its Pods are ready, and there are as many as its revision says
+	Changing  bool // its Pods are being changed to the present revision in place
 }
 
 // World is the input of a decision.
@@ -58,7 +59,8 @@ type row struct {
 
 var rows = []row{
 	{"has begun", func(w *World, ordinal int) (string, bool) {
-		return w.Present, slices.Contains(w.Groups[ordinal].Revisions, w.Present)
+		g := &w.Groups[ordinal]
+		return w.Present, g.Changing || slices.Contains(g.Revisions, w.Present)
 	}},
 	{"kept, without Pods", func(w *World, ordinal int) (string, bool) {
 		return w.Current, w.isKept(ordinal) && w.old(ordinal) == "" && w.Current != ""

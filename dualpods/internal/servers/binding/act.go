@@ -64,6 +64,9 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o decide.Ob
 	id := dualpods.Identity{Namespace: o.Requester.Namespace, UID: uid}
 	pod := w.pod(id)
 	l, record := w.boundTo(id)
+	if step.OfNext {
+		record = record.Next()
+	}
 	switch step.Do {
 	case decide.Tell:
 		return c.tell(ctx, n, w, pod, o, step)
@@ -91,6 +94,13 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o decide.Ob
 		return err
 	case decide.KeepEnded:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
+	case decide.ChangeRecord:
+		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error {
+			if step.Record.Instance != record.Instance {
+				delete(p.Annotations, podmeta.AnnotationBindingPrefix+record.Instance)
+			}
+			return putRecord(p, step.Record)
+		})
 	case decide.NoteFailure:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error {
 			p.Annotations = annotationsOf(p)

@@ -26,8 +26,12 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do dec
 	switch do {
 	case decide.Swap:
 		request, key, call := swapRequest(record, o.Form, o.Requester), record.SwapKey(), swapKey(l, record)
+		halves := o.Requester.Rank.IsOne() || record.Instance != o.Record.Instance // it is of a change in place
+		if halves {
+			request.Prepare, request.Until = true, launcherapi.UntilHealthy
+		}
 		n.calls.begin(call, true, func(ctx context.Context) (uint64, error) {
-			result, err := api.SwapOnce(dualpods.ForRequester(ctx, record.RequesterUID), key, request, c.progress(n, call, o.Requester.Rank))
+			result, err := api.SwapOnce(dualpods.ForRequester(ctx, record.RequesterUID), key, request, c.progress(n, call, halves))
 			if err != nil || result.In == nil {
 				return 0, answered(err)
 			}
@@ -79,8 +83,8 @@ func answered(err error) error {
 // time that the record's attempt is asked for, whatever there is by then: the
 // launcher takes another request with the same key for a mistake.
 //
-// A rank waits in its swap for the others: before it changes anything, and once its engine is
-// healthy.
+// The caller adds the two halves of a swap that waits for the others of its server or group: before it
+// changes anything, and once the engine is healthy.
 func swapRequest(record *podmeta.Binding, wanted form.Form, of decide.Requester) launcherapi.SwapRequest {
 	in := &launcherapi.SwapIn{InstanceID: record.Instance}
 	if record.New {
@@ -96,24 +100,24 @@ func swapRequest(record *podmeta.Binding, wanted form.Form, of decide.Requester)
 		}
 	}
 	request := launcherapi.SwapRequest{GPUUUIDs: record.GPUs, In: in}
-	if rank, server := of.Rank, of.Server; rank.IsOne() {
-		request.Prepare, request.Until = true, launcherapi.UntilHealthy
-		if record.New {
-			in.Rank = &launcherapi.Rank{Group: server.Group, Index: rank.Index, Size: rank.Size, Entry: server.Entry}
-		}
+	if rank, server := of.Rank, of.Server; rank.IsOne() && record.New {
+		in.Rank = &launcherapi.Rank{Group: server.Group, Index: rank.Index, Size: rank.Size, Entry: server.Entry}
 	}
 	return request
 }
 
-// progress returns what hears how far the swap of a rank is; nil: its requester is none.
-func (c *Controller) progress(n *nodeWork, key string, rank podmeta.Rank) func(launcherapi.SwapProgress) {
-	if !rank.IsOne() {
+// progress returns what hears how far a swap in two halves is; nil: it has none.
+func (c *Controller) progress(n *nodeWork, key string, halves bool) func(launcherapi.SwapProgress) {
+	if !halves {
 		return nil
 	}
 	return func(p launcherapi.SwapProgress) {
 		if p.Type == launcherapi.ProgressStarted {
 			n.calls.moved(key, p)
 			c.opts.SwapMoved(n.name)
+			if p.Phase == launcherapi.PhaseGo { // clients are kept from a model that is about to sleep
+				c.opts.Again(n.name)
+			}
 		}
 	}
 }

@@ -128,7 +128,7 @@ func (c *calls) attempt(key string, known uint64) decide.Attempt {
 	if o == nil {
 		return decide.Attempt{}
 	}
-	a := decide.Attempt{Asked: true, Over: o.over && o.revision <= known && !errors.Is(o.err, errNoAnswer)}
+	a := decide.Attempt{Asked: true, Phase: o.phase, Over: o.over && o.revision <= known && !errors.Is(o.err, errNoAnswer)}
 	if a.Over && o.err != nil {
 		a.Failure, a.Code, a.NoRoom, a.Evicted = o.err.Error(), launcher.CodeOf(o.err), noRoom(o.err), o.evicted
 	}

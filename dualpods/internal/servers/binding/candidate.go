@@ -129,6 +129,7 @@ func (c *Controller) observeAhead(o *decide.Observation, pod *corev1.Pod) {
 func (c *Controller) observeAttempt(o *decide.Observation, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) {
 	o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
 	o.Attempt.Earlier = !n.calls.wrote(swapKey(l, record))
+	c.observeChange(o, n, l, record)
 	others := c.beside(w, l)
 	o.Neighbours, o.Unheard = c.neighbours(n, w, others, record), c.unheard(others)
 	o.Earlier, o.BoundToo = w.swapping(n, record), w.boundToo(l, record)
@@ -141,7 +142,7 @@ func (c *Controller) observeAttempt(o *decide.Observation, n *nodeWork, w *world
 // holder is the requester that is bound to an instance; empty: none is.
 func (l *launcherPod) holder(id string) string {
 	for _, b := range l.bindings {
-		if b.Instance == id {
+		if b.Has(id) {
 			return b.Namespace + "/" + b.Name
 		}
 	}

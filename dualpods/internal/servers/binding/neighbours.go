@@ -57,7 +57,7 @@ func (c *Controller) neighbours(n *nodeWork, w *world, others []*launcherPod, re
 				Silent: !view.Connected, Lost: view.Lost, Why: view.Why,
 			}
 			for n := range other.bindings {
-				if theirs := &other.bindings[n]; theirs.Instance == id {
+				if theirs := &other.bindings[n]; theirs.Has(id) {
 					pod := w.pod(dualpods.IdentityIn(theirs))
 					b.Recorded, b.Living = true, pod != nil && !dualpods.RequesterOf(pod).IsOver()
 				}
@@ -78,6 +78,9 @@ func (l *launcherPod) instances(view nodeview.View) map[string]launcherapi.Insta
 	all := map[string]launcherapi.Instance{}
 	for _, b := range l.bindings {
 		all[b.Instance] = launcherapi.Instance{InstanceID: b.Instance, GPUUUIDs: b.GPUs}
+		if next := b.Next(); next != nil {
+			all[next.Instance] = launcherapi.Instance{InstanceID: next.Instance, GPUUUIDs: next.GPUs}
+		}
 	}
 	maps.Copy(all, view.Instances)
 	return all

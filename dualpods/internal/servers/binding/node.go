@@ -64,6 +64,9 @@ func (n *nodeWork) keepSwaps(w *world) {
 		for i := range l.bindings {
 			b := &l.bindings[i]
 			keys[swapKey(l, b)], keys[callOffKey(l, b)] = true, true
+			if next := b.Next(); next != nil {
+				keys[swapKey(l, next)], keys[callOffKey(l, next)] = true, true
+			}
 			keys[logKey(b.RequesterUID, b)] = w.pod(dualpods.IdentityIn(b)) != nil
 		}
 	}

@@ -48,8 +48,9 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	if record != nil {
 		instance = record.Instance
 	}
+	next := nextInstance(&o)
 	if l != nil {
-		l.view = c.look(l, instance)
+		l.view = c.look(l, instance, next)
 		o.Launcher, o.Copy = l.observed(), l.copyFor(&o)
 	}
 	if record != nil {
@@ -60,7 +61,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	o.Calls.Unbind = w.pods[id.UID] == pod && n.calls.underWay(unbindKey(id.UID), 0)
 	if l != nil {
 		o.Failures = podmeta.ReadFailures(l.pod, instance)
-		o.Instance = l.instance(instance)
+		o.Instance, o.NextInstance = l.instance(instance), l.instance(next)
 	}
 	observeTroubles(&o, n, l, instance)
 	if pod != nil { // compared with what the rest of the observation calls for
@@ -100,7 +101,7 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		Shown:   podmeta.ReadStatus(pod).State == decide.StateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod), FoundUnready: foundUnready(pod),
 	}
-	o.Requester.Rank, o.Requester.Server, o.Requester.OnExit = read.Rank, podmeta.ReadServer(pod), read.OnExit
+	o.Requester.Rank, o.Requester.Server, o.Requester.OnExit, o.Requester.SwapTo = read.Rank, podmeta.ReadServer(pod), read.OnExit, podmeta.ReadSwapTo(pod)
 	if placed, ok := podmeta.ReadPlacement(pod); ok {
 		o.Requester.Placed = placed.Launcher
 	}

@@ -72,13 +72,15 @@ func (l *launcherPod) key() string { return string(l.pod.UID) }
 // config is the name of the LauncherConfig that the launcher is of.
 func (l *launcherPod) config() string { return dualpods.ConfigName(l.pod) }
 
-// look reads the View of a launcher with the instances that one decision needs: that of the
-// given id, and those whose records cannot be read.
-func (c *Controller) look(l *launcherPod, id string) nodeview.View {
-	if len(l.damaged) == 0 {
+// look reads the View of a launcher with the instances that one decision needs: those of the
+// given ids, the second of which may be empty, and those whose records cannot be read.
+func (c *Controller) look(l *launcherPod, id, next string) nodeview.View {
+	if len(l.damaged) == 0 && next == "" {
 		return c.opts.Providers.One(l.key(), id)
 	}
-	return c.opts.Providers.Pick(l.key(), func(other string, _ launcherapi.Instance) bool { return other == id || l.lost(other) })
+	return c.opts.Providers.Pick(l.key(), func(other string, _ launcherapi.Instance) bool {
+		return other == id || other == next || l.lost(other)
+	})
 }
 
 // gather reads everything about a node, of name "" what is on none yet. The Pods
@@ -110,7 +112,7 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 				}
 			}
 			l.read(pod)
-			l.view = c.look(l, "")
+			l.view = c.look(l, "", "")
 			l.began = l.view.Revision
 			w.launchers = append(w.launchers, l)
 		case kind == dualpods.KindRequester:

@@ -17,6 +17,10 @@ type Bound struct {
 	Instance *launcherapi.Instance // of the record; nil: it is not there, or not known
 	Attempt  Attempt
 	Failures *podmeta.Failures // of the instance; nil: none
+
+	// NextInstance and NextAttempt are those of the record's change.
+	NextInstance *launcherapi.Instance
+	NextAttempt  Attempt
 }
 
 // Bound returns the requester with its record; nil: it is not bound.
@@ -25,7 +29,7 @@ func (o *Observation) Bound() *Bound {
 	if l == nil || o.Record == nil {
 		return nil
 	}
-	return &Bound{Launched: *l, Record: o.Record, Instance: o.Instance, Attempt: o.Attempt, Failures: o.Failures}
+	return &Bound{Launched: *l, Record: o.Record, Instance: o.Instance, Attempt: o.Attempt, Failures: o.Failures, NextInstance: o.NextInstance, NextAttempt: o.NextAttempt}
 }
 
 // bound returns what of a larger value, as of an [Asking], the rows of several tables read.
@@ -50,11 +54,12 @@ func (b *Bound) launcherRestartedBeforeServing() bool {
 }
 
 // specChangedBeforeServing reports whether what was asked for has changed while the requester
-// is not served. A requester that is served goes on with what it has, to the end of that.
+// is not served. A requester that is served goes on with what it has, to the end of that, and so does
+// one whose record is being changed.
 func (b *Bound) specChangedBeforeServing() bool {
 	serves := b.instanceAwake() && (b.Requester.Shown || b.ForwardsTraffic())
 	died := b.instanceEndedOrGone() && (b.IsReady() || b.isPublished())
-	return !serves && !died && b.instanceKnown() && len(b.Problems) == 0 && !b.specUnchanged()
+	return b.Record.Change == nil && !serves && !died && b.instanceKnown() && len(b.Problems) == 0 && !b.specUnchanged()
 }
 
 // specUnchanged reports whether the record is of what is asked for now.

@@ -100,6 +100,9 @@ func (o *Observation) Once(step Step) Step {
 // the API server refuses a write that is too large each time.
 func (s *Step) Shorten() {
 	s.Why, s.Record.Failure, s.Failures.Why = dualpods.Truncate(s.Why, MaxNote), dualpods.Truncate(s.Record.Failure, MaxNote), dualpods.Truncate(s.Failures.Why, MaxNote)
+	if c := s.Record.Change; c != nil {
+		c.Failure = dualpods.Truncate(c.Failure, MaxNote)
+	}
 }
 
 // againToEndHold adds to a step when the program is told again to end its hold.

@@ -36,11 +36,15 @@ type Observation struct {
 	Earlier   string                 // another requester, for which a swap is under way on one of the record's GPUs
 	Holder    string                 // another requester that is bound to the instance that this one would have, or may be
 	Instance  *launcherapi.Instance
-	Failures  *podmeta.Failures   // of the instance, as its launcher Pod has them; nil: none
-	Attempt   Attempt             // the swap of the record's attempt
-	Slices    Slices              // only of a requester that is to be unbound
-	Told      Telling             // what the requester was told last
-	Repeats   map[Action]Repeated // how often the writes were made that show the requester
+	Failures  *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
+	Attempt   Attempt           // the swap of the record's attempt
+	// NextInstance and NextAttempt are those of the record's change; of one without a change they
+	// are nil and zero.
+	NextInstance *launcherapi.Instance
+	NextAttempt  Attempt
+	Slices       Slices              // only of a requester that is to be unbound
+	Told         Telling             // what the requester was told last
+	Repeats      map[Action]Repeated // how often the writes were made that show the requester
 	// Neighbours are what other launchers of the node have on the record's GPUs,
 	// least recently used first.
 	Neighbours Neighbours
@@ -93,6 +97,7 @@ type Requester struct {
 	Rank            podmeta.Rank
 	OnExit          podmeta.OnExit
 	Server          podmeta.Server // the start that a rank was told of last
+	SwapTo          podmeta.SwapTo // the change in place that it was told of; zero: none
 	Placed          types.UID      // launcher whose sleeper is reserved for it; empty: none
 	Created         time.Time      // read by no row: for an [Observer], as is PodReady
 	PodReady        time.Time      // since when the Pod is ready; zero: it is not
@@ -143,6 +148,7 @@ type Attempt struct {
 	NoRoom  *launcherapi.Fit // it came to nothing since others than the launcher hold memory
 	Evicted []string         // neighbours that were asked to go for it
 	Earlier bool             // it is an earlier process's: what it came to may be long ago
+	Phase   string           // of one in two halves that is under way, as far as is known
 }
 
 // Calls says which calls to the requester and to the launcher are under way:
@@ -153,6 +159,9 @@ type Calls struct {
 	CallingOff bool // it is under way
 	Sleep      bool
 	Delete     bool // of the instance
+
+	// NextCallOff and NextCallingOff are CallOff and CallingOff of the record's change.
+	NextCallOff, NextCallingOff bool
 }
 
 // State returns the state of the instance; empty: there is none.

@@ -16,6 +16,16 @@ var resting = TableOf[Bound]{
 			(*Bound).launcherJustLost, Retry, (*Bound).untilSilent},
 		{"resting, launcher silent", "the launcher does not answer",
 			(*Bound).launcherSilent, Tell, warn(LauncherSilent, "its model cannot be put to sleep, and its finalizer cannot be removed: launcher %s does not answer: %s", (*Bound).launcherName, (*Bound).launcherWhy)},
+		{"resting, change waits", "the launcher may have a swap for the change of the record that has not claimed an instance, and was not asked to call it off",
+			(*Bound).nextMayBeQueued, CallOff, ofNext(say("no requester wants instance %s any more, nor the one that is to take its place", (*Bound).instanceID))},
+		{"resting, change held", "the instance that is to take its place is starting or awake, in the swap of the change, which waits for a commit that never comes",
+			(*Bound).nextIsHeld, DeleteInstance, ofNext(say("instance %s waits in its swap, and no requester wants it any more", (*Bound).nextID))},
+		{"resting, change under way", "the launcher has a swap under way for the change of the record, or is asked to call one off",
+			(*Bound).nextSwapRuns, Nothing, say[Bound]("the launcher has a swap under way for the change of its record")},
+		{"resting, changed", "the instance that is to take its place is awake",
+			(*Bound).hasChanged, ChangeRecord, func(b *Bound) Step {
+				return Step{Why: "its record was changed to instance " + b.nextID(), Record: b.changed()}
+			}},
 		{"resting, moving", "the instance is waking, falling asleep or stopping, or was told to",
 			(*Bound).instanceMoving, Nothing, say("instance %s is %s", (*Bound).instanceID, (*Bound).instanceState)},
 		{"resting, held in its swap", "the instance is a rank and awake, and in a swap, which may be that of the record: it waits for a commit that never comes",

@@ -46,7 +46,7 @@ func TestEveryRowCanBeReadByItself(t *testing.T) {
 			s := see(&e.o)
 			for _, steps := range [][]Step{
 				allSteps(&leaving, s), allSteps(&unbinding, s), allSteps(&resting, s), allSteps(&stranded, s), allSteps(&preparing, s),
-				allSteps(&reaching, s), allSteps(&recording, s), allSteps(&asking, s), allSteps(&swapping, s), allSteps(&serving, s),
+				allSteps(&reaching, s), allSteps(&recording, s), allSteps(&changing, s), allSteps(&asking, s), allSteps(&swapping, s), allSteps(&serving, s),
 			} {
 				for _, step := range steps {
 					assert.NotEmpty(t, step.Why, step.Rule)
@@ -76,7 +76,7 @@ func TestEveryRequesterComesToATableThatEnds(t *testing.T) {
 	for name, e := range examples {
 		s := see(&e.o)
 		ends := 0
-		for _, comesBy := range []bool{s.resting != nil, s.recording != nil, s.asking != nil, s.swapping != nil, s.serving != nil} {
+		for _, comesBy := range []bool{s.resting != nil, s.recording != nil, s.changing != nil, s.asking != nil, s.swapping != nil, s.serving != nil} {
 			if comesBy {
 				ends++
 			}
@@ -92,6 +92,7 @@ func TestEveryRequesterComesToATableThatEnds(t *testing.T) {
 	}
 	assertEnds(t, &resting)
 	assertEnds(t, &recording)
+	assertEnds(t, &changing)
 	assertEnds(t, &asking)
 	assertEnds(t, &swapping)
 }

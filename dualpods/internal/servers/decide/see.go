@@ -1,7 +1,7 @@
 package decide
 
 // Tables are the tables of spec/binding.md.
-var Tables = []Table{&leaving, &unbinding, &resting, &stranded, &preparing, &reaching, &recording, &asking, &swapping, &serving}
+var Tables = []Table{&leaving, &unbinding, &resting, &stranded, &preparing, &reaching, &recording, &changing, &asking, &swapping, &serving}
 
 // Decide returns the step for one requester, and why. It is a pure function.
 func Decide(o Observation) Step { return By(&o, Tables) }
@@ -25,6 +25,7 @@ type seen struct {
 	resting   *Bound
 	staying   *Staying // stranded, preparing and reaching
 	recording *Recording
+	changing  *Changing
 	asking    *Asking
 	swapping  *Swapping
 	serving   *Awake
@@ -40,6 +41,8 @@ func see(o *Observation) *seen {
 		return &seen{staying: o.staying(b), recording: o.recording()}
 	case b.recordChanged():
 		return &seen{unbinding: o.ending(b), resting: b}
+	case b.isChanging():
+		return &seen{staying: o.staying(b), changing: o.changing(b)}
 	case b.isToRestart() || b.isInItsSwap():
 		return &seen{staying: o.staying(b), swapping: o.swapping(b)}
 	case b.instanceAwake() && !b.isInUnheardSwap():

@@ -24,6 +24,7 @@ const (
 	NextAttempt     Action = "next attempt"  // launcher Pod: the record with the next attempt
 	NoteFailure     Action = "note failure"  // launcher Pod: that the instance ended while it served
 	KeepEnded       Action = "keep ended"    // launcher Pod: the record says how its instance ended
+	ChangeRecord    Action = "change record" // launcher Pod: the record, with another instance if it has one
 	RemoveRecord    Action = "remove record" // launcher Pod, its finalizer with the last one
 	Publish         Action = "publish"       // requester: labels that routers look for, and status
 	Retract         Action = "retract"       // requester: without those labels, gate false
@@ -53,7 +54,8 @@ type Step struct {
 	Reason Reason          // of the Event and in the status, with Tell and DeleteRequester
 	Warn   bool            // somebody has to do something about it
 	After  time.Duration   // when to look again, where nothing tells; 0: something does
-	Record podmeta.Binding // with AddRecord, NextAttempt and KeepEnded: what is to be written
+	Record podmeta.Binding // with AddRecord, NextAttempt, KeepEnded and ChangeRecord: what is to be written
+	OfNext bool            // with Swap, CallOff and DeleteInstance: it is about the record's change
 	// Failures are what is to be noted, with NoteFailure.
 	Failures podmeta.Failures
 	// Victims are who is to be evicted, with Evict.

@@ -121,6 +121,10 @@ func (w *world) calmDown() {
 	for _, uid := range sorted(w.programs) {
 		w.programs[uid].recover()
 	}
+	if w.group != nil {
+		w.group.calmDown()
+		return
+	}
 	first, second := w.serving("first"), w.serving("second")
 	wanted := int(*first.Spec.Replicas)*first.Spec.Template.Roles[0].Size() + int(*second.Spec.Replicas)*second.Spec.Template.Roles[0].Size()
 	if wanted > w.gpus {

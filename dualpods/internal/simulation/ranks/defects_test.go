@@ -8,7 +8,7 @@ import (
 )
 
 // defects are what was wrong once, and rules that are taken out one by one.
-var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../roles/restarts", "../../servers/decide", "../../servers/binding"}, All: []schedules.Defect{
+var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../roles/restarts", "../../servers/decide", "../../servers/binding"}, Test: "NoScheduleBreaks", All: []schedules.Defect{
 	// Faults that there were once.
 	schedules.NewDefect("a rank that waits for its commit is told to sleep when its requester leaves",
 		"b.Instance.SwapID != \"\" && !b.Attempt.Over\n", "b.Instance.SwapID != \"\" && !b.Attempt.Over && false\n",
@@ -82,7 +82,27 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../role
 	schedules.NewDefect("a replica runs again while its Pods leave",
 		"!p.Current || slices.Contains(was.Leaving, p.UID) })", "!p.Current })",
 	),
+
+	// Rules of changes in place that are taken out.
+	schedules.NewDefect("a change is committed before the status says so",
+		"		return c.is(v1alpha1.ChangeBegun) && c.every(c.isHealthy) && s.becomes(", "		return c.is(v1alpha1.ChangeBegun) && c.every(c.isHealthy) && s.orders(Commit, c.those(c.isHealthy)) && s.becomes(",
+	).In(mixes),
+	schedules.NewDefect("a change is committed before all new models are healthy",
+		"return c.is(v1alpha1.ChangeBegun) && c.every(c.isHealthy) && s", "return c.is(v1alpha1.ChangeBegun) && len(c.those(c.isHealthy)) > 0 && s",
+	).In(mixes),
+	schedules.NewDefect("a model sleeps before all launchers have prepared",
+		"c.every(c.hasPrepared) && s.orders(Go,", "s.orders(Go,",
+	).In(mixes),
+	schedules.NewDefect("a requester that is being changed starts its new model by itself",
+		"	return b.Record.Change == nil && !serves && !died &&", "	return !serves && !died &&",
+	).In(mixes),
+	schedules.NewDefect("the instance that is to come counts as one without a record",
+		"		if b.Has(id) {\n			return", "		if b.Instance == id {\n			return",
+	).In(mixes),
 }}
+
+// mixes is the test that plays changes in place.
+const mixes = "NoScheduleMixes"
 
 func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }
 

@@ -306,6 +306,10 @@ func (l *launcher) comeUp(ctx context.Context, e *engine) error {
 	if !e.is(program.Starting) || ctx.Err() != nil {
 		return program.EngineFailedf("instance %s did not start", e.InstanceID)
 	}
+	if slices.Contains(e.Args, "org/"+badModel) {
+		l.fails(e)
+		return program.EngineFailedf("the engine of instance %s ended", e.InstanceID)
+	}
 	if l.w.failStarts > 0 {
 		l.w.failStarts--
 		l.fails(e)

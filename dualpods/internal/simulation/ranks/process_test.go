@@ -3,6 +3,7 @@ package ranks
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -178,7 +179,10 @@ func (q *queue) spins(name string, i *item) bool {
 func (q *queue) pass(name string) (result reconcile.Result, err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
-			q.p.w.locked(func() { q.p.w.violated("a pass panics", "%v", broken) })
+			q.p.w.locked(func() {
+				q.p.w.violated("a pass panics", "%v", broken)
+				q.p.w.note("%s", debug.Stack())
+			})
 		}
 	}()
 	return q.do(q.p.ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespaceOf(q.kind), Name: name}})

@@ -22,11 +22,14 @@ type event struct {
 
 func (e event) String() string { return fmt.Sprintf("%v %s (%d)", e.at, e.what, e.arg) }
 
-// chances says what scripts are made of.
-var chances = []struct {
+// chance is how often something is in scripts.
+type chance struct {
 	what   string
 	weight int
-}{
+}
+
+// chances says what scripts are made of.
+var chances = []chance{
 	{"scale first", 10}, {"scale second", 12}, {"swap servers", 10}, {"sleep and wake", 14},
 	{"delete requester", 7}, {"force requester", 5}, {"restart requester", 4},
 	{"kill engine", 8}, {"fail starts", 5}, {"refuse swaps", 5}, {"replace serving", 3}, {"resize", 3}, {"delete instance", 3}, {"slow orders", 4},
@@ -52,7 +55,9 @@ var themes = [][]string{
 }
 
 // drawScript makes the script of a seed.
-func drawScript(seed uint64) (script []event) {
+func drawScript(seed uint64) (script []event) { return drawFrom(seed, chances, themes) }
+
+func drawFrom(seed uint64, chances []chance, themes [][]string) (script []event) {
 	d := &schedules.Draws{Seed: seed}
 	weights, total := slices.Clone(chances), 0
 	theme := themes[d.Draw("theme", uint64(len(themes)))]
@@ -114,6 +119,10 @@ func (w *world) happen(e event) {
 		w.failStarts += 1 + int(e.arg%3)
 	case "refuse swaps":
 		w.refusals += 1 + int(e.arg%4)
+	case "change model", "change role", "change mode":
+		w.group.happen(e)
+	case "kill at call":
+		w.proc.killAt = w.steps + 1 + int(e.arg)
 	case "lose swaps":
 		w.losesSwaps = true
 	case "slow orders":

@@ -34,14 +34,18 @@ func TestNoScheduleBreaksWhatMustHold(t *testing.T) {
 // story is a failing schedule, shortened to the events that matter, and what happened.
 func story(t *testing.T, seed uint64, wrong []string) string {
 	t.Helper()
-	script := drawScript(seed)
+	return storyOf(t, seed, drawScript(seed), wrong, (*world).setUp)
+}
+
+func storyOf(t *testing.T, seed uint64, script []event, wrong []string, setUp func(*world)) string {
+	t.Helper()
 	breaks := func(less []event) bool {
-		return slices.ContainsFunc(simulate(t, seed, less, false).wrong, func(w string) bool { return ruleOf(w) == ruleOf(wrong[0]) })
+		return slices.ContainsFunc(simulateIn(t, seed, less, false, setUp).wrong, func(w string) bool { return ruleOf(w) == ruleOf(wrong[0]) })
 	}
 	if os.Getenv("FIRST") == "" { // else somebody wants to know only whether one fails
 		script = schedules.Shorten(script, breaks)
 	}
-	out := simulate(t, seed, script, true)
+	out := simulateIn(t, seed, script, true, setUp)
 	return fmt.Sprintf("seed %d: %s\nof its events %d are enough; what happened:\n%s", seed, strings.Join(wrong, "\n    "), len(script), strings.Join(out.lines, "\n"))
 }
 

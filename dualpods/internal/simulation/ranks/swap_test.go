@@ -342,6 +342,9 @@ func (s *swap) awaitCommit() error {
 	}
 	s.healthy, s.atCommit = true, true
 	s.phase(launcherapi.PhaseCommit)
+	if g := s.l.w.group; g != nil {
+		g.healthy[s.key] = true
+	}
 	if st := s.l.w.truth.startOf(s); st != nil && s.in.Rank.Index == 0 {
 		s.l.w.after(0, func() { s.l.w.loseSwap(st) })
 	}

@@ -56,7 +56,7 @@ func (t *truth) written(was, is *corev1.Pod) {
 // asked notes a swap.
 func (t *truth) asked(s *swap) {
 	t.swaps[s.key] = s
-	if s.req.Prepare && t.startOf(s) == nil {
+	if t.w.group == nil && s.req.Prepare && t.startOf(s) == nil {
 		t.w.violated("a rank starts alone", "%s is asked for, and was told of no start", s.key)
 	}
 }
@@ -85,6 +85,10 @@ func (t *truth) prepared(s *swap) {
 
 // begins checks a swap that is about to change something.
 func (t *truth) begins(s *swap) {
+	if t.w.group != nil {
+		t.w.group.begins(s)
+		return
+	}
 	if st := t.startOf(s); s.req.Prepare && (st == nil || !st.ready[s.key]) {
 		t.w.violated("begins alone", "%s begins, and not all ranks of its start had prepared", s.key)
 	}
@@ -92,6 +96,10 @@ func (t *truth) begins(s *swap) {
 
 // commits checks a swap for which a client said commit.
 func (t *truth) commits(s *swap) {
+	if t.w.group != nil {
+		t.w.group.commits(s)
+		return
+	}
 	st := t.startOf(s)
 	if st == nil || !t.all(st, func(s *swap) bool { return s.healthy }) {
 		t.w.violated("commits early", "%s is committed, and not all ranks of its start were healthy", s.key)
@@ -272,6 +280,9 @@ func (t *truth) checkRest() {
 	for _, uid := range sorted(w.launchers) {
 		t.checkLauncher(w.launchers[uid])
 	}
+	if w.group != nil {
+		w.group.checkRest()
+	}
 }
 
 func (t *truth) checkLauncher(l *launcher) {
@@ -287,6 +298,9 @@ func (t *truth) checkLauncher(l *launcher) {
 		e := l.all[id]
 		if e.claim != nil || e.SwapID != "" {
 			t.w.violated("held for ever", "instance %s is %s and claimed by %s", id, e.State, e.SwapID)
+		}
+		if t.w.group != nil {
+			continue
 		}
 		if e.is(program.Awake) && (e.start == nil || !t.isWell(e.start)) {
 			t.w.violated("goes on alone", "instance %s is awake, and its server is not whole", id)

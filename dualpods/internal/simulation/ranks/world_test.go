@@ -32,6 +32,7 @@ type world struct {
 	programs   map[types.UID]*requester
 	proc       *process
 	truth      *truth
+	group      *groupTruth      // of a world whose groups are changed in place; nil: it has ranks
 	gpus       int              // of all nodes
 	ports      int              // that were leased
 	places     map[string]place // of Pods, by their names, where they were last
@@ -125,6 +126,11 @@ type outcome struct {
 
 // simulate plays one script.
 func simulate(t *testing.T, seed uint64, script []event, trace bool) (out outcome) {
+	return simulateIn(t, seed, script, trace, (*world).setUp)
+}
+
+// simulateIn plays one script in a world that setUp has made.
+func simulateIn(t *testing.T, seed uint64, script []event, trace bool, setUp func(*world)) (out outcome) {
 	synctest.Test(t, func(*testing.T) {
 		w := &world{
 			Draws: schedules.Draws{Seed: seed}, trace: trace, start: time.Now(),
@@ -133,7 +139,7 @@ func simulate(t *testing.T, seed uint64, script []event, trace bool) (out outcom
 		w.locked(func() {
 			w.api = newAPI(w)
 			w.truth = &truth{w: w, starts: map[string]*start{}, byAttempt: map[string]*start{}, swaps: map[string]*swap{}}
-			w.setUp()
+			setUp(w)
 			w.boot()
 			for _, e := range script {
 				w.after(e.at, func() {
