@@ -52,7 +52,7 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 	for _, group := range slices.Sorted(maps.Keys(byOrdinal)) {
 		groups = append(groups, *byOrdinal[group])
 	}
-	if w.Serving.Spec.Template.GangPolicy != nil {
+	if w.Serving.Spec.UsesGates() {
 		keepGangs(groups, w.Serving.Status.Groups)
 	}
 	return groups
