@@ -76,6 +76,9 @@ const (
 	// ConditionDeletionBlocked is true while the object is being deleted and the model is
 	// still in use on a node.
 	ConditionDeletionBlocked = "DeletionBlocked"
+	// ConditionPodGroups is true if each group has a PodGroup of Volcano. The condition is absent
+	// unless Volcano schedules the groups.
+	ConditionPodGroups = "PodGroups"
 )
 
 // Reasons of the conditions of a ClusterModelCache, besides ReasonAllReady,
@@ -151,4 +154,10 @@ const (
 	ReasonWaitsForGang = "WaitsForGang"
 	// ReasonWaitsForDeletion: an object of an earlier ModelServing of the same name is not gone yet.
 	ReasonWaitsForDeletion = "WaitsForDeletion"
+	// ReasonNoVolcano: the cluster has no PodGroups of Volcano.
+	ReasonNoVolcano = "NoVolcano"
+	// ReasonPodGroupKept: a group whose Pods have nodes keeps the minimum that it got them with.
+	ReasonPodGroupKept = "PodGroupKept"
+	// ReasonPodGroupsCreated: each group has its PodGroup.
+	ReasonPodGroupsCreated = "PodGroupsCreated"
 )

@@ -42,7 +42,39 @@ type ModelServing struct {
 	Status ModelServingStatus `json:"status,omitempty"`
 }
 
+// GangScheduler is what gives the Pods of a group nodes together.
+type GangScheduler string
+
+// The values of GangScheduler; empty: GangAuto.
+const (
+	GangAuto    GangScheduler = "Auto"
+	GangVolcano GangScheduler = "Volcano"
+	GangGated   GangScheduler = "Gated"
+)
+
+// schedulerVolcano is the name that Volcano gives its scheduler.
+const schedulerVolcano = "volcano"
+
+// UsesVolcano reports whether the groups have PodGroups of Volcano.
+func (s *ModelServingSpec) UsesVolcano() bool {
+	switch s.GangScheduler {
+	case GangVolcano:
+		return true
+	case GangGated:
+		return false
+	default:
+		return s.SchedulerName == schedulerVolcano
+	}
+}
+
+// UsesGates reports whether the controller gives the Pods of a group nodes together.
+func (s *ModelServingSpec) UsesGates() bool { return s.Template.GangPolicy != nil && !s.UsesVolcano() }
+
 // ModelServingSpec is the desired state.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.recoveryPolicy) || self.recoveryPolicy != 'ServingGroupRecreate' || !has(self.rolloutStrategy) || !has(self.rolloutStrategy.type) || self.rolloutStrategy.type != 'RoleRollingUpdate'",message="rolloutStrategy.type RoleRollingUpdate replaces Pods of a group one by one, and recoveryPolicy ServingGroupRecreate would recreate the group for each: choose RoleRecreate, None, or ServingGroupRollingUpdate"
+// +kubebuilder:validation:XValidation:rule="!has(self.gangScheduler) || self.gangScheduler != 'Volcano' || has(self.schedulerName)",message="gangScheduler Volcano needs schedulerName: give the name of Volcano's scheduler, such as volcano"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.networkTopology) || has(self.gangScheduler) && self.gangScheduler == 'Volcano' || has(self.schedulerName) && self.schedulerName == 'volcano' && (!has(self.gangScheduler) || self.gangScheduler == 'Auto')",message="template.networkTopology is for Volcano: give schedulerName, such as volcano, or remove networkTopology"
 type ModelServingSpec struct {
 	// How many groups there are.
 	// +optional
@@ -54,6 +86,23 @@ type ModelServingSpec struct {
 	// Template of the groups.
 	// +required
 	Template ServingGroupTemplate `json:"template"`
+
+	// Scheduler of the Pods. It goes before that of the Pod templates. Pods that there are keep
+	// theirs.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	SchedulerName string `json:"schedulerName,omitempty"`
+
+	// What gives the Pods of a group nodes together. Volcano: a scheduler of Volcano does, by a
+	// PodGroup of each group; the queue is that of the annotation
+	// scheduling.volcano.sh/queue-name of the ModelServing. Gated: the controller does, if there
+	// is a gangPolicy, by a scheduling gate. Auto: Volcano if schedulerName is volcano; otherwise
+	// Gated.
+	// +optional
+	// +kubebuilder:default=Auto
+	// +kubebuilder:validation:Enum=Auto;Volcano;Gated
+	GangScheduler GangScheduler `json:"gangScheduler,omitempty"`
 
 	// How a changed template comes to groups that have Pods.
 	// +optional
@@ -170,6 +219,10 @@ type ServingGroupTemplate struct {
 	// +optional
 	SubGroupPolicy *SubGroupPolicy `json:"subGroupPolicy,omitempty"`
 
+	// Which Pods Volcano places near each other, by its HyperNodes.
+	// +optional
+	NetworkTopology *NetworkTopology `json:"networkTopology,omitempty"`
+
 	// Has the Pods of a group get nodes together or not at all: the controller keeps them from
 	// being scheduled until there are GPUs for all that are counted. Without it, each Pod gets a
 	// node as soon as there is one. A changed policy applies to groups that have no nodes yet.
@@ -187,6 +240,39 @@ type ServingGroupTemplate struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	RestartGracePeriodSeconds *int64 `json:"restartGracePeriodSeconds,omitempty"`
+}
+
+// NetworkTopology says which Pods are placed near each other.
+type NetworkTopology struct {
+	// All Pods of a group.
+	// +optional
+	GroupPolicy *NetworkTopologyPolicy `json:"groupPolicy,omitempty"`
+	// The Pods of each replica of a role. Volcano has this from 1.14 on.
+	// +optional
+	RolePolicy *NetworkTopologyPolicy `json:"rolePolicy,omitempty"`
+}
+
+// NetworkTopologyPolicy says how near Pods are placed to each other, in the words of Volcano's
+// PodGroup.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.highestTierAllowed) || !has(self.highestTierName)",message="give either highestTierAllowed or highestTierName"
+type NetworkTopologyPolicy struct {
+	// hard: the Pods wait until they can be placed so. soft: if they cannot, they are placed all
+	// the same.
+	// +optional
+	// +kubebuilder:default=hard
+	// +kubebuilder:validation:Enum=hard;soft
+	Mode string `json:"mode,omitempty"`
+	// The highest tier of HyperNodes that all the Pods share.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	HighestTierAllowed *int32 `json:"highestTierAllowed,omitempty"`
+	// Likewise, by the name of the tier.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	HighestTierName string `json:"highestTierName,omitempty"`
 }
 
 // SubGroupPolicy divides the Pods of a replica of a role into subgroups, as that of

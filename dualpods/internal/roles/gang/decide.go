@@ -78,7 +78,7 @@ type rule struct {
 var rows = []rule{
 	{"ModelServing leaves", func(_ *decision, g *Gang, _ *Step) bool { return !g.Serving.DeletionTimestamp.IsZero() }},
 	{"no policy", func(_ *decision, g *Gang, s *Step) bool {
-		return g.Serving.Spec.Template.GangPolicy == nil && s.ungates(at(g.all(), isGated))
+		return !g.Serving.Spec.UsesGates() && s.ungates(at(g.all(), isGated))
 	}},
 	{"group not listed", func(_ *decision, g *Gang, s *Step) bool { return g.Unlisted && s.waits("its status is being written") }},
 	{"all placed", func(d *decision, g *Gang, s *Step) bool {

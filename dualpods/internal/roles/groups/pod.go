@@ -112,7 +112,8 @@ func (w *World) podOf(of *plan, p place) *corev1.Pod {
 	if rank := made.rankOf(p); rank.IsOne() {
 		pod.Annotations[podmeta.AnnotationRank] = rank.String()
 	}
-	if w.Serving.Spec.Template.GangPolicy != nil {
+	w.scheduledBy(p, pod)
+	if w.Serving.Spec.UsesGates() {
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: podmeta.GateGang})
 	}
 	env := []corev1.EnvVar{

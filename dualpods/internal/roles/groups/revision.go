@@ -15,10 +15,11 @@ import (
 )
 
 // content is what a revision records of a template: the roles, without their numbers of replicas
-// and what these come from. The gang policy and the grace of restarts change no Pod.
+// and what these come from. The gang policy, the network topology and the grace of restarts change
+// no Pod.
 func content(template *v1alpha1.ServingGroupTemplate) []byte {
 	without := template.DeepCopy()
-	without.GangPolicy, without.RatioConstraint, without.RestartGracePeriodSeconds = nil, nil, nil
+	without.GangPolicy, without.NetworkTopology, without.RatioConstraint, without.RestartGracePeriodSeconds = nil, nil, nil, nil
 	for i := range without.Roles {
 		without.Roles[i] = withoutNumbers(without.Roles[i])
 	}

@@ -55,7 +55,7 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 		groups = append(groups, *byOrdinal[group])
 	}
 	keepChanges(groups, steps)
-	if w.Serving.Spec.Template.GangPolicy != nil {
+	if w.Serving.Spec.UsesGates() {
 		keepGangs(groups, w.Serving.Status.Groups)
 	}
 	w.showRestarts(groups)

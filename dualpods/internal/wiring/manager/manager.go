@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
 	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
@@ -152,7 +154,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer caches.Close()
 	defer end()
 	gangs := newGangs(mgr, &servings, leading(lock))
-	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, newGroups(mgr, views, binder, gangs, watcher.Restarted, leading(lock), opts), gangs, keeper, trusted, own}, heard, opts); err != nil {
+	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, newGroups(mgr, views, binder, gangs, watcher.Restarted, leading(lock), opts), gangs, leading(lock), keeper, trusted, own}, heard, opts); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -185,6 +187,7 @@ func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(volcano.AddToScheme(scheme))
 	own, err := ownOnly(opts)
 	if err == nil {
 		err = volumesOnly(own)

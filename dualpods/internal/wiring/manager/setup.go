@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/models/sourcesecret"
 	"hotseat.dev/hotseat/dualpods/internal/roles/gang"
 	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
+	"hotseat.dev/hotseat/dualpods/internal/roles/podgroups"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/dualpods/internal/servers/endpoints"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
@@ -39,6 +41,7 @@ type parts struct {
 	slices  *endpoints.Controller
 	groups  *groups.Controller
 	gangs   *gang.Controller
+	leads   func() bool
 	keeper  *authority.Keeper
 	trusted *trust
 	own     string // the controller's namespace
@@ -70,6 +73,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, config *rest.Config, p parts, 
 		p.slices.SetupWithManager(ctx, mgr, sideBySide()),
 		p.groups.SetupWithManager(ctx, mgr, queues.servings.source(), sideBySide()),
 		p.gangs.SetupWithManager(ctx, mgr),
+		setUpPodGroups(mgr, config, p.leads),
 		setUpAdmission(mgr, p.keeper, p.trusted, &admission.Guard{Uses: p.caches.Uses}, opts),
 		setUpProbes(mgr),
 	)
@@ -108,6 +112,17 @@ func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, gangs 
 // newGangs makes the controller of the gates of groups whose Pods get nodes together.
 func newGangs(mgr ctrl.Manager, servings *requests, leads func() bool) *gang.Controller {
 	return gang.New(gang.Options{API: mgr.GetClient(), Changed: servings.addAll, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now})
+}
+
+// setUpPodGroups registers the controller of the PodGroups of ModelServings that Volcano schedules.
+func setUpPodGroups(mgr ctrl.Manager, config *rest.Config, leads func() bool) error {
+	api, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("cannot ask the API server for its schemas: %w", err)
+	}
+	return podgroups.New(podgroups.Options{
+		API: mgr.GetClient(), Live: mgr.GetAPIReader(), Definition: podgroups.ReadDefinition(api, time.Now), Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads,
+	}).SetupWithManager(mgr)
 }
 
 // newModels makes the controller of model caches.

@@ -1,0 +1,200 @@
+package podgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Options configure a [Controller].
+type Options struct {
+	// API reads from a cache with the index groups.Index, and writes to the API server. Live reads
+	// PodGroups from the API server: a cache cannot have a kind that the cluster may lack.
+	API  client.Client
+	Live client.Reader
+	// Definition asks what PodGroups the cluster has: see [ReadDefinition].
+	Definition func() (Definition, error)
+	Recorder   events.EventRecorder
+	// Leads says that no other replica can be at work by now; nil: there is none.
+	Leads func() bool
+}
+
+// Controller keeps the PodGroups of ModelServings.
+type Controller struct{ opts Options }
+
+// New makes a Controller.
+func New(opts Options) *Controller { return &Controller{opts} }
+
+// conflictPause is the pause after a write that was based on a stale cache. No watch tells of
+// PodGroups: lackPause is the pause before the next pass where something is in the way, restPause
+// where nothing is. callLimit bounds a call.
+const (
+	conflictPause = 100 * time.Millisecond
+	lackPause     = 30 * time.Second
+	restPause     = 5 * time.Minute
+	callLimit     = 5 * time.Second
+)
+
+// errNotLeading is why a process that was frozen writes nothing.
+var errNotLeading = errors.New("another replica may lead by now")
+
+// Reconcile runs a pass for one ModelServing.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var serving v1alpha1.ModelServing
+	if err := c.opts.API.Get(ctx, request.NamespacedName, &serving); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	told := meta.FindStatusCondition(serving.Status.Conditions, v1alpha1.ConditionPodGroups)
+	if !serving.DeletionTimestamp.IsZero() || !serving.Spec.UsesVolcano() && told == nil {
+		return reconcile.Result{}, nil
+	}
+	w, err := c.observe(ctx, &serving)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("cannot observe the PodGroups of ModelServing %s: %w", request, err)
+	}
+	if c.opts.Leads != nil && !c.opts.Leads() {
+		return reconcile.Result{}, errNotLeading
+	}
+	steps := Decide(w)
+	failed := c.do(ctx, &serving, steps)
+	if err := errors.Join(failed, c.tell(ctx, &serving, steps, failed == nil)); apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	} else if err != nil {
+		return reconcile.Result{}, err
+	}
+	for _, s := range steps {
+		if s.Reason == v1alpha1.ReasonNoVolcano || s.Reason == v1alpha1.ReasonNameTaken || s.Reason == v1alpha1.ReasonRefused {
+			return reconcile.Result{RequeueAfter: lackPause}, nil
+		}
+	}
+	return reconcile.Result{RequeueAfter: restPause}, nil
+}
+
+func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing) (*World, error) {
+	definition, err := c.opts.Definition()
+	if err != nil {
+		return nil, err
+	}
+	w := &World{Serving: serving, Definition: definition}
+	var revisions appsv1.ControllerRevisionList
+	if err := c.opts.API.List(ctx, &revisions, client.InNamespace(serving.Namespace), client.MatchingFields{groups.Index: string(serving.UID)}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("cannot list its revisions: %w", err)
+	}
+	var pods corev1.PodList
+	if err := c.opts.API.List(ctx, &pods, client.InNamespace(serving.Namespace), client.MatchingFields{groups.Index: string(serving.UID)}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("cannot list its Pods: %w", err)
+	}
+	w.Wanted = groups.WantedGroups(serving, revisions.Items, pods.Items)
+	if w.Lacking {
+		return w, nil
+	}
+	ctx, stop := context.WithTimeout(ctx, callLimit)
+	defer stop()
+	var has volcano.PodGroupList
+	if err := c.opts.Live.List(ctx, &has, client.InNamespace(serving.Namespace), client.MatchingLabels{podmeta.LabelServing: serving.Name}); err != nil {
+		return nil, fmt.Errorf("cannot list its PodGroups: %w", err)
+	}
+	for i := range has.Items {
+		w.Has = append(w.Has, &has.Items[i])
+	}
+	return w, nil
+}
+
+// do takes the steps. What the API server refuses is told.
+func (c *Controller) do(ctx context.Context, serving *v1alpha1.ModelServing, steps []*Step) (err error) {
+	for _, s := range steps {
+		failed := c.write(ctx, serving, s)
+		switch {
+		case apierrors.IsInvalid(failed) || apierrors.IsForbidden(failed) && !apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause):
+			s.waits(v1alpha1.ReasonRefused, fmt.Sprintf("cannot %s PodGroup %s: %s", s.Do, s.Name, failed))
+		case failed != nil:
+			err = errors.Join(err, fmt.Errorf("cannot %s PodGroup %s: %w", s.Do, s.Name, failed))
+		}
+	}
+	return err
+}
+
+func (c *Controller) write(ctx context.Context, serving *v1alpha1.ModelServing, s *Step) error {
+	ctx, stop := context.WithTimeout(ctx, callLimit)
+	defer stop()
+	switch s.Do {
+	case Create:
+		err := c.opts.API.Create(ctx, s.Object)
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		var is volcano.PodGroup // others have made it, without our label
+		if err := c.opts.Live.Get(ctx, client.ObjectKeyFromObject(s.Object), &is); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if !metav1.IsControlledBy(&is, serving) {
+			s.isTaken()
+		}
+		return nil
+	case Change:
+		return client.IgnoreNotFound(c.opts.API.Update(ctx, s.Object))
+	case Delete:
+		uid := s.Object.UID
+		return client.IgnoreNotFound(c.opts.API.Delete(ctx, s.Object, client.Preconditions{UID: &uid}))
+	default:
+		return nil
+	}
+}
+
+// tell writes the condition when it has changed, and emits an Event when it turns false. done means
+// that all writes were made.
+func (c *Controller) tell(ctx context.Context, serving *v1alpha1.ModelServing, steps []*Step, done bool) error {
+	changed := serving.DeepCopy()
+	conditions := &changed.Status.Conditions
+	switch first := firstInTheWay(steps); {
+	case !serving.Spec.UsesVolcano() && done:
+		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionPodGroups)
+	case first != nil:
+		dualpods.NewConditionSetter(conditions, serving.Generation)(v1alpha1.ConditionPodGroups, first.Reason == v1alpha1.ReasonPodGroupKept, first.Reason, first.Why)
+	case done:
+		dualpods.NewConditionSetter(conditions, serving.Generation)(v1alpha1.ConditionPodGroups, true, v1alpha1.ReasonPodGroupsCreated, "")
+	}
+	if equality.Semantic.DeepEqual(changed.Status, serving.Status) {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, callLimit)
+	defer stop()
+	if err := c.opts.API.Status().Update(ctx, changed); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	was, is := meta.FindStatusCondition(serving.Status.Conditions, v1alpha1.ConditionPodGroups), meta.FindStatusCondition(*conditions, v1alpha1.ConditionPodGroups)
+	if is != nil && is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason) {
+		c.opts.Recorder.Eventf(serving, nil, corev1.EventTypeWarning, is.Reason, "Schedule", "%s", dualpods.Truncate(is.Message, maxNote))
+	}
+	return nil
+}
+
+// maxNote is how many bytes of an Event's note are used: the API server takes 1,024.
+const maxNote = 1000
+
+// firstInTheWay returns the first step that something is in the way of. What is kept comes last.
+func firstInTheWay(steps []*Step) (first *Step) {
+	for _, s := range steps {
+		if s.Reason != "" && (first == nil || first.Reason == v1alpha1.ReasonPodGroupKept && s.Reason != v1alpha1.ReasonPodGroupKept) {
+			first = s
+		}
+	}
+	return first
+}
