@@ -133,6 +133,6 @@ func TestEachDefinitionIsSmallEnoughToBeApplied(t *testing.T) {
 	for _, file := range files {
 		info, err := os.Stat(file)
 		require.NoError(t, err)
-		assert.Less(t, info.Size(), int64(32<<10), file)
+		assert.Less(t, info.Size(), int64(64<<10), file)
 	}
 }
