@@ -81,12 +81,6 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../role
 	schedules.NewDefect("a model sleeps before all launchers have prepared",
 		"c.every(c.hasPrepared) && s.orders(Go,", "s.orders(Go,",
 	).In(mixes),
-	schedules.NewDefect("a requester that is being changed starts its new model by itself",
-		"	return b.Record.Change == nil && !serves && !died &&", "	return !serves && !died &&",
-	).In(mixes),
-	schedules.NewDefect("the instance that is to come counts as one without a record",
-		"		if b.Has(id) {\n			return", "		if b.Instance == id {\n			return",
-	).In(mixes),
 }}
 
 // mixes is the test that plays changes in place.
