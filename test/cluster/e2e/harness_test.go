@@ -370,7 +370,9 @@ func (l *lane) askOnce(ctx context.Context, address, model string) (string, erro
 	}
 	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
-	body := fmt.Sprintf(`{"model":%q,"prompt":"Hello","max_tokens":4}`, model)
+	// At another temperature real vLLM on a CPU compiles its sampler at the first request, which takes
+	// from half a minute on two quiet cores to more than patience.Wait on busy ones.
+	body := fmt.Sprintf(`{"model":%q,"prompt":"Hello","max_tokens":4,"temperature":0}`, model)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v1/completions", bytes.NewBufferString(body))
 	if err != nil {
 		return "", err
