@@ -50,10 +50,10 @@ type rule struct {
 }
 
 var rows = []rule{
-	{"no Volcano", func(w *World, of *groups.WantedGroup, _ *volcano.PodGroup, s *Step) bool {
+	{"no Volcano", func(w *World, _ *groups.WantedGroup, _ *volcano.PodGroup, s *Step) bool {
 		return w.Lacking && s.waits(v1alpha1.ReasonNoVolcano, "the cluster has no podgroups.scheduling.volcano.sh: install Volcano, or set gangScheduler to Gated and remove schedulerName")
 	}},
-	{"name taken", func(w *World, of *groups.WantedGroup, has *volcano.PodGroup, s *Step) bool {
+	{"name taken", func(w *World, _ *groups.WantedGroup, has *volcano.PodGroup, s *Step) bool {
 		return has != nil && !metav1.IsControlledBy(has, w.Serving) && s.isTaken()
 	}},
 	{"being deleted", func(_ *World, _ *groups.WantedGroup, has *volcano.PodGroup, _ *Step) bool {

@@ -92,9 +92,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o decide.Ob
 			n.calls.writes(swapKey(l, &step.Record))
 		}
 		return err
-	case decide.KeepEnded:
-		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
-	case decide.ChangeRecord:
+	case decide.KeepEnded, decide.ChangeRecord:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error {
 			if step.Record.Instance != record.Instance {
 				delete(p.Annotations, podmeta.AnnotationBindingPrefix+record.Instance)
