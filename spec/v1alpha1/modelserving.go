@@ -45,6 +45,7 @@ type ModelServing struct {
 // ModelServingSpec is the desired state.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.recoveryPolicy) || self.recoveryPolicy != 'ServingGroupRecreate' || !has(self.rolloutStrategy) || !has(self.rolloutStrategy.type) || self.rolloutStrategy.type != 'RoleRollingUpdate'",message="rolloutStrategy.type RoleRollingUpdate replaces Pods of a group one by one, and recoveryPolicy ServingGroupRecreate would recreate the group for each: choose RoleRecreate, None, or ServingGroupRollingUpdate"
+// +kubebuilder:validation:XValidation:rule="!has(self.updateMode) || self.updateMode != 'InPlaceSwap' || !has(self.rolloutStrategy) || !has(self.rolloutStrategy.type) || self.rolloutStrategy.type != 'RoleRollingUpdate'",message="updateMode InPlaceSwap changes all roles of a group together: choose rolloutStrategy.type ServingGroupRollingUpdate, or updateMode Recreate"
 // +kubebuilder:validation:XValidation:rule="!has(self.gangScheduler) || self.gangScheduler != 'Volcano' || has(self.schedulerName)",message="gangScheduler Volcano needs schedulerName: give the name of Volcano's scheduler, such as volcano"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.networkTopology) || has(self.gangScheduler) && self.gangScheduler == 'Volcano' || has(self.schedulerName) && self.schedulerName == 'volcano' && (!has(self.gangScheduler) || self.gangScheduler == 'Auto')",message="template.networkTopology is for Volcano: give schedulerName, such as volcano, or remove networkTopology"
 type ModelServingSpec struct {

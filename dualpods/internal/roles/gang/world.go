@@ -59,12 +59,12 @@ func NewGang(g Gang) *Gang {
 	policy := g.Serving.Spec.Template.GangPolicy
 	var roles []*v1alpha1.ServingRole
 	for _, r := range g.Replicas {
-		if !slices.Contains(roles, r.Role) {
+		if !slices.ContainsFunc(roles, func(other *v1alpha1.ServingRole) bool { return other.Name == r.Role.Name }) { // its replicas may be of two templates
 			roles = append(roles, r.Role)
 		}
 	}
 	for _, role := range roles {
-		of := slices.DeleteFunc(slices.Clone(g.Replicas), func(r *Replica) bool { return r.Role != role })
+		of := slices.DeleteFunc(slices.Clone(g.Replicas), func(r *Replica) bool { return r.Role.Name != role.Name })
 		slices.SortStableFunc(of, func(a, b *Replica) int { return int(a.distance() - b.distance()) })
 		counted := len(of)
 		if policy != nil {

@@ -188,7 +188,7 @@ func (w *World) scaleGroups(targets []rollout.Target, observed []rollout.Group, 
 	w.groups, w.scaled = nil, scaling.Decide(groups)
 	for ordinal, target := range w.scaled {
 		of := plans[ordinal].withNumbers(target.Numbers, w.standing, ordinal)
-		if c := w.changes[ordinal]; byRole(w.Serving) && (c == nil || c.to == nil) {
+		if byRole(w.Serving) {
 			of, _ = of.withOlder(w.roller(), w.Serving, w.standing, ordinal)
 		}
 		w.groups = append(w.groups, of)

@@ -184,13 +184,13 @@ func (c *Controller) observeServer(ctx context.Context, launchers *dualpods.Laun
 		}
 		return nil
 	}
+	m.SwapTo = podmeta.ReadSwapTo(pod)
 	launcher, record, err := launchers.RecordOf(ctx, pod)
 	if err != nil || launcher == nil || podmeta.Finished(launcher) || launcher.Status.PodIP == "" {
 		return err
 	}
 	view := c.opts.Views.One(string(launcher.UID), record.Instance)
 	m.Target = &Target{Pod: launcher, Serves: podmeta.Ready(pod), Unknown: view.Instances == nil}
-	m.SwapTo = podmeta.ReadSwapTo(pod)
 	m.Server, m.IsReady = podmeta.ReadServer(pod), podmeta.ReadStatus(pod).Reason == v1alpha1.ReasonWaitsForRanks
 	m.Bound = &Bound{Launcher: launcher, Record: record, Known: view.Connected}
 	if i, ok := view.Instances[record.Instance]; ok {

@@ -58,13 +58,14 @@ func (w *World) observedRestarts(ordinal int, members []*Member) *restarts.Group
 		Now: w.Now, Name: name, Policy: spec.Recovery(), Max: spec.GroupRestarts(),
 		Grace:   time.Duration(spec.Template.GraceSeconds()) * time.Second,
 		Timeout: time.Duration(spec.ProgressingSeconds()) * time.Second,
-		Held:    plan.places != nil || len(w.Problems) > 0 && plan.revision == w.Revision || w.changesModels(ordinal),
+		Held:    plan.places != nil || len(w.Problems) > 0 && plan.revision == w.Revision,
+		Changes: w.changesModels(ordinal),
 	}
 	if was := statusOf(w.Serving, name); was != nil {
 		if was.Restart != nil {
 			g.Record = *was.Restart
 		}
-		g.Lacks = was.Gang != nil && was.Gang.State == v1alpha1.GangPlaced && w.lacksNodes(plan, members)
+		g.Lacks = !was.BeingScaled && was.Gang != nil && was.Gang.State == v1alpha1.GangPlaced && w.lacksNodes(plan, members)
 	}
 	for _, m := range members {
 		if m.isEntry() || len(g.Replicas) == 0 {
@@ -78,8 +79,7 @@ func (w *World) observedRestarts(ordinal int, members []*Member) *restarts.Group
 	return g
 }
 
-// changesModels reports whether the models of a group are being changed in place. Then its engines are
-// unready or end by that, and the change has a limit of its own.
+// changesModels reports whether the models of a group are being changed in place.
 func (w *World) changesModels(ordinal int) bool {
 	c := w.changes[ordinal]
 	return c != nil && c.is(v1alpha1.ChangeBegun, v1alpha1.ChangeCommitted, v1alpha1.ChangeUndoing)

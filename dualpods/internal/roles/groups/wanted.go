@@ -21,6 +21,7 @@ type WantedGroup struct {
 // WantedReplica is a replica of a role.
 type WantedReplica struct {
 	Role *v1alpha1.ServingRole // as the revision of the group has it
+	ID   string                // such as prefill-0
 	Pods []string              // names, the entry first
 }
 
@@ -73,7 +74,7 @@ func WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerR
 func (of *plan) wantedReplicas(serving string, group int) (all []WantedReplica) {
 	for _, p := range of.placesOf(serving, group) {
 		if p.isEntry() {
-			all = append(all, WantedReplica{Role: &of.at(p).template.Roles[p.order]})
+			all = append(all, WantedReplica{Role: &of.at(p).template.Roles[p.order], ID: p.roleID()})
 		}
 		last := &all[len(all)-1]
 		last.Pods = append(last.Pods, p.name())

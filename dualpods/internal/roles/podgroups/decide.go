@@ -71,7 +71,8 @@ var rows = []rule{
 	}},
 	{"placed", func(_ *World, of *groups.WantedGroup, has *volcano.PodGroup, s *Step) bool {
 		same := has.Annotations[podmeta.LabelServingRevision] == of.Status.Revision
-		return same && has.Status.Phase == volcano.PodGroupRunning && s.waits(v1alpha1.ReasonPodGroupKept, "group "+of.Name+" keeps the minimum that it got its nodes with until it is created again")
+		fits := int(has.Spec.MinMember) <= podsOf(of) // else Volcano would schedule none of them
+		return same && fits && has.Status.Phase == volcano.PodGroupRunning && s.waits(v1alpha1.ReasonPodGroupKept, "group "+of.Name+" keeps the minimum that it got its nodes with until it is created again")
 	}},
 	{"change", func(w *World, of *groups.WantedGroup, has *volcano.PodGroup, s *Step) bool {
 		return s.writes(Change, w.changed(of, has))

@@ -141,6 +141,10 @@ func TestEachRowOfPodGroups(t *testing.T) {
 		{"unchanged", func(w *World) { has(w).Spec.Queue = "default" }, "", ""},
 		{"placed", func(w *World) { has(w).Status.Phase = volcano.PodGroupRunning; policy(w) }, "", v1alpha1.ReasonPodGroupKept},
 		{"change", func(w *World) { has(w); policy(w) }, Change, ""},
+		{"change", func(w *World) { // fewer Pods than the minimum are left
+			g := has(w)
+			g.Status.Phase, g.Spec.MinMember = volcano.PodGroupRunning, 17
+		}, Change, ""},
 		{"change", func(w *World) { // the group gets another revision
 			g := has(w)
 			g.Status.Phase, g.Annotations = volcano.PodGroupRunning, map[string]string{podmeta.LabelServingRevision: "older"}

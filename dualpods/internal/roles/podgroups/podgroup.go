@@ -1,7 +1,6 @@
 package podgroups
 
 import (
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,11 +37,11 @@ func newPodGroup(serving *v1alpha1.ModelServing, of *groups.WantedGroup, subgrou
 			addTimes(least, groups.Requests(role.of, pod), counted)
 		}
 		if !subgroups {
-			for replica := range counted {
+			for _, r := range role.replicas[:counted] {
 				if spec.MinTaskMember == nil {
 					spec.MinTaskMember = map[string]int32{}
 				}
-				spec.MinTaskMember[fmt.Sprintf("%s-%d", role.of.Name, replica)] = int32(size)
+				spec.MinTaskMember[r.ID] = int32(size)
 			}
 			continue
 		}
@@ -71,13 +70,21 @@ type role struct {
 // rolesOf returns the roles of a group that have replicas.
 func rolesOf(g *groups.WantedGroup) (all []*role) {
 	for _, r := range g.Replicas {
-		at := slices.IndexFunc(all, func(other *role) bool { return other.of == r.Role })
+		at := slices.IndexFunc(all, func(other *role) bool { return other.of.Name == r.Role.Name })
 		if at < 0 {
 			at, all = len(all), append(all, &role{of: r.Role})
 		}
 		all[at].replicas = append(all[at].replicas, r)
 	}
 	return all
+}
+
+// podsOf counts the Pods that a group should have.
+func podsOf(of *groups.WantedGroup) (n int) {
+	for _, r := range of.Replicas {
+		n += len(r.Pods)
+	}
+	return n
 }
 
 // counted returns how many replicas get nodes together with the other roles.

@@ -87,6 +87,7 @@ var rows = []rule{
 		return true
 	}},
 	{"template invalid", func(g *Group, _ *trouble, _ *Decision) bool { return g.Held }},
+	{"changes in place", func(g *Group, _ *trouble, _ *Decision) bool { return g.Changes }},
 	{"group leaves", func(g *Group, _ *trouble, d *Decision) bool {
 		return d.Record.Whole && d.progresses(fmt.Sprintf("all Pods of group %s are recreated: %d are not gone yet", g.Name, len(d.Record.Leaving)))
 	}},

@@ -121,6 +121,7 @@ func TestEachRowOfRestarts(t *testing.T) {
 		"a rank of two is gone":                 {so: []func(*Group){plainWorkers, func(g *Group) { g.Replicas[1].OneByOne, g.Replicas[1].Pods = true, g.Replicas[1].Pods[1:] }}, row: "nothing to restart"},
 		"two Pods are gone, by the whole group": {so: []func(*Group){lost, by(v1alpha1.RecoverGroup), func(g *Group) { g.Replicas[0].Pods[0].Leaving = true }}, row: "recreate group", level: Whole, leaving: []types.UID{"p"}, state: v1alpha1.GroupProgressing},
 		"the template is not valid":             {so: []func(*Group){lost, by(v1alpha1.RecoverGroup), func(g *Group) { g.Held = true }}, row: "template invalid"},
+		"its models are being changed in place": {so: []func(*Group){lost, by(v1alpha1.RecoverGroup), func(g *Group) { g.Changes = true }}, row: "changes in place"},
 		"all Pods are being recreated": {so: []func(*Group){recreated(1, 0), func(g *Group) {
 			g.Record.Whole, g.Record.Leaving, g.Record.Ran = true, []types.UID{"p", "d"}, nil
 			g.Replicas[0].Pods[0].Leaving = true

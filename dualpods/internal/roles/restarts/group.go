@@ -54,6 +54,9 @@ type Group struct {
 	Replicas []Replica
 	// Held means that the Pods cannot be created again, since their template is not valid.
 	Held bool
+	// Changes means that the models of the group are being changed in place: its Pods are not ready
+	// meanwhile, and the change has a limit of its own.
+	Changes bool
 	// Lacks means that the group got its nodes together, and not all of its counted Pods have one now.
 	Lacks  bool
 	Record v1alpha1.ServingGroupRestart // that was written last
@@ -91,7 +94,9 @@ func (g *Group) observed() v1alpha1.ServingGroupRestart {
 		g.observeReplica(&now, &r)
 	}
 	now.Whole = was.Whole && len(now.Leaving) > 0
-	if g.stalls() {
+	if g.Changes {
+		now.NotReady = nil
+	} else if g.stalls() {
 		now.StalledSince = g.since(was.StalledSince)
 	}
 	if now.Last == nil && len(now.Roles) == 0 {

@@ -43,7 +43,7 @@ func (b *Bound) keep() Step {
 
 // isKept reports whether nothing is started again for the requester.
 func (b *Bound) isKept() bool {
-	return b.Requester.OnExit == podmeta.OnExitKeep && b.Record.Kept != "" && b.instanceKnown() && !b.instanceAwake()
+	return b.Requester.OnExit == podmeta.OnExitKeep && b.Record.Kept != "" && b.Record.Change == nil && b.instanceKnown() && !b.instanceAwake()
 }
 
 // isToRestart reports whether the instance has ended while it served by this attempt, and is to be
