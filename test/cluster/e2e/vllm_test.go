@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -184,12 +185,10 @@ func TestRealModelIsServedByTwoRanksOnTwoNodes(t *testing.T) {
 	again, other := serves()
 	assert.Equal(t, []int{entry.PID, worker.PID}, []int{again.PID, other.PID}, "the ranks were woken together")
 
-	uid := s.pod(bigEntry).UID
+	uids := []types.UID{s.pod(bigEntry).UID, s.pod(bigWorker).UID}
 	s.killProcess(2, cluster.Process{CommandLine: "vllm", PID: other.PID})
-	s.within(patience.LongWait(), "the entry is replaced", func() bool {
-		var pod corev1.Pod
-		return s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: bigEntry}, &pod) == nil && pod.UID != uid
-	})
+	s.within(patience.LongWait(), "the server is not ready", func() bool { return s.modelServing("big").Status.ReadyReplicas == 0 })
 	anew, _ := serves()
 	assert.NotEqual(t, again.Rank.Group, anew.Rank.Group)
+	assert.Equal(t, uids, []types.UID{s.pod(bigEntry).UID, s.pod(bigWorker).UID}, "both ranks start again for the same Pods")
 }

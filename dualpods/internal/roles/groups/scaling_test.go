@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -223,7 +224,10 @@ func (s *site) settle() {
 
 // version returns something that changes with each write that counts.
 func (s *site) version() string {
-	return fmt.Sprint(len(s.writes), s.status())
+	s.t.Helper()
+	status, err := json.Marshal(s.status())
+	require.NoError(s.t, err)
+	return fmt.Sprint(len(s.writes), string(status))
 }
 
 func external(m *v1alpha1.ModelServing) {
