@@ -147,6 +147,8 @@ func TestRealModelIsServedByTwoRanksOnTwoNodes(t *testing.T) {
 	real, err := harness.FindVLLM()
 	require.NoError(t, err)
 	s := newBareSite(t)
+	s.onOneGPU() // else the kubelet may give the next Pods other GPUs, where no rank sleeps
+	s.onOneGPUOf(2, "0")
 	role := v1alpha1.ServingRole{Name: "server", WorkerReplicas: new(int32(1))}
 	for n, into := range []**runtime.RawExtension{&role.EntryTemplate, &role.WorkerTemplate} {
 		s.byHand(realLauncher(t, s.ns, real.Folder, n+1))
