@@ -12,3 +12,6 @@ func AnswerLost(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return !ok || status.ErrStatus.Code >= 500
 }
+
+// ErrNotLeading is why a process that was frozen writes nothing.
+var ErrNotLeading = errors.New("another replica may lead by now")

@@ -57,7 +57,7 @@ func ReadSwapTo(pod *corev1.Pod) (s SwapTo) {
 type Change struct {
 	To string `json:"to"` // which change: its [SwapTo.ID]
 
-	// What the record has once it is changed; empty if the change failed before there was one.
+	// The fields that the record has once it is changed; empty if the change failed before there was one.
 	Instance    string            `json:"instance,omitempty"`
 	ServingPort int32             `json:"servingPort,omitempty"`
 	SpecHash    string            `json:"specHash,omitempty"`

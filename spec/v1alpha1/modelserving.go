@@ -81,7 +81,7 @@ type ModelServingSpec struct {
 	// +optional
 	RolloutStrategy RolloutStrategy `json:"rolloutStrategy,omitempty"`
 
-	// What is restarted if a Pod was ready and is not, is gone, or its server has ended.
+	// How much is restarted if a Pod was ready and is not, is gone, or its server has ended.
 	// ServingGroupRecreate: all Pods of the group are deleted and created again. RoleRecreate: a
 	// server that has ended is started again for the same Pod; if that does not help, the Pods of
 	// that replica of the role are recreated, and then those of the group. None: nothing; a Pod

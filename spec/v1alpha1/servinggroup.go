@@ -51,7 +51,7 @@ type ServingGroupStatus struct {
 	// With a gang policy: whether the Pods of the group have nodes.
 	// +optional
 	Gang *ServingGroupGang `json:"gang,omitempty"`
-	// What was restarted, and what may have to be. Absent: nothing.
+	// Restarts that were made, and that may have to be. Absent: none.
 	// +optional
 	Restart *ServingGroupRestart `json:"restart,omitempty"`
 	// With InPlaceSwap: the change of the group's models that is under way, or that has failed.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -167,12 +168,9 @@ func (c *Controller) delete(ctx context.Context, pod *corev1.Pod) error {
 // announce emits an Event if a group missed its deadline.
 func (c *Controller) announce(s *Step) {
 	if len(s.Delete) > 0 && s.Of.isAdmitted() {
-		c.opts.Recorder.Eventf(s.Of.Serving, nil, corev1.EventTypeWarning, "GangMissed", "Place", "%s", dualpods.Truncate(s.Of.Name+": "+s.Why+s.Of.whyMissed(), maxNote))
+		c.opts.Recorder.Eventf(s.Of.Serving, nil, corev1.EventTypeWarning, "GangMissed", "Place", "%s", dualpods.Truncate(s.Of.Name+": "+s.Why+s.Of.whyMissed(), decide.MaxNote))
 	}
 }
-
-// maxNote is how many bytes of an Event's note are used: the API server takes 1,024.
-const maxNote = 1000
 
 // whyMissed says why the scheduler gave a Pod no node; empty: it has not said so.
 func (g *Gang) whyMissed() string {

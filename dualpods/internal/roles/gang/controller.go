@@ -2,7 +2,6 @@ package gang
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -57,9 +56,6 @@ func New(opts Options) *Controller {
 	return &Controller{opts: opts, warned: map[types.UID]bool{}, waits: map[group]wait{}}
 }
 
-// errNotLeading is why a process that was frozen writes nothing.
-var errNotLeading = errors.New("another replica may lead by now")
-
 // Reconcile runs a pass over all groups; it ignores the request. The pass waits until the cache
 // shows what the passes before it have written: otherwise it might give GPUs away twice.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
@@ -75,7 +71,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	if c.opts.Leads != nil && !c.opts.Leads() {
-		return reconcile.Result{}, errNotLeading
+		return reconcile.Result{}, dualpods.ErrNotLeading
 	}
 	c.warnStrangers(strangers)
 	steps := Decide(w)

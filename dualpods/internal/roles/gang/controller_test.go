@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -218,7 +219,7 @@ func TestFrozenProcessWritesNothing(t *testing.T) {
 	s.c.opts.Leads = func() bool { return false }
 	s.api.refresh()
 	_, err := s.c.Reconcile(t.Context(), reconcile.Request{})
-	require.ErrorIs(t, err, errNotLeading)
+	require.ErrorIs(t, err, dualpods.ErrNotLeading)
 	assert.Empty(t, s.writes)
 }
 

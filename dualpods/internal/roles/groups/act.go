@@ -64,13 +64,10 @@ func (c *Controller) write(ctx context.Context, s *Step) error {
 		return c.create(ctx, s.Object)
 	case Change: // fails if the object has changed since it was read
 		return client.IgnoreNotFound(c.opts.API.Update(ctx, s.Object))
-	case Patch, Annotate: // likewise
-		was := s.Of.Pod.Is
-		return client.IgnoreNotFound(c.opts.API.Patch(ctx, s.Object, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})))
+	case Patch, Annotate, Label: // likewise
+		return client.IgnoreNotFound(c.opts.API.Patch(ctx, s.Object, client.MergeFromWithOptions(s.Of.Pod.Is, client.MergeFromWithOptimisticLock{})))
 	case Delete:
 		return c.remove(ctx, s)
-	case Label: // fails if the Pod has changed since it was read
-		return client.IgnoreNotFound(c.opts.API.Patch(ctx, s.Object, client.MergeFromWithOptions(s.Of.Pod.Is, client.MergeFromWithOptimisticLock{})))
 	case Report:
 		return client.IgnoreNotFound(c.opts.API.Status().Update(ctx, s.Object))
 	default:

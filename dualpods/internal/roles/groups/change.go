@@ -32,11 +32,8 @@ type groupChange struct {
 
 // changeOf returns what the status has of the change of a group; nil: nothing.
 func (w *World) changeOf(group int) *v1alpha1.ServingGroupChange {
-	name := place{serving: w.Serving.Name, group: group}.groupName()
-	for i := range w.Serving.Status.Groups {
-		if g := &w.Serving.Status.Groups[i]; g.Name == name {
-			return g.Change
-		}
+	if g := statusOf(w.Serving, groupName(w.Serving, group)); g != nil {
+		return g.Change
 	}
 	return nil
 }

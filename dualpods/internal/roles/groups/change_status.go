@@ -1,8 +1,6 @@
 package groups
 
 import (
-	"slices"
-
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -37,8 +35,8 @@ func failedChange(w *World, groups []v1alpha1.ServingGroupStatus) *v1alpha1.Serv
 // announceChange emits an Event about a group that cannot be changed in place, or whose change failed.
 func (c *Controller) announceChange(before, now *v1alpha1.ModelServing, g *v1alpha1.ServingGroupStatus) {
 	was := v1alpha1.ServingGroupStatus{}
-	if at := slices.IndexFunc(before.Status.Groups, func(b v1alpha1.ServingGroupStatus) bool { return b.Name == g.Name }); at >= 0 {
-		was = before.Status.Groups[at]
+	if b := statusOf(before, g.Name); b != nil {
+		was = *b
 	}
 	undone := func(c *v1alpha1.ServingGroupChange) bool { return c != nil && c.State == v1alpha1.ChangeUndoing }
 	switch {

@@ -84,9 +84,6 @@ const (
 	hearLimit     = 10 * time.Second
 )
 
-// errNotLeading is why a process that was frozen writes nothing.
-var errNotLeading = errors.New("another replica may lead by now")
-
 // onlyOrders ends a pass that could not record its restarts. It gives the orders to launchers that have
 // nothing to do with restarts, since ranks wait for them.
 func (c *Controller) onlyOrders(ctx context.Context, steps []*Step, failed error) (reconcile.Result, error) {
@@ -112,7 +109,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("cannot observe ModelServing %s: %w", request, err)
 	}
 	if c.opts.Leads != nil && !c.opts.Leads() {
-		return reconcile.Result{}, errNotLeading
+		return reconcile.Result{}, dualpods.ErrNotLeading
 	}
 	steps := Decide(w)
 	if w.recordsChanged() {

@@ -322,6 +322,6 @@ func TestFrozenProcessWritesNothing(t *testing.T) {
 	s := newSite(t, nil, nil)
 	s.c.opts.Leads = func() bool { return false }
 	_, err := s.pass()
-	require.ErrorIs(t, err, errNotLeading)
+	require.ErrorIs(t, err, dualpods.ErrNotLeading)
 	assert.Empty(t, s.writes)
 }

@@ -129,18 +129,19 @@ func (w *World) needsNoPod(ordinal int, members map[string]*Member) bool {
 	if status != nil && w.plans[status.Revision] != nil {
 		revision = status.Revision
 	}
-	of := w.planFor(revision, ordinal, members)
-	return len(of.withNumbers(w.numbersOf(of, of.given(status)), w.standing, ordinal).placesOf(w.Serving.Name, ordinal)) == 0
+	return len(w.givenPlaces(w.planFor(revision, ordinal, members), ordinal)) == 0
+}
+
+// givenPlaces returns the places of a group of a plan, with the numbers of replicas that it was given.
+func (w *World) givenPlaces(of *plan, ordinal int) []place {
+	given := of.given(w.listed[groupName(w.Serving, ordinal)])
+	return of.withNumbers(w.numbersOf(of, given), w.standing, ordinal).placesOf(w.Serving.Name, ordinal)
 }
 
 // isExternal reports whether a RoleScaler has the number of replicas of a role.
 func (w *World) isExternal(role string) bool {
-	for i := range w.Serving.Spec.Template.Roles {
-		if r := &w.Serving.Spec.Template.Roles[i]; r.Name == role {
-			return r.IsExternal()
-		}
-	}
-	return false
+	r := w.role(role)
+	return r != nil && r.IsExternal()
 }
 
 // countReplicas says how many replicas of each role are wanted.

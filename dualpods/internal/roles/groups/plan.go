@@ -164,9 +164,7 @@ func (w *World) observedGroup(ordinal int, members map[string]*Member) (g rollou
 	case byRole(w.Serving):
 		w.observeRoles(&g, ordinal, members)
 	case len(g.Revisions) == 1:
-		of := w.planFor(g.Revisions[0], ordinal, members)
-		given := of.given(w.listed[groupName(w.Serving, ordinal)])
-		places := of.withNumbers(w.numbersOf(of, given), w.standing, ordinal).placesOf(w.Serving.Name, ordinal)
+		places := w.givenPlaces(w.planFor(g.Revisions[0], ordinal, members), ordinal)
 		g.Runs = !slices.ContainsFunc(places, func(p place) bool { return !ready[p.name()] })
 	}
 	return g

@@ -53,7 +53,7 @@ func (w *World) recoveries() (steps []*Step) {
 // observedRestarts returns what package restarts needs to know of a group.
 func (w *World) observedRestarts(ordinal int, members []*Member) *restarts.Group {
 	spec, plan := &w.Serving.Spec, w.groups[ordinal]
-	name := place{serving: w.Serving.Name, group: ordinal}.groupName()
+	name := groupName(w.Serving, ordinal)
 	g := &restarts.Group{
 		Now: w.Now, Name: name, Policy: spec.Recovery(), Max: spec.GroupRestarts(),
 		Grace:   time.Duration(spec.Template.GraceSeconds()) * time.Second,
@@ -85,6 +85,7 @@ func (w *World) changesModels(ordinal int) bool {
 	return c != nil && c.is(v1alpha1.ChangeBegun, v1alpha1.ChangeCommitted, v1alpha1.ChangeUndoing)
 }
 
+// statusOf returns what a ModelServing says of a group; nil: nothing.
 func statusOf(serving *v1alpha1.ModelServing, group string) *v1alpha1.ServingGroupStatus {
 	at := slices.IndexFunc(serving.Status.Groups, func(g v1alpha1.ServingGroupStatus) bool { return g.Name == group })
 	if at < 0 {
@@ -96,7 +97,7 @@ func statusOf(serving *v1alpha1.ModelServing, group string) *v1alpha1.ServingGro
 func (w *World) observedPod(m *Member) restarts.Pod {
 	pod := m.Pod.Is
 	p := restarts.Pod{
-		Name: pod.Name, UID: pod.UID, Replica: m.roleID(), Ready: podmeta.Ready(pod), Leaving: m.podLeaves(), Ended: podmeta.Finished(pod), Placed: pod.Spec.NodeName != "",
+		Name: pod.Name, UID: pod.UID, Ready: podmeta.Ready(pod), Leaving: m.podLeaves(), Ended: podmeta.Finished(pod), Placed: pod.Spec.NodeName != "",
 		Current: w.isInvalid(m) || !w.isOutdated(m) && !w.rankChanged(m),
 	}
 	for _, c := range pod.Status.Conditions {
@@ -204,7 +205,7 @@ func (w *World) policies() (steps []*Step) {
 func (w *World) recordsChanged() bool {
 	for ordinal, d := range w.restarts {
 		var was v1alpha1.ServingGroupRestart
-		if before := statusOf(w.Serving, (place{serving: w.Serving.Name, group: ordinal}).groupName()); before != nil && before.Restart != nil {
+		if before := statusOf(w.Serving, groupName(w.Serving, ordinal)); before != nil && before.Restart != nil {
 			was = *before.Restart
 		}
 		if !equality.Semantic.DeepEqual(was, d.Record) {
@@ -220,7 +221,7 @@ func (c *Controller) tellRestarts(w *World) {
 		if d.Level == "" {
 			continue
 		}
-		c.warn(w.Serving, v1alpha1.ReasonRestarting, d.What(place{serving: w.Serving.Name, group: ordinal}.groupName())+": "+d.Why)
+		c.warn(w.Serving, v1alpha1.ReasonRestarting, d.What(groupName(w.Serving, ordinal))+": "+d.Why)
 		if c.opts.Restarted != nil {
 			c.opts.Restarted(string(d.Level))
 		}

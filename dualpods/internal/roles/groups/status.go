@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -56,18 +57,17 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 	}
 	keepChanges(groups, steps)
 	if w.Serving.Spec.UsesGates() {
-		keepGangs(groups, w.Serving.Status.Groups)
+		keepGangs(groups, w.Serving)
 	}
 	w.showRestarts(groups)
 	return groups
 }
 
 // keepGangs keeps what package gang has written about groups.
-func keepGangs(groups, before []v1alpha1.ServingGroupStatus) {
+func keepGangs(groups []v1alpha1.ServingGroupStatus, before *v1alpha1.ModelServing) {
 	for i := range groups {
-		at := slices.IndexFunc(before, func(g v1alpha1.ServingGroupStatus) bool { return g.Name == groups[i].Name })
-		if at >= 0 {
-			groups[i].Gang = before[at].Gang
+		if was := statusOf(before, groups[i].Name); was != nil {
+			groups[i].Gang = was.Gang
 		}
 	}
 }
@@ -163,9 +163,6 @@ func (c *Controller) announce(before, now *v1alpha1.ModelServing) {
 	}
 }
 
-// maxNote is how many bytes of an Event's note are used: the API server takes 1,024.
-const maxNote = 1000
-
 func (c *Controller) warn(about *v1alpha1.ModelServing, reason, note string) {
-	c.opts.Recorder.Eventf(about, nil, corev1.EventTypeWarning, reason, "Keep", "%s", dualpods.Truncate(note, maxNote))
+	c.opts.Recorder.Eventf(about, nil, corev1.EventTypeWarning, reason, "Keep", "%s", dualpods.Truncate(note, decide.MaxNote))
 }

@@ -19,6 +19,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
+	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -52,9 +53,6 @@ const (
 	callLimit     = 5 * time.Second
 )
 
-// errNotLeading is why a process that was frozen writes nothing.
-var errNotLeading = errors.New("another replica may lead by now")
-
 // Reconcile runs a pass for one ModelServing.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var serving v1alpha1.ModelServing
@@ -70,7 +68,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("cannot observe the PodGroups of ModelServing %s: %w", request, err)
 	}
 	if c.opts.Leads != nil && !c.opts.Leads() {
-		return reconcile.Result{}, errNotLeading
+		return reconcile.Result{}, dualpods.ErrNotLeading
 	}
 	steps := Decide(w)
 	failed := c.do(ctx, &serving, steps)
@@ -117,7 +115,7 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 	return w, nil
 }
 
-// do takes the steps. What the API server refuses is told.
+// do takes the steps. It tells of writes that the API server refuses.
 func (c *Controller) do(ctx context.Context, serving *v1alpha1.ModelServing, steps []*Step) (err error) {
 	for _, s := range steps {
 		failed := c.write(ctx, serving, s)
@@ -181,15 +179,12 @@ func (c *Controller) tell(ctx context.Context, serving *v1alpha1.ModelServing, s
 	}
 	was, is := meta.FindStatusCondition(serving.Status.Conditions, v1alpha1.ConditionPodGroups), meta.FindStatusCondition(*conditions, v1alpha1.ConditionPodGroups)
 	if is != nil && is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason) {
-		c.opts.Recorder.Eventf(serving, nil, corev1.EventTypeWarning, is.Reason, "Schedule", "%s", dualpods.Truncate(is.Message, maxNote))
+		c.opts.Recorder.Eventf(serving, nil, corev1.EventTypeWarning, is.Reason, "Schedule", "%s", dualpods.Truncate(is.Message, decide.MaxNote))
 	}
 	return nil
 }
 
-// maxNote is how many bytes of an Event's note are used: the API server takes 1,024.
-const maxNote = 1000
-
-// firstInTheWay returns the first step that something is in the way of. What is kept comes last.
+// firstInTheWay returns the first step that something is in the way of. A minimum that is kept comes last.
 func firstInTheWay(steps []*Step) (first *Step) {
 	for _, s := range steps {
 		if s.Reason != "" && (first == nil || first.Reason == v1alpha1.ReasonPodGroupKept && s.Reason != v1alpha1.ReasonPodGroupKept) {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -120,7 +121,7 @@ func TestProcessThatDoesNotLeadWritesNothing(t *testing.T) {
 	s := newSite(t)
 	s.c.opts.Leads = func() bool { return false }
 	_, err := s.c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "sample"}})
-	require.ErrorIs(t, err, errNotLeading)
+	require.ErrorIs(t, err, dualpods.ErrNotLeading)
 	assert.Empty(t, s.podGroups())
 }
 

@@ -22,7 +22,7 @@ func ago(d time.Duration) metav1.Time { return metav1.Time{Time: now.Add(-d)} }
 
 // ready returns a Pod that is as it should be.
 func ready(uid types.UID, replica string) Pod {
-	return Pod{Name: "llama-0-" + replica + "-0", UID: uid, Replica: replica, Ready: true, Changed: now.Add(-time.Hour), Placed: true, Current: true, Restarts: true}
+	return Pod{Name: "llama-0-" + replica + "-0", UID: uid, Ready: true, Changed: now.Add(-time.Hour), Placed: true, Current: true, Restarts: true}
 }
 
 // pair returns a group of two roles, each with one Pod, which runs.

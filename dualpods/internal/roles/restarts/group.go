@@ -21,7 +21,6 @@ const (
 type Pod struct {
 	Name    string
 	UID     types.UID
-	Replica string // of its role, as decode-0
 	Ready   bool
 	Changed time.Time // when Ready changed last; only compared with itself
 	Leaving bool      // it is being deleted
@@ -29,7 +28,7 @@ type Pod struct {
 	Placed  bool      // it has a node
 	Current bool      // it is of the template that its group is to have
 
-	// Of a requester:
+	// These are of a requester alone:
 	Loads    bool // its server is being started again, and no attempt to do so has failed
 	Restarts bool // its server is awake, and is started again for the same Pod when it ends
 	Ends     int  // how often its server has ended, each time soon after it had begun to serve

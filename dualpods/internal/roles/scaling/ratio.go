@@ -2,7 +2,10 @@
 // its functions are pure. The table is in spec/roles.md.
 package scaling
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // Ratio bounds the numbers of two roles by each other.
 type Ratio struct {
@@ -37,10 +40,7 @@ func (r *Ratio) Bound(numbers map[string]int) (bounded map[string]int, held stri
 }
 
 func (r *Ratio) hold(numbers map[string]int, role string, most int, by string) (map[string]int, string) {
-	bounded := make(map[string]int, len(numbers))
-	for name, n := range numbers {
-		bounded[name] = n
-	}
+	bounded := maps.Clone(numbers)
 	bounded[role] = most
 	return bounded, fmt.Sprintf("role %s gets %d replicas, and not %d, as there are %d of role %s: change ratioConstraint, or that number", role, most, numbers[role], numbers[by], by)
 }

@@ -22,7 +22,7 @@ func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o decide.O
 		return step.After, true, nil
 	}
 	if !c.leads() {
-		return 0, false, errNotLeading
+		return 0, false, dualpods.ErrNotLeading
 	}
 	if step.Do == decide.DeleteRequester && c.relaysLog(n, o) {
 		return 0, true, nil // whose end begins the next pass

@@ -396,7 +396,7 @@ func TestRequesterIsAskedAnewBeforeAnythingIsDoneForIt(t *testing.T) {
 	uid := a.add("a", "one", "GPU-0")
 	a.w.recalled, a.w.asked = map[types.UID]bool{uid: true}, map[types.UID]requester{}
 	_, err := a.c.settle(t.Context(), a.n, a.w, dualpods.IdentityOf(a.w.pods[uid]))
-	require.ErrorIs(t, err, errNotLeading, "there is something to be done")
+	require.ErrorIs(t, err, dualpods.ErrNotLeading, "there is something to be done")
 	assert.Equal(t, 1, questions.asked)
 	assert.False(t, a.w.recalled[uid])
 }

@@ -23,7 +23,7 @@ type staged struct {
 // stageRecord adds a new record to its launcher in the world.
 func (c *Controller) stageRecord(n *nodeWork, w *world, id dualpods.Identity, sight Sight) error {
 	if !c.leads() {
-		return errNotLeading
+		return dualpods.ErrNotLeading
 	}
 	l := w.launcher(sight.Observation.Launcher.UID)
 	changed := l.pod.DeepCopy()
@@ -48,7 +48,7 @@ func (c *Controller) writeStaged(ctx context.Context, n *nodeWork, l *launcherPo
 	}
 	l.staged = nil
 	l.read(l.written)
-	err := errNotLeading
+	err := dualpods.ErrNotLeading
 	if c.leads() {
 		err = c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error {
 			p.Annotations, p.Finalizers = wanted.Annotations, wanted.Finalizers

@@ -132,7 +132,7 @@ func TestProcessThatMayNotLeadWritesNoRecord(t *testing.T) {
 	b.c.opts.Leads = func() bool { return false }
 	records := b.c.writeRecords(t.Context(), b.n, b.w)
 	require.Len(t, records, 1)
-	require.ErrorIs(t, records[0].err, errNotLeading)
+	require.ErrorIs(t, records[0].err, dualpods.ErrNotLeading)
 	assert.Zero(t, b.patches)
 	assert.False(t, b.n.unheard)
 }

@@ -2,7 +2,6 @@ package binding
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -198,9 +197,5 @@ func (n *nodeWork) pause() time.Duration {
 
 // retryAfter is when to look again after a write that failed.
 const retryAfter = 100 * time.Millisecond
-
-// errNotLeading is why no step is taken by a process that was frozen, and has not
-// been told yet that another leads.
-var errNotLeading = errors.New("another replica may lead by now")
 
 func (c *Controller) leads() bool { return c.opts.Leads == nil || c.opts.Leads() }

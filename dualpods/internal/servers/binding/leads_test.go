@@ -30,9 +30,9 @@ func TestAProcessThatWasFrozenUntilAnotherMayLeadTakesNoStep(t *testing.T) {
 	n, w := c.work("node-0"), &world{launchers: []*launcherPod{l}}
 	for _, do := range []decide.Action{decide.Tell, decide.Swap, decide.Sleep, decide.DeleteInstance, decide.Bind, decide.Unbind, decide.DeleteRequester, decide.CreateLauncher} {
 		_, _, err := c.take(t.Context(), n, w, decide.Observation{}, decide.Step{Do: do})
-		require.ErrorIs(t, err, errNotLeading, "%s", do)
+		require.ErrorIs(t, err, dualpods.ErrNotLeading, "%s", do)
 	}
-	require.ErrorIs(t, c.stageRecord(n, w, dualpods.Identity{}, Sight{Observation: decide.Observation{Launcher: &decide.Launcher{UID: "theirs"}}}), errNotLeading)
+	require.ErrorIs(t, c.stageRecord(n, w, dualpods.Identity{}, Sight{Observation: decide.Observation{Launcher: &decide.Launcher{UID: "theirs"}}}), dualpods.ErrNotLeading)
 	_, over, err := c.take(t.Context(), n, w, decide.Observation{}, decide.Step{Do: decide.Nothing})
 	require.NoError(t, err)
 	assert.True(t, over)

@@ -58,8 +58,8 @@ func (b *Bound) neverUnbindsToRestart() bool {
 	return b.isToRestart() && b.IsReady() && b.ignoresUnready() && b.Troubles[Unbind].Count >= enoughUnbinds
 }
 
-// restart returns the record with the attempt that starts the instance again. What is left of the
-// instance is deleted before.
+// restart returns the record with the attempt that starts the instance again. The row "leftover" deletes
+// the rest of the instance before the swap is asked for.
 func (s *Swapping) restart() Step {
 	record := s.renewed()
 	record.New, record.LogFrom = true, 0

@@ -3,7 +3,6 @@ package endpoints
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -113,9 +112,6 @@ func (c *Controller) servicesOf(ctx context.Context, pod *corev1.Pod) (keys []cl
 	return keys
 }
 
-// errNotLeading is why a process that was frozen writes nothing.
-var errNotLeading = errors.New("another replica may lead by now")
-
 // Reconcile makes the slices of one Service say who serves.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
@@ -139,7 +135,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.forgetService(key)
 	}
 	if c.opts.Leads != nil && !c.opts.Leads() {
-		return reconcile.Result{}, errNotLeading
+		return reconcile.Result{}, dualpods.ErrNotLeading
 	}
 	p, bad, again, err := c.decide(ctx, &service, existing, wanted)
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -396,7 +397,7 @@ func TestAProcessThatLeadsNoMoreWritesNothing(t *testing.T) {
 	s.opts.Leads = func() bool { return false }
 	s.Note(t.Context(), a, true)
 	_, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: llama})
-	require.ErrorIs(t, err, errNotLeading)
+	require.ErrorIs(t, err, dualpods.ErrNotLeading)
 	assert.Empty(t, s.slices())
 }
 
