@@ -38,11 +38,11 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do dec
 			return result.In.Revision, nil
 		})
 	case decide.CallOff: // one that has begun goes on, to be put to rest when its instance is there
-		key := record.SwapKey()
+		key, call := record.SwapKey(), swapKey(l, record)
 		n.calls.begin(callOffKey(l, record), true, func(ctx context.Context) (uint64, error) {
 			err := api.CallOff(ctx, key)
 			if launcher.CodeOf(err) == launcherapi.CodeNotFound {
-				n.calls.hangUp(swapKey(l, record))
+				n.calls.hangUp(call)
 			}
 			return 0, answered(err)
 		})
