@@ -139,7 +139,7 @@ var pods = []rule{
 		return w.isToRestart(m) && s.writes(Delete, m.Pod.Is) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonRestarting, "Pod "+m.name()+" is being recreated")
 	}},
 	{"Pod ended, kept", func(w *World, m *Member, s *Step) bool {
-		return podmeta.Finished(m.Pod.Is) && w.keepsEnded(m) && s.waits(v1alpha1.GroupFailed, v1alpha1.ReasonNotRestarted, "Pod "+m.name()+" has ended, and nothing restarts it: delete it, and it is created again")
+		return podmeta.Finished(m.Pod.Is) && w.keepsEnded(m) && w.sayKept(m, s)
 	}},
 	{"Pod ended", func(_ *World, m *Member, s *Step) bool {
 		return podmeta.Finished(m.Pod.Is) && s.writes(Delete, m.Pod.Is) && s.starts(m, "has ended, and is created again")

@@ -179,6 +179,15 @@ func (w *World) keepsEnded(m *Member) bool {
 	return w.Serving.Spec.Recovery() == v1alpha1.RecoverNone || d != nil && d.Holds
 }
 
+// sayKept says what it means for the group that a Pod which has ended stays. With the policy None nothing
+// restarts it; otherwise it is created again together with the other Pods of the group. It returns true.
+func (w *World) sayKept(m *Member, s *Step) bool {
+	if w.Serving.Spec.Recovery() == v1alpha1.RecoverNone {
+		return s.waits(v1alpha1.GroupFailed, v1alpha1.ReasonNotRestarted, "Pod "+m.name()+" has ended, and nothing restarts it: delete it, and it is created again")
+	}
+	return s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonRestarting, "Pod "+m.name()+" has ended, and is created again with the other Pods of its group")
+}
+
 // staysEnded reports whether the instance of a member has ended, and stays so.
 func (m *Member) staysEnded() bool {
 	return m.Bound != nil && m.Bound.Record.Kept != "" && m.Pod.Is.Annotations[podmeta.AnnotationOnExit] == string(podmeta.OnExitKeep) && !m.isIn(launcher.Awake)

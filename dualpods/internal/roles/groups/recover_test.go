@@ -145,7 +145,18 @@ func TestFailedGroupKeepsPodsThatHaveEnded(t *testing.T) {
 	w.member().Pod.Is.Status.Phase = corev1.PodFailed
 	s, g := podRow(t, w)
 	assert.Equal(t, "Pod ended, kept", s.Row)
-	assert.Equal(t, v1alpha1.GroupFailed, g.State)
+	assert.Equal(t, []string{string(v1alpha1.GroupFailed), v1alpha1.ReasonTooManyRestarts}, []string{string(g.State), g.Reason})
+}
+
+func TestGroupThatBacksOffHasNotFailed(t *testing.T) {
+	backsOff := ran()
+	backsOff.Restarts, backsOff.Last = 1, &metav1.Time{Time: now}
+	w := recovers(v1alpha1.RecoverGroup, backsOff)
+	w.member().Pod.Is.Status.Phase = corev1.PodFailed
+	s, g := podRow(t, w)
+	assert.Equal(t, []string{"Pod ended, kept", v1alpha1.ReasonRestarting}, []string{s.Row, s.Reason})
+	assert.NotContains(t, s.Why, "delete it", "no Pod takes its place before the pause is over")
+	assert.Equal(t, []string{string(v1alpha1.GroupProgressing), v1alpha1.ReasonRestarting}, []string{string(g.State), g.Reason})
 }
 
 func TestPolicyIsPutOnRequestersThatAreThere(t *testing.T) {

@@ -51,8 +51,8 @@ func (d *Decision) What(group string) string {
 	}
 }
 
-// HoldsReplica reports whether no Pod of a replica is created, since Pods before it are leaving. leaving
-// are the Pods of the replica.
+// HoldsReplica reports whether no Pod of a replica is created yet, since Pods before it are leaving. pods
+// has the UIDs of the Pods that the replica has.
 func (d *Decision) HoldsReplica(pods []types.UID) bool {
 	return d.Holds || d.Record.Whole || slices.ContainsFunc(pods, d.Leaves)
 }
