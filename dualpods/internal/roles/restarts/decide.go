@@ -95,7 +95,7 @@ var rows = []rule{
 		return t.is(Whole) && d.Record.Restarts >= g.Max && d.failsFor(g, t)
 	}},
 	{"group backs off", func(g *Group, t *trouble, d *Decision) bool {
-		return t.is(Whole) && d.waits(g, pause(d.Record.Restarts)) && d.progresses(t.why+"; all Pods of the group are recreated later, since they were a moment ago")
+		return t.is(Whole) && d.waits(g, pause(d.Record.Restarts)) && d.progresses(fmt.Sprintf("%s; all Pods of the group are recreated at %s, since they were a moment ago", t.why, d.againAt(g)))
 	}},
 	{"recreate group", func(g *Group, t *trouble, d *Decision) bool { return t.is(Whole) && d.recreates(g, t) }},
 	{"recreate role", func(g *Group, t *trouble, d *Decision) bool { return t.is(Role) && d.recreatesRole(g, t) }},
@@ -106,8 +106,8 @@ var rows = []rule{
 		d.Record.NotReady = without(d.Record.NotReady, t.replica) // their grace begins anew
 		return d.restarts(InPlace, t)
 	}},
-	{"role leaves", func(_ *Group, _ *trouble, d *Decision) bool {
-		return len(d.Record.Leaving) > 0 && d.progresses("Pods of a replica of a role are recreated: those before them are not gone yet")
+	{"role leaves", func(g *Group, _ *trouble, d *Decision) bool {
+		return len(d.Record.Leaving) > 0 && d.progresses(fmt.Sprintf("Pods of a replica of group %s are recreated: %d are not gone yet", g.Name, len(d.Record.Leaving)))
 	}},
 	{"in its grace", func(g *Group, _ *trouble, d *Decision) bool {
 		if len(d.Record.NotReady) == 0 {
@@ -195,9 +195,12 @@ func (d *Decision) failsFor(g *Group, t *trouble) bool {
 		return false
 	}
 	d.State, d.Reason = v1alpha1.GroupFailed, v1alpha1.ReasonTooManyRestarts
-	d.Why = fmt.Sprintf("%s; the group was recreated %d times, and is tried again at %s", t.why, d.Record.Restarts, g.Now.Add(d.Again).UTC().Format(time.RFC3339))
+	d.Why = fmt.Sprintf("%s; the group was recreated %d times, and is tried again at %s", t.why, d.Record.Restarts, d.againAt(g))
 	return true
 }
+
+// againAt returns when to look again, in RFC 3339.
+func (d *Decision) againAt(g *Group) string { return g.Now.Add(d.Again).UTC().Format(time.RFC3339) }
 
 // recreates has all Pods of the group deleted. It returns true.
 func (d *Decision) recreates(g *Group, t *trouble) bool {
