@@ -4,8 +4,9 @@ package v1alpha1
 const (
 	// ConditionAccepted is true while the spec is valid and what it names exists.
 	ConditionAccepted = "Accepted"
-	// ConditionAvailable is true on a LauncherConfig while all of its launchers are
-	// ready, and on an InferenceServerConfig while all Pods that name it are.
+	// ConditionAvailable is true on a LauncherConfig while all of its launchers are ready, on an
+	// InferenceServerConfig while all Pods that name it are, and on a ModelServing while all of its
+	// groups run.
 	ConditionAvailable = "Available"
 	// ConditionAllocationsChecked is true on a LauncherConfig while the controller
 	// compares the GPUs that requesters report with those that the kubelet allocated.
@@ -60,7 +61,8 @@ const (
 const (
 	// ConditionResolved is true once the source's version of the model is known.
 	ConditionResolved = "Resolved"
-	// ConditionProgressing is true while a node fetches or removes the model.
+	// ConditionProgressing is true while a node fetches or removes the model; on a ModelServing,
+	// while a group changes.
 	ConditionProgressing = "Progressing"
 	// ConditionDegraded is true while a node has failed to fetch the model.
 	ConditionDegraded = "Degraded"
@@ -76,9 +78,6 @@ const (
 	// ConditionDeletionBlocked is true while the object is being deleted and the model is
 	// still in use on a node.
 	ConditionDeletionBlocked = "DeletionBlocked"
-	// ConditionPodGroups is true if each group has a PodGroup of Volcano. The condition is absent
-	// unless Volcano schedules the groups.
-	ConditionPodGroups = "PodGroups"
 )
 
 // Reasons of the conditions of a ClusterModelCache, besides ReasonAllReady,
@@ -120,6 +119,10 @@ const (
 // ConditionScalingLimited is true on a ModelServing while a role has another number of replicas than
 // was asked for. The condition is absent if there is no ratioConstraint and no RoleScaler.
 const ConditionScalingLimited = "ScalingLimited"
+
+// ConditionPodGroups is true on a ModelServing if each group has a PodGroup of Volcano. The condition
+// is absent unless Volcano schedules the groups.
+const ConditionPodGroups = "PodGroups"
 
 // Reasons of ConditionScalingLimited, besides ReasonNameTaken, ReasonWaitsForDeletion and
 // ReasonRefused: of a RoleScaler.

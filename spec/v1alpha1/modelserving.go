@@ -22,9 +22,9 @@ import (
 // +kubebuilder:resource:shortName=ms,categories=hotseat
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name should be lower-case letters, digits and '-', beginning with a letter and ending with a letter or a digit, because the names of Services begin with it"
 // +kubebuilder:validation:XValidation:rule="self.spec.template.roles.all(r, size(self.metadata.name) + size(r.name) + size(string(self.spec.replicas > 0 ? self.spec.replicas - 1 : 0)) + (has(r.scaling) && r.scaling.mode == 'External' ? 3 : size(string(r.replicas > 0 ? r.replicas - 1 : 0))) + (has(r.workerReplicas) ? size(string(r.workerReplicas)) : 1) + 4 <= 63)",message="the names of Pods, such as NAME-GROUP-ROLE-REPLICA-0, would have more than 63 characters: give the ModelServing or the role a shorter name, or have fewer replicas; a role whose scaling.mode is External may have 1000"
-// +kubebuilder:printcolumn:name="Groups",type=integer,JSONPath=`.status.replicas`,description="groups that have Pods"
-// +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.readyReplicas`,description="groups whose Pods are all ready"
-// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedReplicas`,description="groups that have the present template, or are getting it"
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="groups that there are to be"
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyReplicas`,description="groups whose Pods are all ready"
+// +kubebuilder:printcolumn:name="Up-To-Date",type=integer,JSONPath=`.status.updatedReplicas`,description="groups that have the present template, or are getting it"
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -160,8 +160,8 @@ type RollingUpdateConfiguration struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000 : self.matches('^(100|[0-9]{1,2})%$')",message="should be a number, 0 to 1000, or a percentage, such as 50%"
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
 
-	// How many groups may not run: the next group is updated when fewer do not run. A number, or
-	// a percentage of the groups, which is rounded down, to at least 1. Default: 1.
+	// How many groups may be unavailable: the next group is updated when fewer do not run. A number,
+	// or a percentage of the groups, which is rounded down, to at least 1. Default: 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
@@ -197,8 +197,9 @@ type ServingGroupTemplate struct {
 	NetworkTopology *NetworkTopology `json:"networkTopology,omitempty"`
 
 	// Has the Pods of a group get nodes together or not at all: the controller keeps them from
-	// being scheduled until there are GPUs for all that are counted. Without it, each Pod gets a
-	// node as soon as there is one. A changed policy applies to groups that have no nodes yet.
+	// being scheduled until there are GPUs for all that are counted. With Volcano, it is the minimum
+	// of the PodGroups. Without it, each Pod gets a node as soon as there is one; with Volcano, all
+	// Pods are counted. A changed policy applies to groups that have no nodes yet.
 	// +optional
 	GangPolicy *GangPolicy `json:"gangPolicy,omitempty"`
 
@@ -317,7 +318,9 @@ type ModelServingStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// Accepted: the templates are valid. Available: all groups run. Progressing: Pods of a
-	// group are being created or deleted, or are not ready.
+	// group are being created or deleted, or are not ready; or a change in place has failed, and is
+	// tried again. ScalingLimited: a role has another number of replicas than was asked for.
+	// PodGroups: each group has a PodGroup of Volcano.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
