@@ -33,9 +33,9 @@ type Swaps interface {
 	SwapOf(launcher types.UID, record *podmeta.Binding) dualpods.RankSwap
 }
 
-// Gangs tells what groups wait for whose Pods get nodes together.
+// Gangs tells what groups with a gang policy wait for.
 type Gangs interface {
-	// Waits returns it; empty: it is not known.
+	// Waits returns what the Pods of a group wait for, in words; empty: nothing, or it is not known.
 	Waits(serving types.UID, group string) string
 }
 
@@ -47,7 +47,7 @@ type Options struct {
 	API      client.Client
 	Views    Views
 	Swaps    Swaps                     // of ranks
-	Gangs    Gangs                     // nil: nobody knows
+	Gangs    Gangs                     // nil: there is none, so messages do not say what groups wait for
 	Launcher func(key string) Launcher // by the UID of its Pod; nil: it is not watched
 	Image    string                    // has the requester program
 	Recorder events.EventRecorder

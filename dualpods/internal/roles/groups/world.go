@@ -42,8 +42,8 @@ type World struct {
 	Numbers map[string]int
 	Limited string
 
-	// Gangs returns what the Pods of a group wait for that get nodes together; empty: it is not
-	// known. nil: nobody knows.
+	// Gangs returns what the Pods of a group with a gang policy wait for; empty: it is not known.
+	// nil: it is known of no group.
 	Gangs func(group string) string
 
 	plans  map[string]*plan // by revision
