@@ -47,7 +47,7 @@ type Options struct {
 	API      client.Client
 	Views    Views
 	Swaps    Swaps                     // of ranks
-	Gangs    Gangs                     // nil: there is none, so messages do not say what groups wait for
+	Gangs    Gangs                     // nil: nobody knows
 	Launcher func(key string) Launcher // by the UID of its Pod; nil: it is not watched
 	Image    string                    // has the requester program
 	Recorder events.EventRecorder
