@@ -14,11 +14,11 @@ import (
 var (
 	endedRefuses = RowOf[Bound]{"ended, refuses", "bound; the requester says `hotseat.dev/on-exit: Restart`; its instance ended while it served by this attempt; its program stays ready and carries traffic, and has refused five times to unbind",
 		(*Bound).neverUnbindsToRestart, DeleteRequester, warn(RequesterRefuses, "instance %s, which served it, %s, and its program does not unbind", (*Bound).instanceID, (*Bound).fate)}
-	diedToBeKept = RowOf[Bound]{"died, to be kept", "the same; the requester says `hotseat.dev/on-exit: Keep`, and its record does not have it how the instance ended",
+	diedToBeKept = RowOf[Bound]{"died, to be kept", "the same; the requester says `hotseat.dev/on-exit: Keep`, and its record does not say how the instance ended",
 		(*Bound).isToBeKept, KeepEnded, (*Bound).keep}
-	keptAsItEnded = RowOf[Bound]{"kept as it ended", "bound; the instance is not awake; the requester says `hotseat.dev/on-exit: Keep`, and its record has it how the instance ended",
+	keptAsItEnded = RowOf[Bound]{"kept as it ended", "bound; the instance is not awake; the requester says `hotseat.dev/on-exit: Keep`, and its record says how the instance ended",
 		(*Bound).isKept, Tell, warn(ServerGone, "instance %s, which served it, %s: nothing starts it again, since hotseat.dev/on-exit is Keep; delete the Pod, or change the annotation to Restart", (*Bound).instanceID, func(b *Bound) string { return b.Record.Kept })}
-	restartInPlace = RowOf[Swapping]{"ended, restarts", "the instance has ended or was deleted; the requester says `hotseat.dev/on-exit: Restart`, and the launcher Pod has it that the instance ended while it served by this attempt",
+	restartInPlace = RowOf[Swapping]{"ended, restarts", "the instance has ended or was deleted; the requester says `hotseat.dev/on-exit: Restart`, and the failures on the launcher Pod say that the instance ended while it served by this attempt",
 		(*Swapping).isToRestart, NextAttempt, (*Swapping).restart}
 )
 
