@@ -53,8 +53,8 @@ type Member struct {
 	Pod  *corev1.Pod // nil: it is missing
 }
 
-// NewGang makes a Gang. It divides its Pods into those that are counted and the extra ones. Of a
-// role, the replicas are counted that are nearest to having nodes, and of those the first ones.
+// NewGang makes a Gang. It divides its Pods into those that are counted and the extra ones. The
+// replicas of a role that are nearest to having nodes are counted first, and among equals the lowest.
 func NewGang(g Gang) *Gang {
 	policy := g.Serving.Spec.Template.GangPolicy
 	var roles []*v1alpha1.ServingRole
