@@ -57,7 +57,7 @@ type Server struct {
 	Entry   string `json:"entry"`   // HOST:PORT at which the entry meets the others
 }
 
-// Encode returns the value of AnnotationServer.
+// Encode returns the value of AnnotationServer or AnnotationNextServer.
 func (s Server) Encode() string {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -67,8 +67,21 @@ func (s Server) Encode() string {
 }
 
 // ReadServer reads AnnotationServer. It is zero if there is none, or none that can be read.
-func ReadServer(pod *corev1.Pod) (s Server) {
-	if json.Unmarshal([]byte(pod.Annotations[AnnotationServer]), &s) != nil {
+func ReadServer(pod *corev1.Pod) Server { return readServer(pod, AnnotationServer) }
+
+// ServerOf returns the start that a rank was told of for an attempt, by AnnotationServer or
+// AnnotationNextServer. It is zero if the rank was told of none.
+func ServerOf(pod *corev1.Pod, attempt string) Server {
+	for _, key := range []string{AnnotationServer, AnnotationNextServer} {
+		if s := readServer(pod, key); s.Attempt == attempt {
+			return s
+		}
+	}
+	return Server{}
+}
+
+func readServer(pod *corev1.Pod, key string) (s Server) {
+	if json.Unmarshal([]byte(pod.Annotations[key]), &s) != nil {
 		return Server{}
 	}
 	return s

@@ -36,6 +36,14 @@ func TestServerThatCannotBeReadIsNone(t *testing.T) {
 	assert.Equal(t, is, podmeta.ReadServer(pod))
 }
 
+func TestServerOfAnAttemptIsOneOfTwo(t *testing.T) {
+	pod := ranked("1/2")
+	is, next := podmeta.Server{Attempt: "a", Group: "g", Entry: "10.0.0.7:20007"}, podmeta.Server{Attempt: "b", Group: "h", Entry: "10.0.0.7:20015"}
+	pod.Annotations[podmeta.AnnotationServer], pod.Annotations[podmeta.AnnotationNextServer] = is.Encode(), next.Encode()
+	assert.Equal(t, []podmeta.Server{is, next, {}}, []podmeta.Server{podmeta.ServerOf(pod, "a"), podmeta.ServerOf(pod, "b"), podmeta.ServerOf(pod, "c")})
+	assert.True(t, podmeta.IsReservedAnnotation(podmeta.AnnotationNextServer), "no template may have it")
+}
+
 // ranked returns a requester with that rank.
 func ranked(rank string) *corev1.Pod {
 	return requester(map[string]string{podmeta.AnnotationInferenceServerConfig: "llama", podmeta.AnnotationRank: rank})

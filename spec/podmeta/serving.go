@@ -24,9 +24,11 @@ const (
 
 	// AnnotationRank is on a requester whose engine is one rank of a server over several launchers,
 	// as in "1/2": see [Rank]. AnnotationServer is on it while it may take part in a start of that
-	// server: [Server] as JSON.
-	AnnotationRank   = PrefixServing + "rank"
-	AnnotationServer = PrefixServing + "server"
+	// server: [Server] as JSON. AnnotationNextServer is on it likewise while its model is changed in
+	// place: the start of the server that is to come.
+	AnnotationRank       = PrefixServing + "rank"
+	AnnotationServer     = PrefixServing + "server"
+	AnnotationNextServer = PrefixServing + "next-server"
 
 	// AnnotationReplicas is on the ControllerRevision of a template: how many replicas its roles
 	// had while it was the present one, as JSON.

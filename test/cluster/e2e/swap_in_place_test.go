@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,18 +35,36 @@ func (s *site) pair(model string, change func(*corev1.PodTemplateSpec), decodeAr
 	return []v1alpha1.ServingRole{role("prefill"), role("decode", decodeArgs...)}
 }
 
-// stateOfPair is what a change in place leaves as it is, and what it changes.
-type stateOfPair struct {
+// rankNames are the ranks of a server that is changed in place, the entry first.
+var rankNames = []string{"llama-0-server-0-0", "llama-0-server-0-1"}
+
+// twoRanks returns the role of a server of org/MODEL whose ranks run on two nodes. The worker has more
+// arguments.
+func (s *site) twoRanks(model string, workerArgs ...string) []v1alpha1.ServingRole {
+	s.t.Helper()
+	template := func(node int, args ...string) *runtime.RawExtension {
+		patch := server{app: model, args: append([]string{"--tensor-parallel-size=2"}, args...)}.serverPatch(s.t)
+		return raw(s.t, server{app: "ranks", node: node, patch: patch}.template(s.t))
+	}
+	return []v1alpha1.ServingRole{{Name: "server", WorkerReplicas: new(int32(1)), EntryTemplate: template(1), WorkerTemplate: template(2, workerArgs...)}}
+}
+
+// stateOfServers is what a change in place leaves as it is, and what it changes.
+type stateOfServers struct {
 	uids    []types.UID
 	gpus    [][]string
 	pids    []int
-	asleep  []bool // whether the launcher has an instance that sleeps on the same GPUs
-	answers []string
+	states  []string // of the instances
+	asleep  []bool   // whether the launcher has another instance that sleeps on the same GPUs
+	starts  []string // that ranks take part in
+	answers []string // of all but workers
 }
 
-func (s *site) stateOfPair(model string) (all stateOfPair) {
+func (s *site) stateOfPair(model string) stateOfServers { return s.stateOf(model, pairNames) }
+
+func (s *site) stateOf(model string, names []string) (all stateOfServers) {
 	s.t.Helper()
-	for _, name := range pairNames {
+	for _, name := range names {
 		pod := s.pod(name)
 		on, instance := s.boundTo(name)
 		sleeps := false
@@ -54,10 +73,17 @@ func (s *site) stateOfPair(model string) (all stateOfPair) {
 		for _, other := range list.Instances {
 			sleeps = sleeps || other.State == string(launcher.Sleeping) && slices.Equal(other.GPUUUIDs, instance.GPUUUIDs)
 		}
+		all.uids, all.gpus, all.pids = append(all.uids, pod.UID), append(all.gpus, instance.GPUUUIDs), append(all.pids, instance.PID)
+		all.asleep, all.states = append(all.asleep, sleeps), append(all.states, instance.State)
+		if instance.Rank != nil {
+			all.starts = append(all.starts, instance.Rank.Group)
+		}
+		if instance.Port == 0 { // a worker
+			continue
+		}
 		answered, err := s.ask(pod.Status.PodIP+":8000", model)
 		require.NoError(s.t, err, name)
-		all.uids, all.gpus, all.pids = append(all.uids, pod.UID), append(all.gpus, instance.GPUUUIDs), append(all.pids, instance.PID)
-		all.asleep, all.answers = append(all.asleep, sleeps), append(all.answers, answered)
+		all.answers = append(all.answers, answered)
 	}
 	return all
 }
@@ -105,12 +131,9 @@ func TestModelsOfAGroupAreChangedInPlace(t *testing.T) {
 	s.changeServing(func(spec *v1alpha1.ModelServingSpec) {
 		spec.Template.Roles = s.pair("three", labelled, "--sim-oom")
 	})
-	s.eventually("the change is undone", func() bool {
-		groups := s.modelServing("llama").Status.Groups
-		return len(groups) == 1 && groups[0].Change != nil && groups[0].Change.State == v1alpha1.ChangeUndone && groups[0].State == v1alpha1.GroupRunning
-	})
+	change := s.isUndone()
 	assert.Equal(t, second, s.stateOfPair("org/two"))
-	assert.Contains(t, s.modelServing("llama").Status.Groups[0].Change.Message, "the new model of Pod llama-0-decode-0-0 failed")
+	assert.Contains(t, change.Message, "the new model of Pod llama-0-decode-0-0 failed")
 	s.warned(v1alpha1.ReasonChangeFailed)
 
 	// A template that is mended is tried at once.
@@ -131,6 +154,77 @@ func TestModelsOfAGroupAreChangedInPlace(t *testing.T) {
 	assert.NotEqual(t, third.uids[0], last.uids[0])
 	assert.NotEqual(t, third.uids[1], last.uids[1])
 	s.warned(v1alpha1.ReasonNotInPlace)
+}
+
+// isUndone waits until a change of the group was undone, and the group runs.
+func (s *site) isUndone() *v1alpha1.ServingGroupChange {
+	s.t.Helper()
+	var change *v1alpha1.ServingGroupChange
+	s.eventually("the change is undone", func() bool {
+		groups := s.modelServing("llama").Status.Groups
+		if len(groups) != 1 || groups[0].State != v1alpha1.GroupRunning {
+			return false
+		}
+		change = groups[0].Change
+		return change != nil && change.State == v1alpha1.ChangeUndone
+	})
+	return change
+}
+
+func TestModelOfAServerOfTwoRanksIsChangedInPlace(t *testing.T) {
+	s := newPool(t, nil)
+	serving := &v1alpha1.ModelServing{}
+	serving.Namespace, serving.Name = s.ns, "llama"
+	serving.Spec.UpdateMode, serving.Spec.Template.Roles = v1alpha1.UpdateInPlace, s.twoRanks("one")
+	require.NoError(t, s.api.Create(t.Context(), serving))
+	s.runs("llama", 1)
+	first := s.stateOf("org/one", rankNames)
+	require.Len(t, first.starts, 2)
+
+	// Another model: the same Pods with the same GPUs, and the old model sleeps on both launchers.
+	s.changeServing(func(spec *v1alpha1.ModelServingSpec) { spec.Template.Roles = s.twoRanks("two") })
+	t.Logf("a change of two ranks in place took %s", s.rolledOut())
+	second := s.stateOf("org/two", rankNames)
+	assert.Equal(t, first.uids, second.uids)
+	assert.Equal(t, first.gpus, second.gpus)
+	assert.Equal(t, []bool{true, true}, second.asleep)
+	assert.Equal(t, []string{"org/two"}, second.answers)
+	assert.Equal(t, second.starts[0], second.starts[1])
+	assert.NotEqual(t, first.starts[0], second.starts[0])
+
+	// Back to the first model, whose ranks are woken together.
+	s.changeServing(func(spec *v1alpha1.ModelServingSpec) { spec.Template.Roles = s.twoRanks("one") })
+	t.Logf("a change back took %s", s.rolledOut())
+	third := s.stateOf("org/one", rankNames)
+	assert.Equal(t, first.uids, third.uids)
+	assert.Equal(t, first.pids, third.pids)
+	assert.Equal(t, first.starts, third.starts)
+	assert.Equal(t, []bool{true, true}, third.asleep)
+}
+
+func TestWorkerThatFailsLeavesTheOldModelAwakeEverywhere(t *testing.T) {
+	s := newPool(t, nil)
+	serving := &v1alpha1.ModelServing{}
+	serving.Namespace, serving.Name = s.ns, "llama"
+	serving.Spec.UpdateMode, serving.Spec.Template.Roles = v1alpha1.UpdateInPlace, s.twoRanks("one")
+	require.NoError(t, s.api.Create(t.Context(), serving))
+	s.runs("llama", 1)
+	before := s.stateOf("org/one", rankNames)
+	assert.Equal(t, []string{"awake", "awake"}, before.states)
+
+	s.changeServing(func(spec *v1alpha1.ModelServingSpec) { spec.Template.Roles = s.twoRanks("two", "--sim-oom") })
+	change := s.isUndone()
+	assert.Regexp(t, "the new model of Pod llama-0-server-0-[01] failed", change.Message) // the entry fails with its worker
+	assert.Equal(t, before, s.stateOf("org/one", rankNames))
+	s.warned(v1alpha1.ReasonChangeFailed)
+
+	// A template that is mended is tried at once.
+	s.changeServing(func(spec *v1alpha1.ModelServingSpec) { spec.Template.Roles = s.twoRanks("two") })
+	s.rolledOut()
+	after := s.stateOf("org/two", rankNames)
+	assert.Equal(t, before.uids, after.uids)
+	assert.Equal(t, before.gpus, after.gpus)
+	assert.Equal(t, []bool{true, true}, after.asleep)
 }
 
 // warned waits for an Event about the ModelServing llama.

@@ -169,8 +169,11 @@ var changes = []changeRule{
 		return c.is(v1alpha1.ChangeBegun) && (c.was.Revision != c.target || c.to == nil) && s.becomes(c.at(v1alpha1.ChangeUndoing, "the template was changed again", false))
 	}},
 	{"server lost", func(c *groupChange, s *changeStep) bool {
+		if !c.is(v1alpha1.ChangeBegun) {
+			return false
+		}
 		why, misfit := c.lost()
-		return c.is(v1alpha1.ChangeBegun) && why != "" && s.becomes(c.at(v1alpha1.ChangeUndoing, why, misfit))
+		return why != "" && s.becomes(c.at(v1alpha1.ChangeUndoing, why, misfit))
 	}},
 	{"too late", func(c *groupChange, s *changeStep) bool {
 		return c.is(v1alpha1.ChangeBegun) && c.until(changeLimit) <= 0 && s.becomes(c.at(v1alpha1.ChangeUndoing, "not all new models were healthy within "+changeLimit.String(), false))
@@ -179,6 +182,12 @@ var changes = []changeRule{
 		return c.is(v1alpha1.ChangeBegun) && s.patch(c.those(func(m *Member) bool { return m.SwapTo != c.id() }), func(m *Member) *Step {
 			return m.patchTo(c.to, c.id())
 		}) && s.changing("the launchers are to prepare the new models")
+	}},
+	{"instances of earlier servers", func(c *groupChange, s *changeStep) bool {
+		return c.is(v1alpha1.ChangeBegun) && s.orders(Remove, c.leftovers()) && s.changing("instances that are left of earlier servers are deleted, such as that of Pod "+s.Ranks[0].name())
+	}},
+	{"rank not told of the start", func(c *groupChange, s *changeStep) bool {
+		return c.is(v1alpha1.ChangeBegun) && s.tellRanks(c) && s.changing("the ranks of the new servers are told of each other")
 	}},
 	{"all prepared to change", func(c *groupChange, s *changeStep) bool {
 		return c.is(v1alpha1.ChangeBegun) && c.every(c.hasPrepared) && s.orders(Go, c.those(func(m *Member) bool { return c.in(m, launcherapi.PhaseGo) })) &&

@@ -60,6 +60,11 @@ func (c *groupChange) lost() (why string, misfit bool) {
 			return fmt.Sprintf("the new model of Pod %s failed: %s", m.name(), failed.Failure), failed.Misfit
 		}
 	}
+	for _, s := range c.rankServers() {
+		if why, misfit := c.lostRank(s); why != "" {
+			return why, misfit
+		}
+	}
 	return "", false
 }
 
@@ -78,9 +83,9 @@ func (c *groupChange) isToCommit(m *Member) bool {
 	return m.isIntoChange(c.id()) && m.nextSwap() != "" && (m.Bound.Next.ID == "" || c.in(m, launcherapi.PhaseCommit))
 }
 
-// isToUndo reports whether the swap of a requester has begun, and is not being undone.
+// isToUndo reports whether the swap of a requester has begun, and is to be undone now.
 func (c *groupChange) isToUndo(m *Member) bool {
-	return m.isIntoChange(c.id()) && m.nextSwap() != "" && !c.in(m, launcherapi.PhaseUndo)
+	return m.isIntoChange(c.id()) && m.nextSwap() != "" && !c.in(m, launcherapi.PhaseUndo) && !c.awaitsWorkers(m)
 }
 
 // isIntoChange reports whether the record of a requester has the change.

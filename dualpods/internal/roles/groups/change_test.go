@@ -35,15 +35,20 @@ const (
 // run by the old template. The template has another model for prefill. state is what the status has of
 // the change; nil: nothing.
 func changeWorld(state v1alpha1.ChangeState, so func(*World, []*Member)) *World {
-	serving := llama()
-	serving.Spec.UpdateMode = v1alpha1.UpdateInPlace
 	role := func(name string, replicas int32, template *runtime.RawExtension) v1alpha1.ServingRole {
 		return v1alpha1.ServingRole{Name: name, Replicas: &replicas, EntryTemplate: template}
 	}
-	serving.Spec.Template.Roles = []v1alpha1.ServingRole{role("prefill", 2, patched(oldPatch)), role("decode", 1, patched(oldPatch)), role("router", 1, router("r"))}
+	roles := []v1alpha1.ServingRole{role("prefill", 2, patched(oldPatch)), role("decode", 1, patched(oldPatch)), role("router", 1, router("r"))}
+	return changeWorldOf(roles, func(r *v1alpha1.ServingRole) { r.EntryTemplate = patched(newPatch) }, state, so)
+}
+
+// changeWorldOf returns such a World of other roles. change changes the first of them.
+func changeWorldOf(roles []v1alpha1.ServingRole, change func(*v1alpha1.ServingRole), state v1alpha1.ChangeState, so func(*World, []*Member)) *World {
+	serving := llama()
+	serving.Spec.UpdateMode, serving.Spec.Template.Roles = v1alpha1.UpdateInPlace, roles
 	old := &World{Serving: serving.DeepCopy(), Revision: hash(content(&serving.Spec.Template))}
 	serving.Status.CurrentRevision = old.Revision
-	serving.Spec.Template.Roles[0].EntryTemplate = patched(newPatch)
+	change(&serving.Spec.Template.Roles[0])
 	w := &World{Now: now, Serving: serving, Revision: hash(content(&serving.Spec.Template)), plans: map[string]*plan{}}
 	before, _ := newPlan(old.Revision, &old.Serving.Spec.Template, "requester")
 	after, _ := newPlan(w.Revision, &serving.Spec.Template, "requester")
@@ -309,7 +314,9 @@ func TestWhatCanBeChangedInPlace(t *testing.T) {
 	other.Roles[0].InferenceServerConfig = "b"
 	from, _ := newPlan("a", &ranks, "")
 	to, _ := newPlan("b", &other, "")
-	assert.Equal(t, "the change is one of the ranks of a server over several launchers of role prefill", inPlace(from, to))
+	assert.Empty(t, inPlace(from, to))
+	to.templates[0].worker = from.templates[0].worker
+	assert.Equal(t, "the change is one of some ranks of a server alone of role prefill", inPlace(from, to))
 }
 
 // edit changes the text of the template of the first role.

@@ -45,8 +45,8 @@ func podInPlace(from, to *templates, p place) (why string) {
 		return "the change is one of the Pods"
 	case !same(podmeta.AnnotationLauncherConfig) || !same(podmeta.AnnotationAdminPort):
 		return "the change is one of the launcher or the admin port"
-	case enginesDiffer(a, b) && (from.haveRanks() || to.haveRanks()):
-		return "the change is one of the ranks of a server over several launchers"
+	case from.haveRanks() && enginesDiffer(&from.entry, &to.entry) != enginesDiffer(&from.worker, &to.worker):
+		return "the change is one of some ranks of a server alone"
 	case enginesDiffer(a, b) && needOf(a) != needOf(b):
 		return "the change is one of the engine's image, mounts or launcher"
 	}
@@ -101,6 +101,9 @@ func (m *Member) told(by *plan, to podmeta.SwapTo) *corev1.Pod {
 		}
 	}
 	delete(pod.Annotations, podmeta.AnnotationSwapTo)
+	if to.ID() != m.SwapTo.ID() { // the start was one of another change
+		delete(pod.Annotations, podmeta.AnnotationNextServer)
+	}
 	if to.ID() != "" {
 		pod.Annotations[podmeta.AnnotationSwapTo] = to.Encode()
 	}
@@ -113,6 +116,10 @@ func (w *World) relabelled(m *Member) *corev1.Pod {
 	was, is, pod := w.podOf(from, m.place), w.podOf(to, m.place), m.Pod.Is.DeepCopy()
 	pod.Labels, pod.Annotations = follow(pod.Labels, was.Labels, is.Labels), follow(pod.Annotations, was.Annotations, is.Annotations)
 	delete(pod.Annotations, podmeta.AnnotationSwapTo)
+	if next, ok := pod.Annotations[podmeta.AnnotationNextServer]; ok {
+		delete(pod.Annotations, podmeta.AnnotationNextServer)
+		pod.Annotations[podmeta.AnnotationServer] = next
+	}
 	return pod
 }
 

@@ -191,7 +191,7 @@ func (c *Controller) observeServer(ctx context.Context, launchers *dualpods.Laun
 	}
 	view := c.opts.Views.One(string(launcher.UID), record.Instance)
 	m.Target = &Target{Pod: launcher, Serves: podmeta.Ready(pod), Unknown: view.Instances == nil}
-	m.Server, m.IsReady = podmeta.ReadServer(pod), podmeta.ReadStatus(pod).Reason == v1alpha1.ReasonWaitsForRanks
+	m.Server, m.IsReady = podmeta.ServerOf(pod, record.SwapKey()), podmeta.ReadStatus(pod).Reason == v1alpha1.ReasonWaitsForRanks
 	m.Bound = &Bound{Launcher: launcher, Record: record, Known: view.Connected}
 	if i, ok := view.Instances[record.Instance]; ok {
 		m.Bound.Instance = &i
@@ -201,9 +201,22 @@ func (c *Controller) observeServer(ctx context.Context, launchers *dualpods.Laun
 	}
 	if c.opts.Swaps != nil {
 		m.Bound.Swap = c.opts.Swaps.SwapOf(launcher.UID, record)
-		if next := record.Next(); next != nil {
-			m.Bound.Next = c.opts.Swaps.SwapOf(launcher.UID, next)
-		}
 	}
+	c.observeChange(m)
 	return nil
+}
+
+// observeChange reads how far the change of a requester's record is.
+func (c *Controller) observeChange(m *Member) {
+	next, on := m.Bound.Record.Next(), m.Bound.Launcher.UID
+	if next == nil {
+		return
+	}
+	m.NextServer = podmeta.ServerOf(m.Pod.Is, next.SwapKey())
+	if i, ok := c.opts.Views.One(string(on), next.Instance).Instances[next.Instance]; ok {
+		m.Bound.NextInstance = &i
+	}
+	if c.opts.Swaps != nil {
+		m.Bound.Next = c.opts.Swaps.SwapOf(on, next)
+	}
 }

@@ -54,17 +54,21 @@ func (c *Controller) give(ctx context.Context, s *Step) (again time.Duration) {
 }
 
 // order takes a step about ranks. The workers come before the entry: clients are led to the entry
-// once the workers serve it. Ranks are stopped though others cannot be, those of silent launchers last.
+// once the workers serve it. But the entry is the first that is told of a change in place: its
+// annotation has the address for the others, also for a later process. Ranks are stopped though
+// others cannot be, those of silent launchers last.
 func (c *Controller) order(ctx context.Context, s *Step) error {
 	var entry string
 	if s.Do == Tell {
 		var err error
-		if entry, err = c.entryAddress(ctx, s.Of); err != nil {
+		if entry, err = c.entryAddress(ctx, s); err != nil {
 			return err
 		}
 	}
 	ranks := slices.Clone(s.Ranks)
-	slices.Reverse(ranks)
+	if !s.tellsChange() {
+		slices.Reverse(ranks)
+	}
 	slices.SortStableFunc(ranks, func(a, b *Member) int { return cmp.Compare(b.known(), a.known()) })
 	var errs error
 	for _, m := range ranks {
@@ -74,7 +78,7 @@ func (c *Controller) order(ctx context.Context, s *Step) error {
 		} else if err != nil {
 			err = fmt.Errorf("cannot %s rank %s: %w", s.Do, m.name(), err)
 		}
-		if errs = errors.Join(errs, err); err != nil && s.Do != Stop && s.Do != Remove && !s.Changes {
+		if errs = errors.Join(errs, err); err != nil && s.Do != Stop && s.Do != Remove && (!s.Changes || s.Do == Tell) {
 			break
 		}
 	}
@@ -102,7 +106,7 @@ func (c *Controller) orderRank(ctx context.Context, s *Step, m *Member, entry st
 	}
 	switch {
 	case s.Do == Tell:
-		return c.tellRank(ctx, s.Of, m, entry)
+		return c.tellRank(ctx, s, m, entry)
 	case s.Do == Go:
 		_, err = api.GoSwap(ctx, swap)
 	case s.Do == Commit:
@@ -116,7 +120,7 @@ func (c *Controller) orderRank(ctx context.Context, s *Step, m *Member, entry st
 			err = nil
 		}
 	default:
-		_, err = api.Delete(ctx, m.Bound.Record.Instance)
+		_, err = api.Delete(ctx, s.recordOf(m).Instance)
 	}
 	if launcherclient.IsNotFound(err) { // it is over: an event tells of that
 		return nil
@@ -131,32 +135,61 @@ func (c *Controller) launcherOf(m *Member) (Launcher, error) {
 	return nil, errors.New("launcher " + m.Bound.Launcher.Name + " is not watched")
 }
 
+// recordOf returns the record that a step about a rank is about: in a change in place that of the
+// instance that is to come.
+func (s *Step) recordOf(m *Member) *podmeta.Binding {
+	if next := m.Bound.Record.Next(); s.Changes && next != nil {
+		return next
+	}
+	return m.Bound.Record
+}
+
+// instanceOf returns the instance of recordOf; nil: there is none, as far as is known.
+func (s *Step) instanceOf(m *Member) *launcherapi.Instance {
+	if s.Changes {
+		return m.Bound.NextInstance
+	}
+	return m.Bound.Instance
+}
+
+// serverOf returns the start that a rank was told of for recordOf.
+func (s *Step) serverOf(m *Member) podmeta.Server {
+	if s.Changes {
+		return m.NextServer
+	}
+	return m.Server
+}
+
+// tellsChange reports whether a step tells ranks of the start of a server that is to come in place.
+func (s *Step) tellsChange() bool { return s.Do == Tell && s.Changes }
+
 // entryAddress returns where the entry of a server meets the others. An instance that is there
 // has the address that it was started with.
-func (c *Controller) entryAddress(ctx context.Context, m *Member) (string, error) {
-	switch i := m.Bound.Instance; {
-	case m.isTold():
-		return m.Server.Entry, nil
+func (c *Controller) entryAddress(ctx context.Context, s *Step) (string, error) {
+	told := s.serverOf(s.Of)
+	switch i := s.instanceOf(s.Of); {
+	case told.Attempt == s.recordOf(s.Of).SwapKey():
+		return told.Entry, nil
 	case i != nil && i.Rank != nil:
 		return i.Rank.Entry, nil
 	}
-	ports, err := c.leasePorts(ctx, m)
+	ports, err := c.leasePorts(ctx, s, s.Of)
 	if err != nil {
 		return "", err
 	}
-	return net.JoinHostPort(m.Bound.Launcher.Status.PodIP, strconv.Itoa(ports[len(ports)-1])), nil
+	return net.JoinHostPort(s.Of.Bound.Launcher.Status.PodIP, strconv.Itoa(ports[len(ports)-1])), nil
 }
 
 // leasePorts leases as many ports as an instance can have: its arguments may name them. The entry
 // meets the others at the last one.
-func (c *Controller) leasePorts(ctx context.Context, m *Member) ([]int, error) {
+func (c *Controller) leasePorts(ctx context.Context, s *Step, m *Member) ([]int, error) {
 	ctx, stop := context.WithTimeout(ctx, orderLimit)
 	defer stop()
 	api, err := c.launcherOf(m)
 	if err != nil {
 		return nil, err
 	}
-	lease, err := api.LeasePorts(ctx, m.Bound.Record.Instance, launcherapi.MaxLeasedPorts)
+	lease, err := api.LeasePorts(ctx, s.recordOf(m).Instance, launcherapi.MaxLeasedPorts)
 	if err == nil && len(lease.Ports) == 0 {
 		err = errors.New("the lease has no port")
 	}
@@ -167,14 +200,17 @@ func (c *Controller) leasePorts(ctx context.Context, m *Member) ([]int, error) {
 }
 
 // tellRank tells a rank of the start that its entry takes part in.
-func (c *Controller) tellRank(ctx context.Context, of, m *Member, entry string) error {
-	if m != of && m.Bound.Instance == nil {
-		if _, err := c.leasePorts(ctx, m); err != nil {
+func (c *Controller) tellRank(ctx context.Context, s *Step, m *Member, entry string) error {
+	if m != s.Of && s.instanceOf(m) == nil {
+		if _, err := c.leasePorts(ctx, s, m); err != nil {
 			return err
 		}
 	}
-	server := podmeta.Server{Attempt: m.Bound.Record.SwapKey(), Group: of.Bound.Record.SwapKey(), Entry: entry}
-	after := m.Pod.Is.DeepCopy()
-	after.Annotations[podmeta.AnnotationServer] = server.Encode() // a rank has annotations
+	server := podmeta.Server{Attempt: s.recordOf(m).SwapKey(), Group: s.recordOf(s.Of).SwapKey(), Entry: entry}
+	after, key := m.Pod.Is.DeepCopy(), podmeta.AnnotationServer
+	if s.Changes {
+		key = podmeta.AnnotationNextServer
+	}
+	after.Annotations[key] = server.Encode() // a rank has annotations
 	return client.IgnoreNotFound(c.opts.API.Patch(ctx, after, client.MergeFromWithOptions(m.Pod.Is, client.MergeFromWithOptimisticLock{})))
 }

@@ -56,6 +56,9 @@ func (s *Server) decide() *Step {
 
 // ranks lists the rows for servers over several launchers.
 var ranks = []serverRule{
+	{"ranks are changed", func(s *Server, _ *Step) bool { // the table of changes says how far that is
+		return s.any(func(m *Member) bool { return m.isBound() && m.Bound.Record.Change != nil })
+	}},
 	{"rank lost", func(s *Server, step *Step) bool {
 		lost := s.first(s.isLost)
 		return lost != nil && step.orders(Stop, s.all((*Member).isToStop)) && step.after(stopPause) &&
@@ -181,19 +184,25 @@ func (s *Server) mayTell() bool { return s.any(func(m *Member) bool { return !m.
 // wakes reports whether the sleeping instances of the ranks are those of one server, so that they
 // can be woken together; also if there is no instance.
 func (s *Server) wakes() bool {
-	if !s.any((*Member).hasInstance) {
+	return s.sleepTogether(func(m *Member) *launcherapi.Instance { return m.Bound.Instance })
+}
+
+// sleepTogether reports whether the instances of the ranks sleep that instance returns, and were the
+// ranks of one server; also if there is none.
+func (s *Server) sleepTogether(instance func(*Member) *launcherapi.Instance) bool {
+	if !s.any(func(m *Member) bool { return instance(m) != nil }) {
 		return true
 	}
 	of := func(m *Member) launcherapi.Rank {
-		if i := m.Bound.Instance; i != nil && i.Rank != nil {
+		if i := instance(m); i != nil && i.Rank != nil {
 			return *i.Rank
 		}
 		return launcherapi.Rank{}
 	}
 	first := of(s.entry())
 	return s.every(func(m *Member) bool {
-		is := of(m)
-		return m.isIn(launcher.Sleeping) && is.Index == m.pod && is.Group == first.Group && is.Entry == first.Entry
+		i, is := instance(m), of(m)
+		return i != nil && launcher.State(i.State) == launcher.Sleeping && is.Index == m.pod && is.Group == first.Group && is.Entry == first.Entry
 	})
 }
 

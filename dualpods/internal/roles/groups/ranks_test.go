@@ -75,6 +75,8 @@ func TestEachRowOfRanks(t *testing.T) {
 		says  string
 	}{
 		"they serve":                                            {func(_, _ *Member) {}, "ranks serve", "", nil, ""},
+		"the worker is changed in place":                        {func(_, w *Member) { failed(w); w.Bound.Record.Change = &podmeta.Change{To: "r.1"} }, "ranks are changed", "", nil, ""},
+		"the worker leaves in the middle of its change":         {func(_, w *Member) { leaves(w); w.Bound.Record.Change = &podmeta.Change{To: "r.1"} }, "rank lost", Stop, []int{0, 1}, ""},
 		"the entry is not bound":                                {func(e, w *Member) { e.Bound = nil; untold(w) }, "rank not bound", "", nil, "until Pod llama-0-prefill-0-0 is bound"},
 		"the worker's Pod is not there":                         {func(e, w *Member) { untold(e); w.Pod.Is, w.Bound = nil, nil }, "rank not bound", "", nil, "until Pod llama-0-prefill-0-1 is bound"},
 		"the worker leaves, the entry waits":                    {func(e, w *Member) { untold(e); leaves(w) }, "rank not bound", "", nil, ""},
@@ -131,7 +133,7 @@ func TestEachRowOfRanks(t *testing.T) {
 			}
 			assert.Equal(t, c.ranks, ordered)
 			assert.Contains(t, step.Why, c.says)
-			if c.row != "ranks serve" {
+			if c.row != "ranks serve" && c.row != "ranks are changed" {
 				assert.Equal(t, []string{string(v1alpha1.GroupProgressing), v1alpha1.ReasonWaitsForRanks}, []string{string(step.State), step.Reason})
 				assert.NotEmpty(t, step.Why)
 			}

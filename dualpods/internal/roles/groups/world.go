@@ -79,11 +79,12 @@ type Member struct {
 	Slice   Held[*discoveryv1.EndpointSlice]
 	Target  *Target // where the entry's server is; nil: nowhere yet
 	Bound   *Bound  // of a requester; nil: it is not bound
-	// Server is the start that a rank was told of last. IsReady means that nothing else than the other
-	// ranks is in its way: its status says that it waits for them alone.
-	Server  podmeta.Server
-	IsReady bool
-	SwapTo  podmeta.SwapTo // the change in place that a requester was told of
+	// Server is the start that a rank was told of for its record's attempt, and NextServer likewise for the
+	// change of its record. IsReady means that nothing else than the other ranks is in its way: its status
+	// says that it waits for them alone.
+	Server, NextServer podmeta.Server
+	IsReady            bool
+	SwapTo             podmeta.SwapTo // the change in place that a requester was told of
 }
 
 // Bound is a requester's record, and what its launcher says.
@@ -93,7 +94,10 @@ type Bound struct {
 	Known    bool                  // the launcher answers
 	Instance *launcherapi.Instance // nil: there is none, as far as is known
 	Swap     dualpods.RankSwap
-	Next     dualpods.RankSwap // of the record's change
+
+	// Next and NextInstance are the swap and the instance of the record's change.
+	Next         dualpods.RankSwap
+	NextInstance *launcherapi.Instance
 }
 
 // Held is an object that a ModelServing has, or the lack of it.

@@ -25,8 +25,12 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do dec
 	}
 	switch do {
 	case decide.Swap:
-		request, key, call := swapRequest(record, o.Form, o.Requester), record.SwapKey(), swapKey(l, record)
-		halves := o.Requester.Rank.IsOne() || record.Instance != o.Record.Instance // it is of a change in place
+		isChange, server := record.Instance != o.Record.Instance, o.Requester.Server // in place
+		if isChange {
+			server = o.Requester.NextServer
+		}
+		request, key, call := swapRequest(record, o.Form, o.Requester.Rank, server), record.SwapKey(), swapKey(l, record)
+		halves := o.Requester.Rank.IsOne() || isChange
 		if halves {
 			request.Prepare, request.Until = true, launcherapi.UntilHealthy
 		}
@@ -84,8 +88,8 @@ func answered(err error) error {
 // launcher takes another request with the same key for a mistake.
 //
 // The caller adds the two halves of a swap that waits for the others of its server or group: before it
-// changes anything, and once the engine is healthy.
-func swapRequest(record *podmeta.Binding, wanted form.Form, of decide.Requester) launcherapi.SwapRequest {
+// changes anything, and once the engine is healthy. server is the start that a rank takes part in.
+func swapRequest(record *podmeta.Binding, wanted form.Form, rank podmeta.Rank, server podmeta.Server) launcherapi.SwapRequest {
 	in := &launcherapi.SwapIn{InstanceID: record.Instance}
 	if record.New {
 		in = &launcherapi.SwapIn{
@@ -100,7 +104,7 @@ func swapRequest(record *podmeta.Binding, wanted form.Form, of decide.Requester)
 		}
 	}
 	request := launcherapi.SwapRequest{GPUUUIDs: record.GPUs, In: in}
-	if rank, server := of.Rank, of.Server; rank.IsOne() && record.New {
+	if rank.IsOne() && record.New {
 		in.Rank = &launcherapi.Rank{Group: server.Group, Index: rank.Index, Size: rank.Size, Entry: server.Entry}
 	}
 	return request

@@ -1,6 +1,8 @@
 package binding
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -32,4 +34,15 @@ func (c *Controller) observeChange(o *decide.Observation, n *nodeWork, l *launch
 	o.NextAttempt = n.calls.attempt(swapKey(l, next), l.view.Revision)
 	off := n.calls.attempt(callOffKey(l, next), 0)
 	o.Calls.NextCallOff, o.Calls.NextCallingOff = off.Asked, off.Asked && !off.Over
+}
+
+// observeServers adds the starts that a rank was told of.
+func observeServers(o *decide.Observation, pod *corev1.Pod) {
+	if o.Record == nil {
+		return
+	}
+	o.Requester.Server = podmeta.ServerOf(pod, o.Record.SwapKey())
+	if next := o.Record.Next(); next != nil {
+		o.Requester.NextServer = podmeta.ServerOf(pod, next.SwapKey())
+	}
 }

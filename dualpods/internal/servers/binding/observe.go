@@ -101,7 +101,8 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		Shown:   podmeta.ReadStatus(pod).State == decide.StateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod), FoundUnready: foundUnready(pod),
 	}
-	o.Requester.Rank, o.Requester.Server, o.Requester.OnExit, o.Requester.SwapTo = read.Rank, podmeta.ReadServer(pod), read.OnExit, podmeta.ReadSwapTo(pod)
+	o.Requester.Rank, o.Requester.OnExit, o.Requester.SwapTo = read.Rank, read.OnExit, podmeta.ReadSwapTo(pod)
+	observeServers(o, pod)
 	if placed, ok := podmeta.ReadPlacement(pod); ok {
 		o.Requester.Placed = placed.Launcher
 	}

@@ -22,10 +22,10 @@ func TestAnAttemptIsAskedForInTheSameWordsThoughAnnotationsAreEdited(t *testing.
 	record := newRecord(o)
 	edited := o.Form
 	edited.Annotations = nil
-	assert.Equal(t, "true", swapRequest(record, edited, decide.Requester{}).In.Annotations["hotseat.dev/pinned"])
+	assert.Equal(t, "true", swapRequest(record, edited, podmeta.Rank{}, podmeta.Server{}).In.Annotations["hotseat.dev/pinned"])
 	o.Record, o.Form = record, edited
 	next := nextRecord(o)
-	assert.NotContains(t, swapRequest(next, edited, decide.Requester{}).In.Annotations, "hotseat.dev/pinned", "the next attempt is of what is asked for now")
+	assert.NotContains(t, swapRequest(next, edited, podmeta.Rank{}, podmeta.Server{}).In.Annotations, "hotseat.dev/pinned", "the next attempt is of what is asked for now")
 }
 
 func TestFromWhereAModelComesIsSaidByTheRequesterOrElseByItsNamespace(t *testing.T) {
@@ -34,10 +34,10 @@ func TestFromWhereAModelComesIsSaidByTheRequesterOrElseByItsNamespace(t *testing
 		o.Form.ModelCache, o.ModelCache = c.own, c.usual
 		record := newRecord(o)
 		o.ModelCache = "of now"
-		assert.Equal(t, c.asked, swapRequest(record, o.Form, decide.Requester{}).In.ModelCache, "%+v: in the same words", c)
+		assert.Equal(t, c.asked, swapRequest(record, o.Form, podmeta.Rank{}, podmeta.Server{}).In.ModelCache, "%+v: in the same words", c)
 		woken := *record
 		woken.New = false
-		assert.Empty(t, swapRequest(&woken, o.Form, decide.Requester{}).In.ModelCache, "what is there has its model")
+		assert.Empty(t, swapRequest(&woken, o.Form, podmeta.Rank{}, podmeta.Server{}).In.ModelCache, "what is there has its model")
 		if c.own == "" {
 			o.Record = record
 			assert.Equal(t, "of now", nextRecord(o).ModelCache)

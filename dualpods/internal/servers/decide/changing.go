@@ -52,6 +52,10 @@ var changing = TableOf[Changing]{
 			(*Changing).isOutdated, ChangeRecord, func(c *Changing) Step {
 				return c.failed("its specification was edited while it was being changed", false)
 			}},
+		{"change noted otherwise", "the swap of the change was not asked for; it is a rank, and was not told of the start of its new server; the instance that is to come was made or deleted since the change was noted",
+			(*Changing).isNotedOtherwise, ChangeRecord, (*Changing).noteAgain},
+		{"change waits for ranks", "the swap of the change was not asked for; it is a rank, and was not told of the start of its new server",
+			(*Changing).isToldOfNoNextServer, Nothing, say("instance %s is to take the place of instance %s, together with the other ranks of its server", (*Changing).nextID, (*Changing).instanceID)},
 		{"change not asked", "the swap of the change was not asked for",
 			(*Changing).isNotAsked, Swap, ofNext(say("instance %s is to take the place of instance %s", (*Changing).nextID, (*Changing).instanceID))},
 		{"change prepared, ready", "the launcher has prepared the swap of the change; the requester is ready, and was not told so in vain a moment ago",
@@ -147,10 +151,14 @@ func (c *Changing) goesForward() bool {
 	return c.Requester.SwapTo.Forward && c.failureNoted() && !c.nextSwapRuns()
 }
 
-// changed returns the record of the instance that has come. Its next attempt is one of its own: the swap
-// of the change was in two halves.
+// changed returns the record of the instance that has come. Its next attempt is one of its own, since the
+// swap of the change was in two halves. The swaps of a rank always are: its record keeps the attempt that
+// the rank was told of, in the same words.
 func (b *Bound) changed() podmeta.Binding {
 	next := *b.Record.Next()
+	if b.Requester.Rank.IsOne() && b.Requester.NextServer.Attempt == next.SwapKey() {
+		return next
+	}
 	next.Attempt++
 	next.New = b.NextInstance == nil
 	return next
@@ -225,6 +233,25 @@ func (c *Changing) note() Step {
 	change.New, change.LogFrom = c.NextInstance == nil, logFrom(c.NextInstance)
 	record.Change = &change
 	return Step{Why: "its group is changed in place: instance " + change.Instance + " is to take the place of instance " + record.Instance, Record: record}
+}
+
+// isToldOfNoNextServer reports whether a rank may not ask for the swap of its change yet: not all ranks of
+// its server have noted the change.
+func (c *Changing) isToldOfNoNextServer() bool {
+	return c.isNotAsked() && c.Requester.Rank.IsOne() && c.Requester.NextServer.Attempt != c.Record.Next().SwapKey()
+}
+
+// isNotedOtherwise reports whether the change would be noted in other words now. Nobody was told of these
+// words yet.
+func (c *Changing) isNotedOtherwise() bool {
+	return c.isToldOfNoNextServer() && c.Record.Change.New != (c.NextInstance == nil)
+}
+
+func (c *Changing) noteAgain() Step {
+	record, change := *c.Record, *c.Record.Change
+	change.New, change.LogFrom = c.NextInstance == nil, logFrom(c.NextInstance)
+	record.Change = &change
+	return Step{Why: "instance " + change.Instance + " was made or deleted before it could take the place of instance " + record.Instance, Record: record}
 }
 
 // failed returns the record with the failure of the change.

@@ -96,7 +96,8 @@ type Requester struct {
 	Told            string    // the message of its status
 	Rank            podmeta.Rank
 	OnExit          podmeta.OnExit
-	Server          podmeta.Server // the start that a rank was told of last
+	Server          podmeta.Server // the start that a rank was told of for its record's attempt; zero: none
+	NextServer      podmeta.Server // likewise for the change of its record
 	SwapTo          podmeta.SwapTo // the change in place that it was told of; zero: none
 	Placed          types.UID      // launcher whose sleeper is reserved for it; empty: none
 	Created         time.Time      // read by no row: for an [Observer], as is PodReady

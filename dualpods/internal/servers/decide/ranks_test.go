@@ -44,6 +44,16 @@ var ranks = map[string]example{
 	"a worker that lists the gate holds nothing": {"swap under way", Nothing, but(worker(with("awake")), func(o *Observation) {
 		o.Requester.Gate, o.SPI.Proxy.CanHold, o.Attempt.Asked = true, true, true
 	})},
+	"a rank that is told of a change": {"change not noted", ChangeRecord, toldWorker()},
+	"a rank whose change is noted":    {"change waits for ranks", Nothing, notedWorker()},
+	"a rank whose next instance was made since its change was noted": {"change noted otherwise", ChangeRecord, but(notedWorker(), func(o *Observation) {
+		o.NextInstance = &launcherapi.Instance{InstanceID: o.Record.Change.Instance, State: "sleeping", AsleepAt: 7}
+	})},
+	"a rank that was told of the start of the new server": {"change not asked", Swap, startedWorker()},
+	"the same, and its next instance is there already": {"change not asked", Swap, but(startedWorker(), func(o *Observation) {
+		o.NextInstance = &launcherapi.Instance{InstanceID: o.Record.Change.Instance, State: "starting", SwapID: "swap-1"}
+	})},
+	"a rank whose change is withdrawn before it was told of the start": {"change withdrawn, waits", CallOff, but(notedWorker(), withdrawn)},
 	"a worker that is awake": {"carries nothing", Bind, worker(with("awake"))},
 	"a worker that is bound": {"not ready", BecomeReady, but(worker(with("awake")), func(o *Observation) {
 		o.SPI.Proxy = requesterapi.Proxy{ProxyConfig: o.Awake().Proxy(), State: requesterapi.StateBound}
@@ -61,7 +71,55 @@ func leavingRank(swap string, over bool, slept int) Observation {
 	})
 }
 
+// toldWorker is a rank that is served, and was told of a change to another model in place.
+func toldWorker() Observation {
+	o := worker(servedOne())
+	o.SPI.Proxy.ProxyConfig = o.Awake().Proxy()
+	o.Form.Args, o.Requester.SwapTo = told().Form.Args, told().Requester.SwapTo
+	return o
+}
+
+// notedWorker is a rank whose record has the change.
+func notedWorker() Observation {
+	o := toldWorker()
+	record := Decide(o).Record
+	o.Record = &record
+	return o
+}
+
+// startedWorker is a rank that was told of the start of the new server.
+func startedWorker() Observation {
+	o := notedWorker()
+	o.Requester.NextServer = podmeta.Server{Attempt: o.Record.Next().SwapKey(), Group: "h", Entry: "10.1.0.2:20015"}
+	return o
+}
+
 func init() { maps.Copy(examples, ranks) }
+
+func TestRankKeepsTheAttemptOfItsChange(t *testing.T) {
+	o := startedWorker()
+	next := o.Record.Next()
+	o.NextAttempt = Attempt{Asked: true, Over: true}
+	o.Instance.State, o.NextInstance = "sleeping", &launcherapi.Instance{InstanceID: next.Instance, State: "awake"}
+	unreadied(&o)
+	record := Decide(o).Record
+	assert.Equal(t, *next, record, "a process that has just begun asks for the swap in the same words")
+	o.Record, o.Instance, o.NextInstance = &record, o.NextInstance, nil
+	o.Requester.Server, o.Attempt, o.NextAttempt = o.Requester.NextServer, Attempt{}, Attempt{}
+	assert.Equal(t, "not awake any more", Decide(but(o, func(o *Observation) {
+		o.Attempt, o.Instance.State = Attempt{Asked: true, Over: true}, "sleeping"
+	})).Rule)
+	o.Instance.SwapID = "swap-1"
+	assert.Equal(t, "swap not heard", Decide(o).Rule)
+}
+
+func TestChangeOfARankIsNotedAgainInOtherWords(t *testing.T) {
+	o := notedWorker()
+	assert.True(t, o.Record.Change.New)
+	o.NextInstance = &launcherapi.Instance{InstanceID: o.Record.Change.Instance, State: "sleeping", AsleepAt: 7}
+	again := Decide(o).Record.Change
+	assert.Equal(t, []any{false, int64(7), o.Record.Change.Since}, []any{again.New, again.LogFrom, again.Since})
+}
 
 func TestNoTrafficIsLedToAWorker(t *testing.T) {
 	o := worker(with("awake"))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,14 +20,19 @@ import (
 	"hotseat.dev/hotseat/test/helpers/schedules"
 )
 
-// This file plays groups whose models are changed in place: groups of a prefill and a decode server, on
-// two nodes.
+// This file plays groups whose models are changed in place: groups of a prefill and a decode server. In
+// half of the worlds the decode server has two ranks.
 
 const (
 	groupName = "pair"
-	badModel  = "bad" // never starts
-	models    = 3     // that start
+	badModel  = "bad"  // never starts
+	halfModel = "half" // never starts in a worker
+	loneModel = "lone" // never starts but in a rank
+	models    = 3      // that start
 )
+
+// failing are the models that do not start.
+var failing = []string{loneModel, halfModel, badModel}
 
 // groupTruth is what must hold of such groups.
 type groupTruth struct {
@@ -40,7 +46,10 @@ type groupTruth struct {
 func modelName(n uint64) string { return fmt.Sprintf("model-%d", n%models) }
 
 // setUpGroups makes nodes with launchers, and a ModelServing that is changed in place.
-func setUpGroups(w *world) {
+func setUpGroups(w *world) { setUpPairs(w, int32(w.Draw("workers of decode", 2))) }
+
+// setUpPairs does that with so many workers of the decode servers.
+func setUpPairs(w *world, workers int32) {
 	w.group = &groupTruth{w: w, healthy: map[string]bool{}, uids: map[string]types.UID{}}
 	w.api.put(&v1alpha1.LauncherConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: poolName},
@@ -50,12 +59,12 @@ func setUpGroups(w *world) {
 		},
 	})
 	groups := int32(1 + w.Draw("groups", 2))
-	for n := range 2 {
+	for n := range 2 + workers {
 		name := fmt.Sprintf("node-%d", n)
 		w.api.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{nodeLabel: "yes"}}})
 		w.addLauncher(name, []string{fmt.Sprintf("GPU-%d-0", n), fmt.Sprintf("GPU-%d-1", n)})
 	}
-	for _, name := range []string{modelName(0), modelName(1), modelName(2), badModel} {
+	for _, name := range []string{modelName(0), modelName(1), modelName(2), loneModel, halfModel, badModel} {
 		w.api.put(&v1alpha1.InferenceServerConfig{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
 			Spec: v1alpha1.InferenceServerConfigSpec{LauncherConfigName: poolName, ModelServerConfig: v1alpha1.ModelServerConfig{
@@ -63,14 +72,14 @@ func setUpGroups(w *world) {
 			}},
 		})
 	}
-	role := func(name string) v1alpha1.ServingRole {
-		return v1alpha1.ServingRole{Name: name, Replicas: new(int32(1)), InferenceServerConfig: modelName(0)}
+	role := func(name string, workers int32) v1alpha1.ServingRole {
+		return v1alpha1.ServingRole{Name: name, Replicas: new(int32(1)), WorkerReplicas: &workers, InferenceServerConfig: modelName(0)}
 	}
 	w.api.put(&v1alpha1.ModelServing{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: groupName},
 		Spec: v1alpha1.ModelServingSpec{
 			Replicas: &groups, UpdateMode: v1alpha1.UpdateInPlace,
-			Template: v1alpha1.ServingGroupTemplate{Roles: []v1alpha1.ServingRole{role("prefill"), role("decode")}},
+			Template: v1alpha1.ServingGroupTemplate{Roles: []v1alpha1.ServingRole{role("prefill", 0), role("decode", workers)}},
 		},
 	})
 }
@@ -83,8 +92,8 @@ func (g *groupTruth) happen(e event) {
 		}
 	}
 	model := modelName(e.arg)
-	if e.arg%8 == 7 {
-		model = badModel
+	if n := int(e.arg%8) - 5; n >= 0 {
+		model = failing[n]
 	}
 	g.w.editServing(groupName, func(s *v1alpha1.ModelServing) {
 		switch roles := s.Spec.Template.Roles; e.what {
@@ -106,7 +115,7 @@ func (g *groupTruth) calmDown() {
 	}
 	g.w.editServing(groupName, func(s *v1alpha1.ModelServing) {
 		for i := range s.Spec.Template.Roles {
-			if role := &s.Spec.Template.Roles[i]; role.InferenceServerConfig == badModel {
+			if role := &s.Spec.Template.Roles[i]; slices.Contains(failing, role.InferenceServerConfig) {
 				role.InferenceServerConfig = modelName(1)
 			}
 		}
@@ -279,21 +288,49 @@ func TestNoScheduleMixesTheModelsOfAGroup(t *testing.T) {
 // TestControllerKilledAtEachCallChangesAllOrNone kills the controller at each of its calls while a group is
 // changed: to a model that starts, and to one that does not.
 func TestControllerKilledAtEachCallChangesAllOrNone(t *testing.T) {
-	step := uint64(4)
+	step := uint64(6)
 	switch {
 	case os.Getenv("HOTSEAT_TEST_LONG") != "":
 		step = 1
 	case standard < 100: // with the race detector
 		step = 25
 	}
-	for model, arg := range map[string]uint64{modelName(0): 7, modelName(1): 1} {
-		for at := uint64(0); at < 110; at += step {
-			script := []event{{30 * time.Second, "kill at call", at}, {30 * time.Second, "change model", arg}}
+	for _, to := range []struct {
+		arg   uint64
+		stays string
+	}{{1, modelName(1)}, {6, modelName(0)}, {7, modelName(0)}} {
+		for at := uint64(0); at < 140; at += step {
+			script := []event{{30 * time.Second, "kill at call", at}, {30 * time.Second, "change model", to.arg}}
 			out := simulateIn(t, at%5+1, script, false, func(w *world) {
 				setUpGroups(w)
-				w.group.stays = model
+				if w.group.stays = to.stays; to.arg == 6 && w.serving(groupName).Spec.Template.Roles[1].Size() == 1 {
+					w.group.stays = halfModel // there is no worker that could fail
+				}
 			})
-			require.Empty(t, out.wrong, "killed at call %d, to %s", at, model)
+			require.Empty(t, out.wrong, "killed at call %d, by change %d", at, to.arg)
+		}
+	}
+}
+
+// TestRanksAreChangedInPlaceTogether plays changes without faults: to two new models, back to the first
+// one, which sleeps, and to two that do not start: in the worker, and in the other server.
+func TestRanksAreChangedInPlaceTogether(t *testing.T) {
+	script := []event{
+		{30 * time.Second, "change model", 1}, {80 * time.Second, "change model", 8}, {130 * time.Second, "change model", 9},
+		{180 * time.Second, "change model", 6}, {240 * time.Second, "change model", 5},
+	}
+	for seed := range uint64(6) {
+		groups := 0
+		out := simulateIn(t, seed+1, script, os.Getenv("TRACE") != "", func(w *world) {
+			setUpPairs(w, 1)
+			w.group.stays = modelName(0)
+			groups = int(w.serving(groupName).Spec.Count())
+		})
+		require.Empty(t, out.wrong, "seed %d", seed+1)
+		assert.Equal(t, []int{4 * groups, groups}, []int{out.served, out.woken}, "seed %d: servers that began to serve, and that slept before", seed+1)
+		if len(out.lines) > 0 {
+			t.Log(strings.Join(out.lines, "\n"))
+			return
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // defects are what was wrong once, and rules that are taken out one by one.
-var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../roles/restarts", "../../servers/decide", "../../servers/binding"}, Test: "NoScheduleBreaks", All: []schedules.Defect{
+var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../roles/restarts", "../../servers/decide", "../../servers/binding", "../../../../spec/podmeta"}, Test: "NoScheduleBreaks", All: []schedules.Defect{
 	// Faults that there were once.
 	schedules.NewDefect("a rank that waits for its commit is told to sleep when its requester leaves",
 		"b.Instance.SwapID != \"\" && !b.Attempt.Over\n", "b.Instance.SwapID != \"\" && !b.Attempt.Over && false\n",
@@ -39,10 +39,10 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../role
 		"		return strayed || s.isLate(m) ||", "		return strayed && false || s.isLate(m) ||",
 	),
 	schedules.NewDefect("a rank is told of the start by another attempt",
-		"Attempt: m.Bound.Record.SwapKey(), Group:", "Attempt: of.Bound.Record.SwapKey(), Group:",
+		"Attempt: s.recordOf(m).SwapKey(), Group:", "Attempt: s.recordOf(s.Of).SwapKey(), Group:",
 	),
 	schedules.NewDefect("each rank has a start of its own",
-		"Group: of.Bound.Record.SwapKey(), Entry:", "Group: m.Bound.Record.SwapKey(), Entry:",
+		"Group: s.recordOf(s.Of).SwapKey(), Entry:", "Group: s.recordOf(m).SwapKey(), Entry:",
 	),
 	schedules.NewDefect("instances of earlier servers stay",
 		"		return s.mayTell() && !s.wakes() && step.orders(Remove,", "		return s.mayTell() && !s.wakes() && false && step.orders(Remove,",
@@ -77,6 +77,15 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../role
 	).In(mixes),
 	schedules.NewDefect("a change is committed before all new models are healthy",
 		"return c.is(v1alpha1.ChangeBegun) && c.every(c.isHealthy) && s", "return c.is(v1alpha1.ChangeBegun) && len(c.those(c.isHealthy)) > 0 && s",
+	).In(mixes),
+	schedules.NewDefect("a rank asks for the swap of its change before it is told of the start",
+		"	return c.isNotAsked() && c.Requester.Rank.IsOne() && c", "	return c.isNotAsked() && c.Requester.Rank.IsOne() && false && c",
+	).In(mixes),
+	schedules.NewDefect("ranks of a change that is under way are stopped as those of a start",
+		"		return s.any(func(m *Member) bool { return m.isBound() && m.Bound.Record.Change != nil })", "		return false && s.any(func(m *Member) bool { return m.isBound() && m.Bound.Record.Change != nil })",
+	).In(mixes),
+	schedules.NewDefect("the old start is forgotten with the change",
+		"for _, key := range []string{AnnotationServer, AnnotationNextServer} {", "for _, key := range []string{AnnotationServer} {",
 	).In(mixes),
 	schedules.NewDefect("a model sleeps before all launchers have prepared",
 		"c.every(c.hasPrepared) && s.orders(Go,", "s.orders(Go,",

@@ -123,6 +123,7 @@ type engine struct {
 	l         *launcher
 	changed   chan struct{} // closed with the next change
 	gone      bool
+	died      bool // its processes have ended by themselves
 	claim     *swap
 	confirmed bool            // a worker that is known to have loaded
 	met       map[int]*engine // the workers of an entry, by index
@@ -185,6 +186,7 @@ func (l *launcher) remove(e *engine) {
 // fails ends an engine's processes.
 func (l *launcher) fails(e *engine) {
 	if e.runs() {
+		e.died = true
 		l.move(e, program.Failed)
 	}
 }
@@ -260,9 +262,24 @@ func (l *launcher) wakeUp(ctx context.Context, e *engine) error {
 	case !so || ctx.Err() != nil:
 		l.move(e, program.Sleeping)
 		return program.EngineFailedf("instance %s did not wake", e.InstanceID)
+	case l.w.group != nil && l.w.lacksMemory(e):
+		l.fails(e)
+		return program.EngineFailedf("instance %s has no memory for a worker", e.InstanceID)
 	}
 	l.move(e, program.Awake)
 	return nil
+}
+
+// lacksMemory reports whether another engine has the memory of a worker of an entry that wakes.
+func (w *world) lacksMemory(e *engine) bool {
+	for _, worker := range e.met {
+		for _, other := range worker.l.on(worker.GPUUUIDs[0]) {
+			if other != worker && !other.died && other.is(program.Starting, program.Awake, program.Stopping) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // allRun reports whether the workers that an entry has met are all that it needs, and run.
@@ -306,7 +323,7 @@ func (l *launcher) comeUp(ctx context.Context, e *engine) error {
 	if !e.is(program.Starting) || ctx.Err() != nil {
 		return program.EngineFailedf("instance %s did not start", e.InstanceID)
 	}
-	if slices.Contains(e.Args, "org/"+badModel) {
+	if is := func(model string) bool { return e.Args[0] == "org/"+model }; is(badModel) || is(halfModel) && e.isWorker() || is(loneModel) && e.Rank == nil {
 		l.fails(e)
 		return program.EngineFailedf("the engine of instance %s ended", e.InstanceID)
 	}

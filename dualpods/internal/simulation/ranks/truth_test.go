@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	program "hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -34,10 +35,15 @@ type start struct {
 
 // written looks at a write of a Pod: it may tell a rank of a start.
 func (t *truth) written(was, is *corev1.Pod) {
-	told := podmeta.ReadServer(is)
-	if told == podmeta.ReadServer(was) {
-		return
+	for _, key := range []string{podmeta.AnnotationServer, podmeta.AnnotationNextServer} {
+		if is.Annotations[key] != "" && is.Annotations[key] != was.Annotations[key] {
+			t.told(is, podmeta.ReadServer(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{podmeta.AnnotationServer: is.Annotations[key]}}}))
+		}
 	}
+}
+
+// told notes that a rank was told of a start.
+func (t *truth) told(is *corev1.Pod, told podmeta.Server) {
 	var index, size int
 	if rank := is.Annotations[podmeta.AnnotationRank]; rank != "" {
 		index, size = rankOf(rank)
@@ -56,7 +62,8 @@ func (t *truth) written(was, is *corev1.Pod) {
 // asked notes a swap.
 func (t *truth) asked(s *swap) {
 	t.swaps[s.key] = s
-	if t.w.group == nil && s.req.Prepare && t.startOf(s) == nil {
+	there := s.l.all[s.instance()]
+	if isRank := s.req.In.Rank != nil || there != nil && there.Rank != nil; isRank && t.startOf(s) == nil {
 		t.w.violated("a rank starts alone", "%s is asked for, and was told of no start", s.key)
 	}
 }
@@ -85,11 +92,14 @@ func (t *truth) prepared(s *swap) {
 
 // begins checks a swap that is about to change something.
 func (t *truth) begins(s *swap) {
+	st := t.startOf(s)
 	if t.w.group != nil {
 		t.w.group.begins(s)
-		return
+		if st == nil {
+			return
+		}
 	}
-	if st := t.startOf(s); s.req.Prepare && (st == nil || !st.ready[s.key]) {
+	if s.req.Prepare && (st == nil || !st.ready[s.key]) {
 		t.w.violated("begins alone", "%s begins, and not all ranks of its start had prepared", s.key)
 	}
 }
@@ -135,7 +145,7 @@ func (t *truth) opens(s *swap) {
 		}
 		worker := of.in
 		switch met := s.in.met[index]; {
-		case time.Since(worker.changedAt) > unseen && !worker.is(program.Awake):
+		case time.Since(worker.changedAt) > unseen && !worker.is(program.Awake) && t.w.group == nil: // a group that is changed for good goes on
 			t.w.violated("serves without a rank", "%s opens, and its worker %s is %s", s.key, worker.InstanceID, worker.State)
 		case met == nil || met.Rank.Group != s.in.Rank.Group:
 			t.w.violated("ranks of different starts serve together", "%s opens, and its entry has met %+v", s.key, met)
@@ -153,7 +163,7 @@ func (t *truth) isWell(st *start) bool {
 			return false
 		}
 		now := t.w.api.podOf(pod.Name, pod.UID)
-		if now == nil || now.DeletionTimestamp != nil || podmeta.Finished(now) || podmeta.ReadServer(now).Attempt != st.attempts[index] {
+		if now == nil || now.DeletionTimestamp != nil || podmeta.Finished(now) || podmeta.ServerOf(now, st.attempts[index]) == (podmeta.Server{}) {
 			return false
 		}
 		if on := t.w.api.pod(s.l.pod); on == nil || on.DeletionTimestamp != nil || t.record(on, now) != st.attempts[index] {
@@ -299,7 +309,7 @@ func (t *truth) checkLauncher(l *launcher) {
 		if e.claim != nil || e.SwapID != "" {
 			t.w.violated("held for ever", "instance %s is %s and claimed by %s", id, e.State, e.SwapID)
 		}
-		if t.w.group != nil {
+		if e.Rank == nil {
 			continue
 		}
 		if e.is(program.Awake) && (e.start == nil || !t.isWell(e.start)) {
