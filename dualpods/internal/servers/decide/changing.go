@@ -2,6 +2,7 @@ package decide
 
 import (
 	"cmp"
+	"fmt"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/launcher"
@@ -13,11 +14,12 @@ import (
 type Changing struct {
 	*Bound
 	ModelCache string // from where a new instance has its model where Form does not say
+	Neighbours Neighbours
 }
 
 // changing returns the requester of b with what its next record needs.
 func (o *Observation) changing(b *Bound) *Changing {
-	return &Changing{Bound: b, ModelCache: o.ModelCache}
+	return &Changing{Bound: b, ModelCache: o.ModelCache, Neighbours: o.Neighbours}
 }
 
 // changing: the controller of ModelServings has the models of a group changed together. It tells the
@@ -64,6 +66,8 @@ var changing = TableOf[Changing]{
 			(*Changing).isPreparedShown, Retract, say("instance %s is about to sleep", (*Changing).instanceID)},
 		{"change under way", "the swap of the change is not over",
 			(*Changing).isUnderWay, Nothing, say("the launcher has a swap under way for the change to instance %s", (*Changing).nextID)},
+		{"change makes room", "the swap of the change came to nothing for want of device memory; sleepers of other launchers of the node hold what is missing, and none was asked to go",
+			(*Changing).isRoomTakenElsewhere, Evict, ofNext((*Changing).evictForRoom)},
 		{"change failed", "in all other cases",
 			always[Changing], ChangeRecord, func(c *Changing) Step { return c.failed(c.failure()) }},
 	},
@@ -265,9 +269,21 @@ func (c *Changing) failed(why string, misfit bool) Step {
 	return Step{Why: "the change failed: " + change.Failure, Record: record}
 }
 
-// failure says what the swap of the change came to, and whether it was refused for want of room.
+// isRoomTakenElsewhere reports whether sleepers of other launchers can be deleted for the change.
+func (c *Changing) isRoomTakenElsewhere() bool {
+	return c.NextAttempt.Over && len(c.NextAttempt.Evicted) == 0 && len(c.victims()) > 0
+}
+
+func (c *Changing) victims() []Neighbour { return c.Neighbours.victims(c.NextAttempt.NoRoom) }
+
+func (c *Changing) evictForRoom() Step {
+	return Step{Victims: c.victims(), Why: fmt.Sprintf("GPU %s has %d bytes too few for the change, which %d sleepers of other launchers hold", c.NextAttempt.NoRoom.GPUUUID, Lacking(c.NextAttempt.NoRoom), len(c.victims()))}
+}
+
+// failure says what the swap of the change came to, and whether it was refused for want of room. If
+// room is made, the next try may have it.
 func (c *Changing) failure() (why string, misfit bool) {
-	return c.NextAttempt.Failure, c.NextAttempt.Code == launcherapi.CodeDoesNotFit
+	return c.NextAttempt.Failure, c.NextAttempt.Code == launcherapi.CodeDoesNotFit && len(c.NextAttempt.Evicted) == 0
 }
 
 // isOutdated reports whether the swap of the change would be asked for in other words than it was

@@ -53,6 +53,14 @@ func committed() Observation {
 	})
 }
 
+// crowdedChange is one whose swap was refused, since sleepers of another launcher hold the memory.
+func crowdedChange() Observation {
+	o := noted()
+	o.NextAttempt = crowded().Attempt
+	o.NextAttempt.Code, o.Neighbours = launcherapi.CodeDoesNotFit, beside("sleeping", gib)
+	return o
+}
+
 func failedChange(o *Observation) {
 	change := *o.Record.Change
 	change.Failure = "the engine ended"
@@ -96,6 +104,10 @@ var changes = map[string]example{
 	"one that is committed, and slept by hand since":         {"changed", ChangeRecord, but(committed(), func(o *Observation) { o.NextInstance.State = "sleeping" })},
 	"one whose swap came to nothing": {"change failed", ChangeRecord, but(changingIn(launcherapi.PhaseCommit), func(o *Observation) {
 		o.NextAttempt, o.NextInstance, o.Instance.SwapID = Attempt{Asked: true, Over: true, Failure: "the engine ended"}, nil, ""
+	})},
+	"one whose swap lacks memory that sleepers of another launcher hold": {"change makes room", Evict, crowdedChange()},
+	"the same, once they are asked to go": {"change failed", ChangeRecord, but(crowdedChange(), func(o *Observation) {
+		o.NextAttempt.Evicted = []string{o.Neighbours[0].Key()}
 	})},
 	"one whose change failed, and which is served": {"not ready", BecomeReady, but(changingIn(launcherapi.PhaseCommit), func(o *Observation) {
 		failedChange(o)
@@ -164,6 +176,11 @@ func TestFailureOfAChangeSaysWhetherItWasRefused(t *testing.T) {
 		change := Decide(o).Record.Change
 		assert.Equal(t, []any{"it failed", misfit}, []any{change.Failure, change.Misfit})
 	}
+	o := crowdedChange()
+	assert.Equal(t, o.Neighbours, Neighbours(Decide(o).Victims))
+	assert.True(t, Decide(o).OfNext, "they go for the swap of the change")
+	o.NextAttempt.Evicted = []string{o.Neighbours[0].Key()}
+	assert.False(t, Decide(o).Record.Change.Misfit, "the next try may have room")
 	change := Decide(but(told(), func(o *Observation) { o.Form.LauncherConfig = "other" })).Record.Change
 	assert.True(t, change.Misfit)
 	assert.Contains(t, change.Failure, "it asks for LauncherConfig other, and is bound to launcher launcher-0")

@@ -89,13 +89,15 @@ func (all Neighbours) unseen() *Neighbour {
 
 // victims returns the sleepers of other launchers, least recently used first, whose memory the
 // attempt lacks; none where it would lack some still.
-func (s *Swapping) victims() (found []Neighbour) {
-	fit := s.Attempt.NoRoom
+func (s *Swapping) victims() []Neighbour { return s.Neighbours.victims(s.Attempt.NoRoom) }
+
+// victims returns those for a swap that was refused with these numbers; nil: it was not refused so.
+func (all Neighbours) victims(fit *launcherapi.Fit) (found []Neighbour) {
 	if fit == nil {
 		return nil
 	}
 	lacks := Lacking(fit)
-	for _, b := range s.Neighbours {
+	for _, b := range all {
 		if b.Silent || launcher.State(b.State) != launcher.Sleeping || !Ours(b.Instance) || Pinned(b.Instance) || b.Recorded || b.SwapID != "" || !slices.Contains(b.GPUUUIDs, fit.GPUUUID) {
 			continue
 		}
