@@ -148,6 +148,7 @@ var (
 	kubernetes = external{folder: "kube", name: "Kubernetes", takes: "a quarter of an hour", program: ".", flags: kubeFlags}
 	kwok       = external{folder: "kwok", name: "KWOK", takes: "three minutes", program: "sigs.k8s.io/kwok/cmd/kwok", flags: noFlags}
 	kubeRouter = external{folder: "kuberouter", name: "kube-router", takes: "two minutes", program: "github.com/cloudnativelabs/kube-router/cmd/kube-router", flags: noFlags}
+	lws        = external{folder: "lws", name: "LeaderWorkerSet", takes: "three minutes", program: lwsModule + "/cmd", flags: noFlags}
 	helm       = external{folder: "helm", name: "Helm", takes: "four minutes", program: "helm.sh/helm/v4/cmd/helm", flags: noFlags}
 )
 

@@ -98,18 +98,29 @@ func copySource(source, folder string) error {
 
 // downloadGoMod downloads a release of Kubernetes and returns its go.mod.
 func downloadGoMod(ctx context.Context, folder, release string) ([]byte, error) {
-	download := exec.CommandContext(ctx, "go", "mod", "download", "-json", kubeModule+"@v"+release)
-	download.Dir = folder
-	out, err := download.Output()
-	var module struct{ GoMod, Error string }
-	if wrong := json.Unmarshal(out, &module); wrong != nil || module.Error != "" {
-		return nil, fmt.Errorf("cannot download Kubernetes %s: %w: %s", release, errors.Join(err, wrong), module.Error)
+	module, err := downloadModule(ctx, folder, kubeModule+"@v"+release)
+	if err != nil {
+		return nil, fmt.Errorf("cannot download Kubernetes %s: %w", release, err)
 	}
 	data, err := os.ReadFile(module.GoMod)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the go.mod of Kubernetes %s: %w", release, err)
 	}
 	return data, nil
+}
+
+// downloaded is a module in the cache of modules: its go.mod, and its folder.
+type downloaded struct{ GoMod, Dir, Error string }
+
+// downloadModule downloads a module; a folder's go.mod says which version if the name does not.
+func downloadModule(ctx context.Context, folder, name string) (module downloaded, err error) {
+	download := exec.CommandContext(ctx, "go", "mod", "download", "-json", name)
+	download.Dir = folder
+	out, err := download.Output()
+	if wrong := json.Unmarshal(out, &module); wrong != nil || module.Error != "" {
+		return module, fmt.Errorf("%w: %s", errors.Join(err, wrong), module.Error)
+	}
+	return module, nil
 }
 
 // releaseGoMod makes our go.mod out of that of Kubernetes. It requires all that Kubernetes

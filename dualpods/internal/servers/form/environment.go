@@ -18,7 +18,9 @@ type variables struct {
 	withheld map[string]bool // those that are there in a Pod of its own alone
 }
 
-// environment reads the container's variables, in their order, into the form.
+// environment reads the container's variables, in their order, into the form. Those that
+// LeaderWorkerSet adds to its Pods differ between Pods that run the same server, so they are no
+// part of what runs, unless the patch refers to them as $(NAME) or sets them itself.
 func (w *work) environment(theirs, own *corev1.Container) variables {
 	vars := variables{map[string]string{}, map[string]bool{}}
 	for _, env := range theirs.Env {
@@ -34,7 +36,9 @@ func (w *work) environment(theirs, own *corev1.Container) variables {
 			value := w.expand(env.Value, vars, field)
 			vars.values[env.Name] = value
 			delete(vars.withheld, env.Name)
-			w.setEnv(env.Name, value, field)
+			if !inherited || !podmeta.IsLeaderWorkerSetEnv(env.Name) {
+				w.setEnv(env.Name, value, field)
+			}
 		}
 	}
 	if len(theirs.EnvFrom) > 0 && !reflect.DeepEqual(theirs.EnvFrom, own.EnvFrom) {

@@ -44,6 +44,9 @@ func FromPatch(requester *corev1.Pod, patch string) (Form, []podmeta.Problem) {
 	if podmeta.ServingOf(requester) != nil {
 		removeServingEnv(&base.Spec)
 	}
+	if c := podmeta.Container(&base.Spec, podmeta.ServingContainer); c != nil {
+		followSubgroup(requester, c)
+	}
 	pod := w.apply(base, patch)
 	if pod == nil {
 		return w.done()

@@ -101,6 +101,28 @@ spec:
 	assert.Len(t, problems, 1)
 }
 
+// TestVariablesOfLeaderWorkerSetAreNoPartOfWhatRuns has Pods of two groups ask for the same server.
+func TestVariablesOfLeaderWorkerSetAreNoPartOfWhatRuns(t *testing.T) {
+	form := func(address, index, patch string) Form {
+		pod := requester(t)
+		pod.Spec.Containers[0].Env = append([]corev1.EnvVar{
+			{Name: "LWS_LEADER_ADDRESS", Value: address}, {Name: "LWS_GROUP_SIZE", Value: "2"}, {Name: "LWS_WORKER_INDEX", Value: index},
+		}, pod.Spec.Containers[0].Env...)
+		form, problems := FromPatch(pod, patch)
+		require.Empty(t, problems)
+		return form
+	}
+	plain := serving(`image: vllm:1, command: [vllm, serve, m]`)
+	one, other := form("pair-1-prefill-0.x", "0", plain), form("pair-2-prefill-0.x", "1", plain)
+	assert.Empty(t, one.Env)
+	assert.Equal(t, one.Hash(), other.Hash())
+
+	named := form("lead.x", "1", serving(`image: vllm:1, command: [vllm, serve, m, $(LWS_LEADER_ADDRESS)], env: [{name: LEADER, value: $(LWS_LEADER_ADDRESS)}, {name: LWS_GROUP_SIZE, value: "3"}]`))
+	assert.Equal(t, []string{"m", "lead.x"}, named.Args)
+	assert.Equal(t, "3", named.Env["LWS_GROUP_SIZE"], "what the patch sets itself stays")
+	assert.NotContains(t, named.Env, "LWS_WORKER_INDEX")
+}
+
 func TestCommandsThatStartVLLMGiveItsArguments(t *testing.T) {
 	for name, tt := range map[string]struct {
 		container string
