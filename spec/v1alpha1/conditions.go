@@ -159,6 +159,8 @@ const (
 	ReasonWaitsForDeletion = "WaitsForDeletion"
 	// ReasonNoVolcano: the cluster has no PodGroups of Volcano.
 	ReasonNoVolcano = "NoVolcano"
+	// ReasonNoPodGroups: gangScheduler is Kubernetes, and the cluster has no PodGroups of Kubernetes.
+	ReasonNoPodGroups = "NoPodGroups"
 	// ReasonPodGroupKept: a group whose Pods have nodes keeps the minimum that it got them with.
 	ReasonPodGroupKept = "PodGroupKept"
 	// ReasonPodGroupsCreated: each group has its PodGroup.

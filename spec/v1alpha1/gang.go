@@ -5,27 +5,46 @@ type GangScheduler string
 
 // The values of GangScheduler; empty: GangAuto.
 const (
-	GangAuto    GangScheduler = "Auto"
-	GangVolcano GangScheduler = "Volcano"
-	GangGated   GangScheduler = "Gated"
+	GangAuto       GangScheduler = "Auto"
+	GangVolcano    GangScheduler = "Volcano"
+	GangKubernetes GangScheduler = "Kubernetes"
+	GangGated      GangScheduler = "Gated"
 )
 
-// schedulerVolcano is the name that Volcano gives its scheduler.
-const schedulerVolcano = "volcano"
+// schedulerVolcano is the name that Volcano gives its scheduler, and schedulerDefault the one that
+// Kubernetes gives its own.
+const (
+	schedulerVolcano = "volcano"
+	schedulerDefault = "default-scheduler"
+)
 
 // UsesVolcano reports whether the groups have PodGroups of Volcano.
 func (s *ModelServingSpec) UsesVolcano() bool {
 	switch s.GangScheduler {
 	case GangVolcano:
 		return true
-	case GangGated:
+	case GangGated, GangKubernetes:
 		return false
 	default:
 		return s.SchedulerName == schedulerVolcano
 	}
 }
 
-// UsesGates reports whether the controller gives the Pods of a group nodes together.
+// MayUseKubernetes reports whether the groups have PodGroups of Kubernetes if the cluster has such.
+// With Auto that depends on the name of the scheduler: another one may not know PodGroups.
+func (s *ModelServingSpec) MayUseKubernetes() bool {
+	switch {
+	case s.Template.GangPolicy == nil || s.UsesVolcano():
+		return false
+	case s.GangScheduler == GangKubernetes:
+		return true
+	default:
+		return s.GangScheduler != GangGated && (s.SchedulerName == "" || s.SchedulerName == schedulerDefault)
+	}
+}
+
+// UsesGates reports whether Pods of a group have gates: all that it creates, or with PodGroups of
+// Kubernetes those that are not counted.
 func (s *ModelServingSpec) UsesGates() bool { return s.Template.GangPolicy != nil && !s.UsesVolcano() }
 
 // NetworkTopology says which Pods are placed near each other.

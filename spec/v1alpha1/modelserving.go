@@ -69,12 +69,14 @@ type ModelServingSpec struct {
 
 	// What gives the Pods of a group nodes together. Volcano: a scheduler of Volcano does, by a
 	// PodGroup of each group; the queue is that of the annotation
-	// scheduling.volcano.sh/queue-name of the ModelServing. Gated: the controller does, if there
-	// is a gangPolicy, by a scheduling gate. Auto: Volcano if schedulerName is volcano; otherwise
-	// Gated.
+	// scheduling.volcano.sh/queue-name of the ModelServing. Kubernetes: its own scheduler does, if
+	// there is a gangPolicy, by a PodGroup of each group; this takes the feature gate
+	// GenericWorkload. Gated: the controller does, if there is a gangPolicy, by a scheduling gate.
+	// Auto: Volcano if schedulerName is volcano; Kubernetes if the cluster has its PodGroups, and
+	// the scheduler is its own; otherwise Gated.
 	// +optional
 	// +kubebuilder:default=Auto
-	// +kubebuilder:validation:Enum=Auto;Volcano;Gated
+	// +kubebuilder:validation:Enum=Auto;Volcano;Kubernetes;Gated
 	GangScheduler GangScheduler `json:"gangScheduler,omitempty"`
 
 	// How a changed template comes to groups that have Pods.

@@ -37,6 +37,9 @@ type Options struct {
 	// NetworkPolicies has every node enforce NetworkPolicies, which otherwise mean
 	// nothing here. It takes the Debian packages iptables and ipset.
 	NetworkPolicies bool
+	// PodGroups has Kubernetes' own scheduler place the Pods of PodGroups together, by the feature
+	// gate GenericWorkload.
+	PodGroups bool
 	// ProxyMinSync is the least time between two of kube-proxy's changes of its rules, such as
 	// 10ms; empty: kube-proxy's default.
 	ProxyMinSync string
@@ -55,12 +58,13 @@ type Cluster struct {
 	GPUs   int    `json:"gpus"`   // on each node
 	Keeper int    `json:"keeper"` // process number on this machine
 
-	Kube     string `json:"kube"`             // the program that holds all of Kubernetes
-	Port     int    `json:"port"`             // of the API server on 127.0.0.1
-	NodePIDs []int  `json:"node_pids"`        // PID 1 of each node, as the keeper sees it
-	Held     bool   `json:"held"`             // ends with the process that started it
-	Audit    string `json:"audit,omitempty"`  // policy of the API server's audit log
-	Router   string `json:"router,omitempty"` // the program kube-router, where NetworkPolicies are enforced
+	Kube      string `json:"kube"`                // the program that holds all of Kubernetes
+	Port      int    `json:"port"`                // of the API server on 127.0.0.1
+	NodePIDs  []int  `json:"node_pids"`           // PID 1 of each node, as the keeper sees it
+	Held      bool   `json:"held"`                // ends with the process that started it
+	Audit     string `json:"audit,omitempty"`     // policy of the API server's audit log
+	PodGroups bool   `json:"podGroups,omitempty"` // see Options
+	Router    string `json:"router,omitempty"`    // the program kube-router, where NetworkPolicies are enforced
 
 	ProxyMinSync string `json:"proxy_min_sync,omitempty"` // as in Options
 	// ProxyStays says that kube-proxy goes on when its node is deleted, as before Kubernetes 1.37
@@ -144,7 +148,7 @@ func (o Options) cluster() (*Cluster, error) {
 	case o.GPUs < 0 || o.GPUs > MaxGPUs:
 		return nil, fmt.Errorf("a node cannot have %d GPUs: ask for 0 to %d", o.GPUs, MaxGPUs)
 	}
-	c := &Cluster{Name: name, Nodes: o.Nodes, GPUs: o.GPUs, Held: !o.Detached, ProxyMinSync: o.ProxyMinSync}
+	c := &Cluster{Name: name, Nodes: o.Nodes, GPUs: o.GPUs, Held: !o.Detached, PodGroups: o.PodGroups, ProxyMinSync: o.ProxyMinSync}
 	if o.AuditPolicy != "" {
 		if c.Audit, err = filepath.Abs(o.AuditPolicy); err != nil {
 			return nil, fmt.Errorf("cannot find the audit policy: %w", err)

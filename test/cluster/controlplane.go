@@ -12,7 +12,10 @@ import (
 	"time"
 )
 
-const etcdURL = "http://127.0.0.1:2379"
+const (
+	etcdURL       = "http://127.0.0.1:2379"
+	podGroupsGate = "--feature-gates=GenericWorkload=true"
+)
 
 func (k *keeper) startControlPlane() error {
 	for user, file := range map[string]string{userControllerManager: "controller-manager", userScheduler: "scheduler", userProxy: "proxy", userRouter: "router"} {
@@ -61,6 +64,9 @@ func (k *keeper) apiServer() []string {
 		"--service-cluster-ip-range=" + services,
 		"--enable-aggregator-routing=true", // to the Pods of an APIService: no kube-proxy is here
 	}
+	if k.PodGroups {
+		args = append(args, "--runtime-config=scheduling.k8s.io/v1beta1=true", podGroupsGate)
+	}
 	if k.Nodes == 0 {
 		args = append(args, "--disable-admission-plugins=ServiceAccount") // nobody makes them
 	}
@@ -82,11 +88,15 @@ func (k *keeper) scheduler() []string { return k.asUser("kube-scheduler", "sched
 
 func (k *keeper) asUser(program, kubeconfig string) []string {
 	config := k.path("keys", kubeconfig)
-	return []string{
+	args := []string{
 		program, "--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
 		"--authentication-tolerate-lookup-failure=true", // the API server starts at the same time
 		"--leader-elect=false", "--bind-address=127.0.0.1",
 	}
+	if k.PodGroups {
+		args = append(args, podGroupsGate)
+	}
+	return args
 }
 
 // api asks the API server as one user.

@@ -166,6 +166,9 @@ func (l *lane) rights(ctx context.Context) (all []string, err error) {
 				if strings.HasSuffix(resource, "/finalizers") {
 					continue
 				}
+				if group == "scheduling.k8s.io" && !l.cluster.PodGroups { // which are not there
+					continue
+				}
 				for _, verb := range rule.Verbs {
 					all = append(all, rightsTo(right(group, resource, verb), rule.ResourceNames)...)
 				}

@@ -93,6 +93,9 @@ var rows = []rule{
 		return g.isPlaced() && len(at(g.extra, isGated)) > 0 && s.after(d.now.Add(placingLimit)) && s.waits("the Pods of other groups get nodes first")
 	}},
 	{"placed", func(_ *decision, g *Gang, _ *Step) bool { return g.isPlaced() }},
+	{"Kubernetes places", func(_ *decision, g *Gang, s *Step) bool {
+		return g.ofKubernetes && len(at(g.counted, isGated)) == 0 && s.waits("the scheduler gives the Pods of its PodGroup nodes")
+	}},
 	{"deadline passed", func(d *decision, g *Gang, s *Step) bool {
 		s.Delete = at(g.all(), hasNode, mayGetNode)
 		return g.isOverdue(d.now) && len(s.Delete) > 0 && s.waits(g.missed())

@@ -67,6 +67,21 @@ func placed(p *corev1.Pod) *corev1.Pod {
 	return free(p)
 }
 
+// grouped is a Pod that names its PodGroup of Kubernetes, and has no node.
+func grouped(p *corev1.Pod) *corev1.Pod {
+	p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("llama-0")}
+	return free(p)
+}
+
+// nameGroups has Pods name their PodGroup, by their numbers in the group.
+func nameGroups(numbers ...int) func(*Gang, *World) {
+	return func(g *Gang, _ *World) {
+		for _, n := range numbers {
+			g.Replicas[n/2].Pods[n%2].Pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new(g.Name)}
+		}
+	}
+}
+
 func goes(of matter) matter {
 	return func(p *corev1.Pod) *corev1.Pod {
 		p = of(p)

@@ -39,6 +39,8 @@ type Gang struct {
 	Replicas []*Replica
 
 	counted, extra []*Member
+	// ofKubernetes means that Pods name a PodGroup: Kubernetes gives these nodes together.
+	ofKubernetes bool
 }
 
 // Replica is a replica of a role: an entry and its workers.
@@ -57,6 +59,7 @@ type Member struct {
 // replicas of a role that are nearest to having nodes are counted first, and among equals the lowest.
 func NewGang(g Gang) *Gang {
 	policy := g.Serving.Spec.Template.GangPolicy
+	g.ofKubernetes = slices.ContainsFunc(g.Replicas, (*Replica).hasPodGroup)
 	var roles []*v1alpha1.ServingRole
 	for _, r := range g.Replicas {
 		if !slices.ContainsFunc(roles, func(other *v1alpha1.ServingRole) bool { return other.Name == r.Role.Name }) { // its replicas may be of two templates
@@ -65,7 +68,7 @@ func NewGang(g Gang) *Gang {
 	}
 	for _, role := range roles {
 		of := slices.DeleteFunc(slices.Clone(g.Replicas), func(r *Replica) bool { return r.Role.Name != role.Name })
-		slices.SortStableFunc(of, func(a, b *Replica) int { return int(a.distance() - b.distance()) })
+		slices.SortStableFunc(of, func(a, b *Replica) int { return int(g.distance(a) - g.distance(b)) })
 		counted := len(of)
 		if policy != nil {
 			counted = min(counted, policy.Counted(role))
@@ -113,6 +116,21 @@ func (r *Replica) distance() (most distance) {
 		most = max(most, m.distance())
 	}
 	return most
+}
+
+// distance is that of a replica. Where other Pods name a PodGroup of Kubernetes, replicas with the
+// gate come last: they were not counted when they were created.
+func (g *Gang) distance(r *Replica) distance {
+	most := r.distance()
+	if g.ofKubernetes && most == isGated && !r.hasPodGroup() {
+		return isMissing + 1
+	}
+	return most
+}
+
+// hasPodGroup reports whether a Pod of a replica names a PodGroup of Kubernetes.
+func (r *Replica) hasPodGroup() bool {
+	return slices.ContainsFunc(r.Pods, func(m *Member) bool { return m.Pod != nil && m.Pod.Spec.SchedulingGroup != nil })
 }
 
 // all returns the Pods of the group.

@@ -44,13 +44,15 @@ type Options struct {
 	// API reads from a cache and writes to the API server. The cache indexes Pods, Services,
 	// EndpointSlices, ControllerRevisions and RoleScalers by Index, and Pods by dualpods.IndexNode. It holds
 	// only EndpointSlices and ControllerRevisions of the controller's own.
-	API      client.Client
-	Views    Views
-	Swaps    Swaps                     // of ranks
-	Gangs    Gangs                     // nil: nobody knows
-	Launcher func(key string) Launcher // by the UID of its Pod; nil: it is not watched
-	Image    string                    // has the requester program
-	Recorder events.EventRecorder
+	API   client.Client
+	Views Views
+	Swaps Swaps // of ranks
+	Gangs Gangs // nil: nobody knows
+	// PodGroups reports whether the cluster has PodGroups of Kubernetes; nil: it has none.
+	PodGroups func() (bool, error)
+	Launcher  func(key string) Launcher // by the UID of its Pod; nil: it is not watched
+	Image     string                    // has the requester program
+	Recorder  events.EventRecorder
 	// Restarted is called with the level of each restart: instance, role or group. nil: nobody counts.
 	Restarted func(level string)
 	// Leads says that no other replica can be at work by now; nil: there is none.

@@ -59,7 +59,7 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 	w.Earlier = whose == Earlier
 	members, err := c.owned(ctx, serving)
 	if err == nil {
-		err = c.observeScalers(ctx, w)
+		err = errors.Join(c.observeScalers(ctx, w), c.observeKubernetes(w))
 	}
 	if err != nil {
 		return nil, err
@@ -89,6 +89,14 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 		}
 	}
 	return w, nil
+}
+
+// observeKubernetes reads whether PodGroups of Kubernetes give the Pods of groups nodes together.
+func (c *Controller) observeKubernetes(w *World) (err error) {
+	if c.opts.PodGroups != nil && w.Serving.Spec.MayUseKubernetes() {
+		w.Kubernetes, err = c.opts.PodGroups()
+	}
+	return err
 }
 
 // owned returns what a ModelServing owns, by the name of the Pod.

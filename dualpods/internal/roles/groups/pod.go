@@ -113,9 +113,6 @@ func (w *World) podOf(of *plan, p place) *corev1.Pod {
 		pod.Annotations[podmeta.AnnotationRank] = rank.String()
 	}
 	w.scheduledBy(p, pod)
-	if w.Serving.Spec.UsesGates() {
-		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: podmeta.GateGang})
-	}
 	env := []corev1.EnvVar{
 		{Name: podmeta.EnvGroupSize, Value: strconv.Itoa(made.size)}, {Name: podmeta.EnvEntryAddress, Value: p.entry().address(pod.Namespace)}, {Name: podmeta.EnvWorkerIndex, Value: strconv.Itoa(p.pod)},
 	}

@@ -40,6 +40,48 @@ func TestPodsThatVolcanoSchedulesNameTheirPodGroup(t *testing.T) {
 	}
 }
 
+func TestCountedPodsNameThePodGroupOfKubernetes(t *testing.T) {
+	for name, c := range map[string]struct {
+		has       bool // the cluster has such PodGroups
+		scheduler string
+		by        v1alpha1.GangScheduler
+		want      bool
+	}{
+		"the cluster has them":               {true, "", v1alpha1.GangAuto, true},
+		"the scheduler of Kubernetes":        {true, "default-scheduler", v1alpha1.GangAuto, true},
+		"the cluster lacks them":             {false, "", v1alpha1.GangAuto, false},
+		"asked for, and lacking":             {false, "", v1alpha1.GangKubernetes, false},
+		"another scheduler":                  {true, "batch", v1alpha1.GangAuto, false},
+		"another scheduler that knows them":  {true, "batch", v1alpha1.GangKubernetes, true},
+		"gates are asked for":                {true, "", v1alpha1.GangGated, false},
+		"Volcano":                            {true, "volcano", v1alpha1.GangAuto, false},
+		"Volcano's scheduler, asked as such": {true, "volcano", v1alpha1.GangKubernetes, true},
+	} {
+		w := world()
+		spec := &w.Serving.Spec
+		spec.SchedulerName, spec.GangScheduler = c.scheduler, c.by
+		spec.Template.Roles[0].Replicas = new(int32(2))
+		spec.Template.GangPolicy = &v1alpha1.GangPolicy{MinRoleReplicas: map[string]int32{"prefill": 1}}
+		controller := New(Options{PodGroups: func() (bool, error) { return c.has, nil }})
+		require.NoError(t, controller.observeKubernetes(w))
+		p := w.Members[0].place
+		require.Equal(t, "prefill", p.role)
+		counted := w.newPod(p)
+		p.replica = 1
+		extra := w.newPod(p)
+		assert.Equal(t, c.want, counted.Spec.SchedulingGroup != nil, name)
+		assert.Nil(t, extra.Spec.SchedulingGroup, name)
+		assert.Equal(t, !c.want && !spec.UsesVolcano(), podmeta.AwaitsGang(counted), name)
+		assert.Equal(t, !spec.UsesVolcano(), podmeta.AwaitsGang(extra), name)
+		if c.want {
+			assert.Equal(t, "llama-0", *counted.Spec.SchedulingGroup.PodGroupName, name)
+		}
+		w.Kubernetes, spec.Template.GangPolicy = false, nil
+		require.NoError(t, controller.observeKubernetes(w))
+		assert.False(t, w.Kubernetes, "%s: without a policy", name)
+	}
+}
+
 func TestRequestsAreThoseOfTheTemplate(t *testing.T) {
 	role := &v1alpha1.ServingRole{Name: "server", InferenceServerConfig: "a", GPUs: new(int32(4))}
 	assert.Equal(t, "4", quantityOf(Requests(role, 0), podmeta.ResourceGPU))

@@ -42,6 +42,8 @@ type World struct {
 	Numbers map[string]int
 	Limited string
 
+	// Kubernetes means that PodGroups of Kubernetes give the Pods of groups nodes together.
+	Kubernetes bool
 	// Gangs returns what the Pods of a group with a gang policy wait for; empty: it is not known.
 	// nil: it is known of no group.
 	Gangs func(group string) string

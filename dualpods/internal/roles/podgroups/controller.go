@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	scheduling "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -31,7 +33,7 @@ type Options struct {
 	API  client.Client
 	Live client.Reader
 	// Definition asks what PodGroups the cluster has: see [ReadDefinition].
-	Definition func() (Definition, error)
+	Definition Definitions
 	Recorder   events.EventRecorder
 	// Leads says that no other replica can be at work by now; nil: there is none.
 	Leads func() bool
@@ -43,11 +45,12 @@ type Controller struct{ opts Options }
 // New makes a Controller.
 func New(opts Options) *Controller { return &Controller{opts} }
 
-// conflictPause is the pause after a write that was based on a stale cache. No watch tells of
-// PodGroups: lackPause is the pause before the next pass where something is in the way, restPause
-// where nothing is. callLimit bounds a call.
+// conflictPause is the pause after a write that was based on a stale cache, membersPause that after
+// Pods were deleted. No watch tells of PodGroups: lackPause is the pause before the next pass where
+// something is in the way, restPause where nothing is. callLimit bounds a call.
 const (
 	conflictPause = 100 * time.Millisecond
+	membersPause  = time.Second
 	lackPause     = 30 * time.Second
 	restPause     = 5 * time.Minute
 	callLimit     = 5 * time.Second
@@ -60,8 +63,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	told := meta.FindStatusCondition(serving.Status.Conditions, v1alpha1.ConditionPodGroups)
-	if !serving.DeletionTimestamp.IsZero() || !serving.Spec.UsesVolcano() && told == nil {
-		return reconcile.Result{}, nil
+	if concerned, err := c.isConcerned(&serving, told != nil); !concerned {
+		return reconcile.Result{}, err
 	}
 	w, err := c.observe(ctx, &serving)
 	if err != nil {
@@ -70,7 +73,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if c.opts.Leads != nil && !c.opts.Leads() {
 		return reconcile.Result{}, dualpods.ErrNotLeading
 	}
-	steps := Decide(w)
+	steps := slices.Concat(Decide(w), DecideKubernetes(w.Kubernetes))
 	failed := c.do(ctx, &serving, steps)
 	if err := errors.Join(failed, c.tell(ctx, &serving, steps, failed == nil)); apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
@@ -78,11 +81,29 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	for _, s := range steps {
-		if s.Reason == v1alpha1.ReasonNoVolcano || s.Reason == v1alpha1.ReasonNameTaken || s.Reason == v1alpha1.ReasonRefused {
+		if len(s.Pods) > 0 { // others are created in their places
+			return reconcile.Result{RequeueAfter: membersPause}, nil
+		}
+		if s.Reason == v1alpha1.ReasonNoVolcano || s.Reason == v1alpha1.ReasonNoPodGroups || s.Reason == v1alpha1.ReasonNameTaken || s.Reason == v1alpha1.ReasonRefused {
 			return reconcile.Result{RequeueAfter: lackPause}, nil
 		}
 	}
 	return reconcile.Result{RequeueAfter: restPause}, nil
+}
+
+// isConcerned reports whether a ModelServing has PodGroups, or should have. told means that the
+// condition says something about them.
+func (c *Controller) isConcerned(serving *v1alpha1.ModelServing, told bool) (bool, error) {
+	switch {
+	case !serving.DeletionTimestamp.IsZero():
+		return false, nil
+	case serving.Spec.UsesVolcano() || told || serving.Spec.GangScheduler == v1alpha1.GangKubernetes:
+		return true, nil
+	case serving.Spec.MayUseKubernetes():
+		return c.opts.Definition.OfKubernetes()
+	default:
+		return false, nil
+	}
 }
 
 func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing) (*World, error) {
@@ -100,19 +121,41 @@ func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing
 		return nil, fmt.Errorf("cannot list its Pods: %w", err)
 	}
 	w.Wanted = groups.WantedGroups(serving, revisions.Items, pods.Items)
-	if w.Lacking {
-		return w, nil
+	uses := definition.Kubernetes && serving.Spec.MayUseKubernetes()
+	w.Kubernetes = &Kubernetes{
+		Serving: serving, Wanted: w.Wanted, Pods: map[string]*corev1.Pod{}, Uses: uses,
+		Lacking: !definition.Kubernetes && serving.Spec.GangScheduler == v1alpha1.GangKubernetes && serving.Spec.MayUseKubernetes(),
 	}
+	for i := range pods.Items {
+		w.Kubernetes.Pods[pods.Items[i].Name] = &pods.Items[i]
+	}
+	return w, c.observePodGroups(ctx, w)
+}
+
+// observePodGroups reads the PodGroups of the kinds that the cluster has.
+func (c *Controller) observePodGroups(ctx context.Context, w *World) error {
 	ctx, stop := context.WithTimeout(ctx, callLimit)
 	defer stop()
-	var has volcano.PodGroupList
-	if err := c.opts.Live.List(ctx, &has, client.InNamespace(serving.Namespace), client.MatchingLabels{podmeta.LabelServing: serving.Name}); err != nil {
-		return nil, fmt.Errorf("cannot list its PodGroups: %w", err)
+	ours := []client.ListOption{client.InNamespace(w.Serving.Namespace), client.MatchingLabels{podmeta.LabelServing: w.Serving.Name}}
+	if !w.Lacking {
+		var has volcano.PodGroupList
+		if err := c.opts.Live.List(ctx, &has, ours...); err != nil {
+			return fmt.Errorf("cannot list its PodGroups of Volcano: %w", err)
+		}
+		for i := range has.Items {
+			w.Has = append(w.Has, &has.Items[i])
+		}
 	}
-	for i := range has.Items {
-		w.Has = append(w.Has, &has.Items[i])
+	if w.Definition.Kubernetes {
+		var has scheduling.PodGroupList
+		if err := c.opts.Live.List(ctx, &has, ours...); err != nil {
+			return fmt.Errorf("cannot list its PodGroups of Kubernetes: %w", err)
+		}
+		for i := range has.Items {
+			w.Kubernetes.Has = append(w.Kubernetes.Has, &has.Items[i])
+		}
 	}
-	return w, nil
+	return nil
 }
 
 // do takes the steps. It tells of writes that the API server refuses.
@@ -132,24 +175,30 @@ func (c *Controller) do(ctx context.Context, serving *v1alpha1.ModelServing, ste
 func (c *Controller) write(ctx context.Context, serving *v1alpha1.ModelServing, s *Step) error {
 	ctx, stop := context.WithTimeout(ctx, callLimit)
 	defer stop()
+	for _, pod := range s.Pods {
+		uid := pod.UID
+		if err := c.opts.API.Delete(ctx, pod, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("cannot delete Pod %s: %w", client.ObjectKeyFromObject(pod), err)
+		}
+	}
 	switch s.Do {
 	case Create:
 		err := c.opts.API.Create(ctx, s.Object)
 		if !apierrors.IsAlreadyExists(err) {
 			return err
 		}
-		var is volcano.PodGroup // others have made it, without our label
-		if err := c.opts.Live.Get(ctx, client.ObjectKeyFromObject(s.Object), &is); err != nil {
+		is := s.Object.DeepCopyObject().(client.Object) // others have made it, without our label
+		if err := c.opts.Live.Get(ctx, client.ObjectKeyFromObject(s.Object), is); err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		if !metav1.IsControlledBy(&is, serving) {
+		if !metav1.IsControlledBy(is, serving) {
 			s.isTaken()
 		}
 		return nil
 	case Change:
 		return client.IgnoreNotFound(c.opts.API.Update(ctx, s.Object))
 	case Delete:
-		uid := s.Object.UID
+		uid := s.Object.GetUID()
 		return client.IgnoreNotFound(c.opts.API.Delete(ctx, s.Object, client.Preconditions{UID: &uid}))
 	default:
 		return nil
@@ -162,7 +211,7 @@ func (c *Controller) tell(ctx context.Context, serving *v1alpha1.ModelServing, s
 	changed := serving.DeepCopy()
 	conditions := &changed.Status.Conditions
 	switch first := firstInTheWay(steps); {
-	case !serving.Spec.UsesVolcano() && done:
+	case !serving.Spec.UsesVolcano() && !isAbout(steps) && done:
 		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionPodGroups)
 	case first != nil:
 		dualpods.NewConditionSetter(conditions, serving.Generation)(v1alpha1.ConditionPodGroups, first.Reason == v1alpha1.ReasonPodGroupKept, first.Reason, first.Why)
@@ -182,6 +231,11 @@ func (c *Controller) tell(ctx context.Context, serving *v1alpha1.ModelServing, s
 		c.opts.Recorder.Eventf(serving, nil, corev1.EventTypeWarning, is.Reason, "Schedule", "%s", dualpods.Truncate(is.Message, decide.MaxNote))
 	}
 	return nil
+}
+
+// isAbout reports whether the ModelServing has or awaits PodGroups.
+func isAbout(steps []*Step) bool {
+	return slices.ContainsFunc(steps, func(s *Step) bool { return s.Do != Delete && s.Row != rowLeaves })
 }
 
 // firstInTheWay returns the first step that something is in the way of. A minimum that is kept comes last.

@@ -158,6 +158,9 @@ func TestDefinitionIsReadOfTheSchema(t *testing.T) {
 		"only queues":    {schemas{path: `{"components": {"schemas": {}}}`}, Definition{Lacking: true}},
 		"an older one":   {schemas{path: podGroup(`"minMember": {}`)}, Definition{}},
 		"1.14 and later": {schemas{path: podGroup(`"minMember": {}, "subGroupPolicy": {}`)}, Definition{Subgroups: true}},
+		"those of Kubernetes": {schemas{"apis/scheduling.k8s.io/v1beta1": `{"components": {"schemas": {"x": {"x-kubernetes-group-version-kind": [{"group": "scheduling.k8s.io", "version": "v1beta1", "kind": "PodGroup"}]}}}}`},
+			Definition{Lacking: true, Kubernetes: true}},
+		"Kubernetes without PodGroups": {schemas{"apis/scheduling.k8s.io/v1beta1": `{"components": {"schemas": {}}}`}, Definition{Lacking: true}},
 	} {
 		now := time.Unix(1000, 0)
 		read := ReadDefinition(c.has, func() time.Time { return now })
@@ -172,6 +175,7 @@ func TestDefinitionIsReadOfTheSchema(t *testing.T) {
 		is, err = read()
 		require.NoError(t, err, name)
 		assert.True(t, is.Lacking, "%s: and is asked for anew", name)
+		assert.Equal(t, c.want.Kubernetes, is.Kubernetes, name)
 	}
 	broken := ReadDefinition(schemas{path: "no JSON"}, time.Now)
 	_, err := broken()

@@ -5,8 +5,10 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
@@ -20,6 +22,7 @@ type World struct {
 	Wanted     []groups.WantedGroup
 	Has        []*volcano.PodGroup // that have the names of its groups, or that it controls
 	Definition                     // of PodGroups
+	Kubernetes *Kubernetes         // about PodGroups of Kubernetes
 }
 
 // Action is a write.
@@ -37,10 +40,14 @@ type Step struct {
 	Row    string
 	Name   string // of the group
 	Do     Action
-	Object *volcano.PodGroup
+	Object client.Object
+	Pods   []*corev1.Pod // are deleted
 	// Reason and Why tell what is in the way; empty: nothing is.
 	Reason, Why string
 }
+
+// rowLeaves is the row of both tables about a PodGroup that is being deleted.
+const rowLeaves = "being deleted"
 
 // rule is a row of the table. fits reports whether the row applies, and then fills the step. of is
 // nil for a PodGroup whose group is not wanted, and has is nil for a group without a PodGroup.
@@ -56,7 +63,7 @@ var rows = []rule{
 	{"name taken", func(w *World, _ *groups.WantedGroup, has *volcano.PodGroup, s *Step) bool {
 		return has != nil && !metav1.IsControlledBy(has, w.Serving) && s.isTaken()
 	}},
-	{"being deleted", func(_ *World, _ *groups.WantedGroup, has *volcano.PodGroup, _ *Step) bool {
+	{rowLeaves, func(_ *World, _ *groups.WantedGroup, has *volcano.PodGroup, _ *Step) bool {
 		return has != nil && !has.DeletionTimestamp.IsZero()
 	}},
 	{"surplus", func(_ *World, of *groups.WantedGroup, has *volcano.PodGroup, s *Step) bool {
@@ -79,7 +86,7 @@ var rows = []rule{
 	}},
 }
 
-// Decide decides about the PodGroups of a ModelServing by the table in spec/roles.md. There are no
+// Decide decides about Volcano's PodGroups of a ModelServing by the table in spec/roles.md. There are no
 // steps for a ModelServing that is being deleted: Kubernetes deletes its PodGroups.
 func Decide(w *World) (steps []*Step) {
 	if !w.Serving.DeletionTimestamp.IsZero() {
@@ -143,7 +150,7 @@ func (s *Step) isTaken() bool {
 }
 
 // writes says what the row does. It returns true.
-func (s *Step) writes(do Action, o *volcano.PodGroup) bool {
+func (s *Step) writes(do Action, o client.Object) bool {
 	s.Do, s.Object = do, o
 	return true
 }

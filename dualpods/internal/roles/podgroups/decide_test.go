@@ -50,7 +50,7 @@ func created(t *testing.T, w *World) (all []*volcano.PodGroup) {
 	t.Helper()
 	for _, s := range Decide(w) {
 		require.Equal(t, Create, s.Do)
-		all = append(all, s.Object)
+		all = append(all, s.Object.(*volcano.PodGroup))
 	}
 	return all
 }
@@ -187,7 +187,7 @@ func TestChangeKeepsWhatOthersWrite(t *testing.T) {
 	w.Has = []*volcano.PodGroup{has}
 	steps := Decide(w)
 	require.Equal(t, Change, steps[0].Do)
-	after := steps[0].Object
+	after := steps[0].Object.(*volcano.PodGroup)
 	assert.Equal(t, int32(16), after.Spec.MinMember)
 	assert.Equal(t, "default", after.Spec.Queue)
 	assert.Equal(t, "high", after.Spec.PriorityClassName)

@@ -154,7 +154,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer caches.Close()
 	defer end()
 	gangs := newGangs(mgr, &servings, leading(lock))
-	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, newGroups(mgr, views, binder, gangs, watcher.Restarted, leading(lock), opts), gangs, leading(lock), keeper, trusted, own}, heard, opts); err != nil {
+	podGroups := readPodGroups(config)
+	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, newGroups(mgr, views, binder, gangs, podGroups, watcher.Restarted, leading(lock), opts), gangs, podGroups, leading(lock), keeper, trusted, own}, heard, opts); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/discovery"
@@ -34,17 +35,18 @@ import (
 
 // parts are the controllers that other parts use too.
 type parts struct {
-	binder  *binding.Controller
-	pool    *launcherpool.Pool
-	caches  *modelcache.Controller
-	views   *nodeview.Set
-	slices  *endpoints.Controller
-	groups  *groups.Controller
-	gangs   *gang.Controller
-	leads   func() bool
-	keeper  *authority.Keeper
-	trusted *trust
-	own     string // the controller's namespace
+	binder    *binding.Controller
+	pool      *launcherpool.Pool
+	caches    *modelcache.Controller
+	views     *nodeview.Set
+	slices    *endpoints.Controller
+	groups    *groups.Controller
+	gangs     *gang.Controller
+	podGroups podgroups.Definitions
+	leads     func() bool
+	keeper    *authority.Keeper
+	trusted   *trust
+	own       string // the controller's namespace
 }
 
 // setUp makes the remaining controllers, and registers all of them with the manager.
@@ -73,7 +75,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, config *rest.Config, p parts, 
 		p.slices.SetupWithManager(ctx, mgr, sideBySide()),
 		p.groups.SetupWithManager(ctx, mgr, queues.servings.source(), sideBySide()),
 		p.gangs.SetupWithManager(ctx, mgr),
-		setUpPodGroups(mgr, config, p.leads),
+		setUpPodGroups(mgr, p.podGroups, p.leads),
 		setUpAdmission(mgr, p.keeper, p.trusted, &admission.Guard{Uses: p.caches.Uses}, opts),
 		setUpProbes(mgr),
 	)
@@ -97,7 +99,7 @@ func newEndpoints(mgr ctrl.Manager, nodes *requests, leads func() bool, opts Opt
 }
 
 // newGroups makes the controller of ModelServings.
-func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, gangs groups.Gangs, restarted func(level string), leads func() bool, opts Options) *groups.Controller {
+func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, gangs groups.Gangs, podGroups podgroups.Definitions, restarted func(level string), leads func() bool, opts Options) *groups.Controller {
 	launcher := func(key string) groups.Launcher {
 		if api := views.Client(key); api != nil { // not an interface that has nil
 			return api
@@ -105,7 +107,7 @@ func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, gangs 
 		return nil
 	}
 	return groups.New(groups.Options{
-		API: mgr.GetClient(), Views: views, Swaps: swaps, Gangs: gangs, Restarted: restarted, Launcher: launcher, Image: opts.RequesterImage, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now,
+		API: mgr.GetClient(), Views: views, Swaps: swaps, Gangs: gangs, PodGroups: podGroups.OfKubernetes, Restarted: restarted, Launcher: launcher, Image: opts.RequesterImage, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now,
 	})
 }
 
@@ -114,14 +116,28 @@ func newGangs(mgr ctrl.Manager, servings *requests, leads func() bool) *gang.Con
 	return gang.New(gang.Options{API: mgr.GetClient(), Changed: servings.addAll, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now})
 }
 
-// setUpPodGroups registers the controller of the PodGroups of ModelServings that Volcano schedules.
-func setUpPodGroups(mgr ctrl.Manager, config *rest.Config, leads func() bool) error {
-	api, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return fmt.Errorf("cannot ask the API server for its schemas: %w", err)
+// readPodGroups returns what asks the API server for the kinds of PodGroups that it has.
+func readPodGroups(config *rest.Config) podgroups.Definitions {
+	made := sync.OnceValues(func() (podgroups.Definitions, error) {
+		api, err := discovery.NewDiscoveryClientForConfig(config)
+		if err != nil {
+			return nil, fmt.Errorf("cannot ask the API server for its schemas: %w", err)
+		}
+		return podgroups.ReadDefinition(api, time.Now), nil
+	})
+	return func() (podgroups.Definition, error) {
+		read, err := made()
+		if err != nil {
+			return podgroups.Definition{}, err
+		}
+		return read()
 	}
+}
+
+// setUpPodGroups registers the controller of the PodGroups of ModelServings.
+func setUpPodGroups(mgr ctrl.Manager, definition podgroups.Definitions, leads func() bool) error {
 	return podgroups.New(podgroups.Options{
-		API: mgr.GetClient(), Live: mgr.GetAPIReader(), Definition: podgroups.ReadDefinition(api, time.Now), Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads,
+		API: mgr.GetClient(), Live: mgr.GetAPIReader(), Definition: definition, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads,
 	}).SetupWithManager(mgr)
 }
 

@@ -46,6 +46,7 @@ func options(cmd *cobra.Command) *cluster.Options {
 	cmd.Flags().IntVar(&o.Nodes, "nodes", 1, "number of nodes; 0: the API server alone")
 	cmd.Flags().IntVar(&o.GPUs, "gpus", 2, "simulated GPUs on each node")
 	cmd.Flags().StringVar(&o.AuditPolicy, "audit-policy", "", "file of an audit policy, by which the API server then writes a log; empty: it writes none")
+	cmd.Flags().BoolVar(&o.PodGroups, "pod-groups", false, "place the Pods of Kubernetes' PodGroups together")
 	cmd.Flags().BoolVar(&o.NetworkPolicies, "network-policies", false, "enforce NetworkPolicies, by kube-router")
 	return o
 }
