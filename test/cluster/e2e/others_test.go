@@ -1,4 +1,4 @@
-//go:build cluster && clusterlong
+//go:build cluster && (clusterlong || volcano)
 
 package e2e
 
