@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/launcher"
@@ -225,6 +227,41 @@ func TestWorkerThatFailsLeavesTheOldModelAwakeEverywhere(t *testing.T) {
 	assert.Equal(t, before.uids, after.uids)
 	assert.Equal(t, before.gpus, after.gpus)
 	assert.Equal(t, []bool{true, true}, after.asleep)
+}
+
+func TestStreamOfAnotherGroupRunsOnWhileOneIsChanged(t *testing.T) {
+	s := newPool(t, nil)
+	slow := func(model string) []v1alpha1.ServingRole {
+		return s.pair(model, nil, "--sim-token-time="+talkPace.String(), fmt.Sprintf("--sim-tokens=%d", talkTokens))
+	}
+	serving := &v1alpha1.ModelServing{}
+	serving.Namespace, serving.Name = s.ns, "llama"
+	serving.Spec.Replicas, serving.Spec.UpdateMode = new(int32(2)), v1alpha1.UpdateInPlace
+	serving.Spec.RolloutStrategy.RollingUpdateConfiguration.Partition = new(intstr.FromInt32(1)) // which keeps llama-0
+	serving.Spec.Template.Roles = slow("talker")
+	require.NoError(t, s.api.Create(t.Context(), serving))
+	s.runs("llama", 2)
+	kept := s.pod("llama-0-decode-0-0")
+	changed := s.requesters()
+	answer := s.listen(kept)
+	answer.goesOn()
+
+	s.changeServing(func(spec *v1alpha1.ModelServingSpec) { spec.Template.Roles = slow("other") })
+	s.eventually("llama-1 is changed", func() bool {
+		status := s.modelServing("llama").Status
+		return status.Revision != status.CurrentRevision && status.UpdatedReplicas == 1 && status.ReadyReplicas == 2
+	})
+	answer.goesOn()
+	for _, role := range []string{"prefill", "decode"} {
+		name := "llama-1-" + role + "-0-0"
+		pod := s.pod(name)
+		assert.Equal(t, changed[name].UID, pod.UID, "changed in place")
+		answered, err := s.ask(pod.Status.PodIP+":8000", "org/other")
+		require.NoError(t, err, name)
+		assert.Equal(t, "org/other", answered)
+	}
+	assert.Equal(t, kept.UID, s.pod(kept.Name).UID)
+	answer.goesOn()
 }
 
 // warned waits for an Event about the ModelServing llama.
