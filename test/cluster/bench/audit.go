@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// policy has the API server note every write to Pods and EndpointSlices, and which Pod got a node:
-// when, by whom, and what a kubelet said of its containers.
+// policy has the API server note every write to what the controller may write, but Leases, and which
+// Pod got a node: when, by whom, and what a kubelet said of its containers.
 const policy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -27,13 +27,13 @@ rules:
   verbs: [create, update, patch, delete]
   resources: [{group: "", resources: [pods, pods/status, pods/binding]}, {group: discovery.k8s.io, resources: [endpointslices]}]
 - level: Metadata
-  verbs: [update, patch]
-  resources: [{group: hotseat.dev, resources: [clustermodelcaches/status]}]
+  verbs: [create, update, patch, delete]
+  resources: [{group: hotseat.dev}, {group: apps}, {group: events.k8s.io}, {group: "", resources: [configmaps, namespaces, nodes, secrets, services, services/status]}]
 - level: None
 `
 
-// write is one event of the audit log: a write to a Pod that the API server has
-// answered. Times are the API server's, to the microsecond.
+// write is one event of the audit log: a write that the API server has answered. Times are the API
+// server's, to the microsecond.
 // (https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/#audit-k8s-io-v1-Event)
 type write struct {
 	Verb string `json:"verb"`

@@ -29,10 +29,12 @@ type crowd struct {
 	requesters int // of those that are there, being deleted or not
 	served     int // requesters of which the controller says so
 	placed     int // requesters from which it took the scheduling gate
+	gated      int // requesters that have the gate of gangs
+	onNodes    int // requesters that have nodes
 }
 
 // standing is what is known of one Pod.
-type standing struct{ running, agent, requester, served, placed bool }
+type standing struct{ running, agent, requester, served, placed, gated, onNode bool }
 
 func watchCrowd(ctx context.Context, config *rest.Config) (*crowd, error) {
 	pods, err := cache.New(config, cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}, system: {}}, DefaultTransform: cache.TransformStripManagedFields()})
@@ -80,6 +82,7 @@ func (c *crowd) take(o any, deleted bool) {
 	runs, agent := pod.Status.Phase == corev1.PodRunning, podmeta.IsAgent(pod)
 	now := standing{running: runs && !agent, agent: runs && agent, requester: podmeta.IsRequester(pod), served: status.State == "Serving" || podmeta.GateOpen(pod)}
 	_, now.placed = podmeta.ReadPlacement(pod)
+	now.gated, now.onNode = podmeta.AwaitsGang(pod), now.requester && pod.Spec.NodeName != ""
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count(c.all[pod.UID], -1)
@@ -108,6 +111,12 @@ func (c *crowd) count(s standing, by int) {
 	if s.placed {
 		c.placed += by
 	}
+	if s.gated {
+		c.gated += by
+	}
+	if s.onNode {
+		c.onNodes += by
+	}
 }
 
 // until waits until so is true; it is called with the lock held.
@@ -130,7 +139,7 @@ func (c *crowd) until(ctx context.Context, so func(*crowd) bool) error {
 func (c *crowd) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Sprintf("%d agents and %d other Pods run, %d are requesters, %d of these are served and %d placed", c.agents, c.running, c.requesters, c.served, c.placed)
+	return fmt.Sprintf("%d agents and %d other Pods run, %d are requesters, %d of these are served and %d placed, %d have the gate of gangs and %d nodes", c.agents, c.running, c.requesters, c.served, c.placed, c.gated, c.onNodes)
 }
 
 // sideBySide does something for each of some objects, sixteen at a time.

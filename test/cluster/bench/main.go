@@ -62,6 +62,9 @@ var parts = figures.Parts[*bench]{
 	{Name: "memory", Run: (*bench).memory},
 	{Name: "models", Run: (*bench).models},
 	{Name: "ping-pong", Run: (*bench).pingPong},
+	{Name: "groups", Heading: "Groups of servers", Run: (*bench).groups},
+	{Name: "gangs", Run: (*bench).gangs},
+	{Name: "servings", Run: (*bench).servings},
 }
 
 // bench is one run of the program.

@@ -254,12 +254,12 @@ func (p *played) profiled(seconds int, do func() error) error {
 	return errors.Join(err, <-profiled)
 }
 
-// byController counts the controller's writes, and gives the time from the first to
+// byController counts the controller's writes to Pods, and gives the time from the first to
 // the answer of the last.
 func byController(writes []write) (count int, took time.Duration) {
 	var first, last time.Time
 	for _, w := range writes {
-		if !w.byController() {
+		if !w.byController() || w.Object.Resource != "pods" {
 			continue
 		}
 		count++
