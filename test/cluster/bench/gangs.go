@@ -23,7 +23,8 @@ const (
 )
 
 // gangs times how soon a hundred groups have nodes that get them together, in turn with the same groups
-// without a gang policy. Each of a thousand nodes has one GPU; the scheduler is Kubernetes' own.
+// without a gang policy. Each of a thousand nodes has one GPU, and no launcher; the scheduler is Kubernetes'
+// own.
 func (b *bench) gangs() (rows []figures.Row, err error) {
 	nodes, count := b.n(mostNodes), b.n(100)
 	p, err := b.newPlayed("gangs", nodes, 0)
@@ -34,7 +35,7 @@ func (b *bench) gangs() (rows []figures.Row, err error) {
 	if err := p.startScheduler(false); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(p.makeNodes(), p.startController()); err != nil {
+	if err := errors.Join(p.makeBareNodes(), p.untilGPUs(), p.startController(), p.untilController()); err != nil {
 		return nil, err
 	}
 	var gates, placed, bare figures.Times

@@ -18,12 +18,9 @@ import (
 )
 
 // restarts kills an engine of a group, whose policy has that one server started again in place, or all
-// Pods of the group created again. Each turn has a ModelServing of its own: the controller goes on to
-// graver restarts, and pauses, if the last one was a moment ago.
+// Pods of the group created again. Each turn has a ModelServing and a model of its own: the controller goes
+// on to graver restarts, and pauses, if the group was restarted or the instance ended a moment ago.
 func (s *site) restarts(ctx context.Context, turns int) ([]figures.Row, error) {
-	if err := s.model(ctx, "ended"); err != nil {
-		return nil, err
-	}
 	times := map[v1alpha1.RecoveryPolicy]figures.Times{}
 	for turn := range turns {
 		for n, policy := range []v1alpha1.RecoveryPolicy{v1alpha1.RecoverRole, v1alpha1.RecoverGroup} {
@@ -43,7 +40,10 @@ func (s *site) restarts(ctx context.Context, turns int) ([]figures.Row, error) {
 // restart makes a group, and returns how long it takes from the kill of one of its engines until it
 // runs again. It is an error if other Pods are recreated than the policy says.
 func (s *site) restart(ctx context.Context, name string, policy v1alpha1.RecoveryPolicy) (took time.Duration, err error) {
-	serving := fourServers(name, "ended")
+	if err := s.model(ctx, name); err != nil {
+		return 0, err
+	}
+	serving := fourServers(name, name)
 	serving.Spec.RecoveryPolicy = policy
 	if _, err := s.timed(ctx, name, func() (time.Time, error) { return time.Now(), s.api.Create(ctx, serving) }, runs); err != nil {
 		return 0, err

@@ -275,6 +275,23 @@ func (p *played) startController(args ...string) (err error) {
 // pprofAddress is where the controller answers /debug/pprof, in the cluster's network.
 const pprofAddress = "10.100.0.1:6060"
 
+// untilController waits until the controller answers there.
+func (p *played) untilController() error {
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	for {
+		_, err := p.ask(ctx, http.MethodGet, pprofAddress, "/debug/pprof/cmdline")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("waited in vain for the controller: %w", err)
+		}
+	}
+}
+
 // profile puts a profile of the controller, such as heap, into the folder that was
 // asked for, if one was.
 func (p *played) profile(what string) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -73,9 +74,7 @@ func (p *played) makeNodes() error {
 		return err
 	}
 	var launchers []*corev1.Pod
-	var nodes []*corev1.Node
 	for n := range p.nodes {
-		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(n), Labels: map[string]string{corev1.LabelHostname: nodeName(n)}}})
 		launchers = append(launchers, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: launcherName(n), Annotations: map[string]string{ipAnnotation: podAddress(n, launcherNumber)},
@@ -95,13 +94,51 @@ func (p *played) makeNodes() error {
 	for _, l := range launchers {
 		grouped(l, p.group)
 	}
-	if err := sideBySide(p.ctx, nodes, func(ctx context.Context, n *corev1.Node) error { return p.api.Create(ctx, n) }); err != nil {
-		return fmt.Errorf("cannot make the nodes: %w", err)
+	if err := p.makeBareNodes(); err != nil {
+		return err
 	}
 	if err := p.create(append(agents, launchers...)); err != nil {
 		return err
 	}
 	return p.until("the launchers and agents run", func(c *crowd) bool { return c.running == p.nodes && c.agents == p.nodes })
+}
+
+// makeBareNodes makes the nodes, without agents and launchers.
+func (p *played) makeBareNodes() error {
+	var nodes []*corev1.Node
+	for n := range p.nodes {
+		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(n), Labels: map[string]string{corev1.LabelHostname: nodeName(n)}}})
+	}
+	if err := sideBySide(p.ctx, nodes, func(ctx context.Context, n *corev1.Node) error { return p.api.Create(ctx, n) }); err != nil {
+		return fmt.Errorf("cannot make the nodes: %w", err)
+	}
+	return nil
+}
+
+// untilGPUs waits until all nodes say that they have GPUs.
+func (p *played) untilGPUs() error {
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	for {
+		var list corev1.NodeList
+		if err := p.api.List(ctx, &list); err != nil {
+			return fmt.Errorf("cannot list the nodes: %w", err)
+		}
+		with := 0
+		for i := range list.Items {
+			if gpus := list.Items[i].Status.Allocatable[podmeta.ResourceGPU]; !gpus.IsZero() {
+				with++
+			}
+		}
+		if with == p.nodes {
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("waited in vain: %d of %d nodes have GPUs: %w", with, p.nodes, context.Cause(ctx))
+		}
+	}
 }
 
 func (p *played) create(pods []*corev1.Pod) error {
