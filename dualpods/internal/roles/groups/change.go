@@ -73,6 +73,11 @@ func (c *groupChange) isUndone() bool {
 	return c.is(v1alpha1.ChangeUndone) && c.was.Revision == c.target
 }
 
+// recovers reports whether a change was undone so short a time ago that the Pods may not be ready again yet.
+func (c *groupChange) recovers() bool {
+	return c.is(v1alpha1.ChangeUndone) && c.until(time.Duration(c.w.Serving.Spec.Template.GraceSeconds())*time.Second) > 0
+}
+
 // mayBegin reports whether a group of its own revision is to be changed in place to that of the
 // rollout, and otherwise notes why not.
 func (c *groupChange) mayBegin(own string) bool {
@@ -89,7 +94,7 @@ func (c *groupChange) mayBegin(own string) bool {
 		return false
 	}
 	differs := func(p place) bool { return from.differsAt(to, p) }
-	return (c.runs || c.isUndone()) && slices.ContainsFunc(from.placesOf(c.w.Serving.Name, c.ordinal), differs)
+	return (c.runs || c.isUndone() || c.recovers()) && slices.ContainsFunc(from.placesOf(c.w.Serving.Name, c.ordinal), differs)
 }
 
 // changeRule is a row of the table of changes.
@@ -200,7 +205,7 @@ var changes = []changeRule{
 		return c.is(v1alpha1.ChangeBegun) && s.after(c.until(changeLimit)) && s.changing(c.progress())
 	}},
 	{"change backs off", func(c *groupChange, s *changeStep) bool {
-		return c.isUndone() && (c.until(c.pause()) > 0 || !c.runs) && s.after(max(c.until(c.pause()), takenPause)) &&
+		return c.is(v1alpha1.ChangeUndone) && (!c.runs || c.isUndone() && c.until(c.pause()) > 0) && s.after(max(c.until(c.pause()), takenPause)) &&
 			s.waits(v1alpha1.GroupRunning, v1alpha1.ReasonChangeFailed, c.was.Message)
 	}},
 	{"change begins", func(c *groupChange, s *changeStep) bool {

@@ -193,13 +193,18 @@ func TestEachRowOfChanges(t *testing.T) {
 			m[0].toldNow(w)
 			m[0].Bound.Instance.SwapID, m[0].SwapTo = "swap-9", podmeta.SwapTo{}
 		}, "undo swap", Undo, []string{"prefill-0"}, undoing, ""},
-		"it is undone, a swap is being undone":        {undoing, func(w *World, m []*Member) { m[0].changesIn(w, "undo"); m[0].SwapTo = podmeta.SwapTo{} }, "undoing", "", nil, undoing, ""},
-		"it is undone, one has the new model":         {undoing, func(w *World, m []*Member) { m[0].changedNow(w); m[0].SwapTo = podmeta.SwapTo{} }, "has the new model", Delete, []string{"prefill-0"}, undoing, ""},
-		"all have the old models":                     {undoing, func(*World, []*Member) {}, "undone", "", nil, undone, ""},
-		"it was undone a moment ago":                  {undone, func(*World, []*Member) {}, "change backs off", "", nil, undone, ""},
-		"it was undone, and does not run":             {undone, func(w *World, m []*Member) { w.Now = now.Add(time.Hour); unready(m[0]) }, "change backs off", "", nil, undone, ""},
-		"it was undone a minute ago":                  {undone, func(w *World, _ []*Member) { w.Now = now.Add(firstChangePause) }, "change begins", "", nil, begun, ""},
-		"another change was undone":                   {undone, func(w *World, _ []*Member) { w.Serving.Status.Groups[0].Change.Revision = "r" }, "change begins", "", nil, begun, ""},
+		"it is undone, a swap is being undone":                            {undoing, func(w *World, m []*Member) { m[0].changesIn(w, "undo"); m[0].SwapTo = podmeta.SwapTo{} }, "undoing", "", nil, undoing, ""},
+		"it is undone, one has the new model":                             {undoing, func(w *World, m []*Member) { m[0].changedNow(w); m[0].SwapTo = podmeta.SwapTo{} }, "has the new model", Delete, []string{"prefill-0"}, undoing, ""},
+		"all have the old models":                                         {undoing, func(*World, []*Member) {}, "undone", "", nil, undone, ""},
+		"it was undone a moment ago":                                      {undone, func(*World, []*Member) {}, "change backs off", "", nil, undone, ""},
+		"it was undone, and does not run":                                 {undone, func(w *World, m []*Member) { w.Now = now.Add(time.Hour); unready(m[0]) }, "change backs off", "", nil, undone, ""},
+		"it was undone a minute ago":                                      {undone, func(w *World, _ []*Member) { w.Now = now.Add(firstChangePause) }, "change begins", "", nil, begun, ""},
+		"another change was undone":                                       {undone, func(w *World, _ []*Member) { w.Serving.Status.Groups[0].Change.Revision = "r" }, "change begins", "", nil, begun, ""},
+		"another change was undone, and the Pods are not ready again yet": {undone, func(w *World, m []*Member) { w.Serving.Status.Groups[0].Change.Revision = "r"; unready(m[0]) }, "change backs off", "", nil, undone, ""},
+		"the same, and they do not become so": {undone, func(w *World, m []*Member) {
+			w.Serving.Status.Groups[0].Change.Revision, w.Now = "r", now.Add(time.Minute)
+			unready(m[0])
+		}, "change over", "", nil, "", ""},
 		"it was undone, and the mode is Recreate now": {undone, func(w *World, _ []*Member) { w.Serving.Spec.UpdateMode = "" }, "not in place", "", nil, undone, ""},
 		"it was refused, and is to be recreated": {undone, func(w *World, _ []*Member) {
 			w.Serving.Status.Groups[0].Change.Misfit, w.Serving.Spec.OnMisfit = true, v1alpha1.UpdateRecreate

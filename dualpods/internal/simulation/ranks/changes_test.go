@@ -41,6 +41,7 @@ type groupTruth struct {
 	// healthy has the keys of the swaps that have waited for their commit.
 	healthy map[string]bool
 	uids    map[string]types.UID // of Pods, by their names, as they were when the first change began
+	undone  map[string]time.Time // when the change of a group was undone last
 }
 
 func modelName(n uint64) string { return fmt.Sprintf("model-%d", n%models) }
@@ -50,7 +51,7 @@ func setUpGroups(w *world) { setUpPairs(w, int32(w.Draw("workers of decode", 2))
 
 // setUpPairs does that with so many workers of the decode servers.
 func setUpPairs(w *world, workers int32) {
-	w.group = &groupTruth{w: w, healthy: map[string]bool{}, uids: map[string]types.UID{}}
+	w.group = &groupTruth{w: w, healthy: map[string]bool{}, uids: map[string]types.UID{}, undone: map[string]time.Time{}}
 	w.api.put(&v1alpha1.LauncherConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: poolName},
 		Spec: v1alpha1.LauncherConfigSpec{
@@ -194,6 +195,42 @@ func (g *groupTruth) commits(s *swap) {
 			g.w.violated("commits early", "%s is committed, and the status of %s has %+v", s.key, group, of.Change)
 		}
 	}
+}
+
+// recorded notes when the change of a group was undone.
+func (g *groupTruth) recorded(was *v1alpha1.ServingGroupChange, is *v1alpha1.ServingGroupStatus) {
+	if g != nil && is.Change != nil && is.Change.State == v1alpha1.ChangeUndone && (was == nil || was.State != v1alpha1.ChangeUndone) {
+		g.undone[is.Name] = time.Now()
+	}
+}
+
+// replaces checks the deletion of a Pod of an older revision. A group whose change was undone a moment ago
+// is changed in place to another template too, once its Pods are ready again.
+func (g *groupTruth) replaces(pod *corev1.Pod, serving *v1alpha1.ModelServing, of *v1alpha1.ServingGroupStatus) {
+	if g == nil || serving.Spec.UpdateMode != v1alpha1.UpdateInPlace || of.Change != nil && (of.Change.State != v1alpha1.ChangeUndone || of.Change.Misfit) {
+		return
+	}
+	since, undone := g.undone[of.Name]
+	if !undone || time.Since(since) > grace/2 {
+		return
+	}
+	whole := 0
+	for _, other := range g.pods() {
+		if other.Labels[podmeta.LabelServingGroup] != of.Name || other.DeletionTimestamp != nil || podmeta.Finished(other) {
+			continue
+		}
+		if record := g.recordOf(other); record != nil && record.Change == nil && g.isAwake(record.Instance) {
+			whole++
+		}
+	}
+	if whole == len(serving.Spec.Template.Roles) {
+		g.w.violated("replaced in vain", "a controller deletes %s, and the change of its group was undone %s ago", pod.Name, time.Since(since))
+	}
+}
+
+func (g *groupTruth) isAwake(id string) bool {
+	e := g.engine(id)
+	return e != nil && e.is(program.Awake)
 }
 
 // checkRest checks that each group has all of its new models or all of its old ones, and that no other

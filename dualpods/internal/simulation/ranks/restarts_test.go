@@ -86,13 +86,25 @@ func (t *truth) isUndoubtedlyReady(serving *v1alpha1.ModelServing, group string)
 	return true
 }
 
+// statusOf returns what a ModelServing says of a group; nil: nothing.
+func statusOf(serving *v1alpha1.ModelServing, group string) *v1alpha1.ServingGroupStatus {
+	if at := slices.IndexFunc(serving.Status.Groups, func(g v1alpha1.ServingGroupStatus) bool { return g.Name == group }); at >= 0 {
+		return &serving.Status.Groups[at]
+	}
+	return nil
+}
+
 // recorded checks what a status says of restarts.
 func (t *truth) recorded(was, is *v1alpha1.ModelServing) {
 	for _, g := range is.Status.Groups {
-		before := v1alpha1.ServingGroupRestart{}
-		if at := slices.IndexFunc(was.Status.Groups, func(of v1alpha1.ServingGroupStatus) bool { return of.Name == g.Name }); at >= 0 && was.Status.Groups[at].Restart != nil {
-			before = *was.Status.Groups[at].Restart
+		before, change := v1alpha1.ServingGroupRestart{}, (*v1alpha1.ServingGroupChange)(nil)
+		if of := statusOf(was, g.Name); of != nil {
+			change = of.Change
+			if of.Restart != nil {
+				before = *of.Restart
+			}
 		}
+		t.w.group.recorded(change, &g)
 		if g.Restart == nil {
 			continue
 		}
@@ -120,18 +132,19 @@ func (t *truth) recorded(was, is *v1alpha1.ModelServing) {
 // deletesPod checks a controller's deletion of a Pod.
 func (t *truth) deletesPod(pod *corev1.Pod) {
 	owner := podmeta.ServingOf(pod)
-	if t.w.group != nil { // the play of changes in place checks its groups by itself
-		return
-	}
 	if owner == nil || pod.Annotations[podmeta.AnnotationOnExit] != string(podmeta.OnExitRestart) || podmeta.Finished(pod) {
 		return
 	}
 	serving, _ := t.w.api.get(servingKind, owner.Name).(*v1alpha1.ModelServing)
-	if serving == nil || serving.UID != owner.UID || serving.Status.ObservedGeneration != serving.Generation || serving.Spec.Count() == 0 || len(serving.Status.Groups) == 0 {
+	if serving == nil || serving.UID != owner.UID || serving.Status.ObservedGeneration != serving.Generation || serving.Spec.Count() == 0 {
 		return
 	}
-	g := serving.Status.Groups[0]
-	if pod.Labels[podmeta.LabelServingRevision] != g.Revision || g.Restart != nil && slices.Contains(g.Restart.Leaving, pod.UID) {
+	g := statusOf(serving, pod.Labels[podmeta.LabelServingGroup])
+	switch {
+	case g == nil || g.Restart != nil && slices.Contains(g.Restart.Leaving, pod.UID):
+		return
+	case pod.Labels[podmeta.LabelServingRevision] != serving.Status.Revision:
+		t.w.group.replaces(pod, serving, g)
 		return
 	}
 	for _, uid := range sorted(t.w.launchers) {
