@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -205,6 +206,9 @@ func TestEachRowOfChanges(t *testing.T) {
 			w.Serving.Status.Groups[0].Change.Revision, w.Now = "r", now.Add(time.Minute)
 			unready(m[0])
 		}, "change over", "", nil, "", ""},
+		"it was undone, and is not its turn": {undone, func(w *World, _ []*Member) {
+			w.Serving.Spec.RolloutStrategy.RollingUpdateConfiguration.Partition = new(intstr.FromInt32(1))
+		}, "not in place", "", nil, undone, ""},
 		"it was undone, and the mode is Recreate now": {undone, func(w *World, _ []*Member) { w.Serving.Spec.UpdateMode = "" }, "not in place", "", nil, undone, ""},
 		"it was refused, and is to be recreated": {undone, func(w *World, _ []*Member) {
 			w.Serving.Status.Groups[0].Change.Misfit, w.Serving.Spec.OnMisfit = true, v1alpha1.UpdateRecreate
