@@ -94,7 +94,7 @@ func (c *groupChange) mayBegin(own string) bool {
 		return false
 	}
 	differs := func(p place) bool { return from.differsAt(to, p) }
-	return (c.runs || c.isUndone() || c.recovers()) && slices.ContainsFunc(from.placesOf(c.w.Serving.Name, c.ordinal), differs)
+	return (c.runs || c.isUndone() || c.recovers()) && slices.ContainsFunc(c.w.givenPlaces(from, c.ordinal), differs)
 }
 
 // changeRule is a row of the table of changes.

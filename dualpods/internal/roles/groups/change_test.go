@@ -132,7 +132,12 @@ func TestEachRowOfChanges(t *testing.T) {
 		next  v1alpha1.ChangeState
 		says  string
 	}{
-		"a group that runs":                       {"", func(*World, []*Member) {}, "change begins", "", nil, begun, ""},
+		"a group that runs": {"", func(*World, []*Member) {}, "change begins", "", nil, begun, ""},
+		"a group with other numbers than the template": {"", func(w *World, _ []*Member) {
+			current := w.Serving.Status.CurrentRevision
+			w.plans[current].template.Roles[0].Replicas = new(int32(0)) // a RoleScaler has the number
+			w.Serving.Status.Groups = []v1alpha1.ServingGroupStatus{{Name: "llama-0", Revision: current, RoleReplicas: map[string]int32{"prefill": 2, "decode": 1, "router": 1}}}
+		}, "change begins", "", nil, begun, ""},
 		"a group that does not run":               {"", func(_ *World, m []*Member) { unready(m[0]) }, "", "", nil, "", ""},
 		"the mode is Recreate":                    {"", func(w *World, _ []*Member) { w.Serving.Spec.UpdateMode = "" }, "", "", nil, "", ""},
 		"nobody is told":                          {begun, func(*World, []*Member) {}, "server not told", Patch, []string{"prefill-0", "prefill-1"}, begun, "prepare"},
