@@ -83,3 +83,33 @@ func TestChangeInPlaceIsWrittenBeforeItIsActedOn(t *testing.T) {
 	assert.Equal(t, oldPatch, patch)
 	assert.Contains(t, s.images(), entry, "the Pod stays")
 }
+
+func TestGroupWhoseChangeWasUndoneFollowsItsRoleScaler(t *testing.T) {
+	s := newSite(t, func(m *v1alpha1.ModelServing) {
+		m.Spec.UpdateMode = v1alpha1.UpdateInPlace
+		m.Spec.Template.Roles[0].EntryTemplate = patched(oldPatch)
+		external(m)
+	}, nil)
+	s.settle()
+	s.change(func(m *v1alpha1.ModelServing) { m.Spec.Template.Roles[0].EntryTemplate = patched(newPatch) })
+	scale := func(n int32) {
+		var sc v1alpha1.RoleScaler
+		require.True(t, s.read("llama-prefill", &sc))
+		sc.Spec.Replicas = n
+		require.NoError(t, s.api.Update(t.Context(), &sc))
+	}
+	s.passes(1)
+	require.Equal(t, v1alpha1.ChangeBegun, s.status().Groups[0].Change.State)
+	scale(2)
+	s.passes(1)
+	assert.Equal(t, []string{entry}, s.names(), "the servers of a change stay the same")
+	s.passes(2) // no Pod has a record, so it is undone
+	require.Equal(t, v1alpha1.ChangeUndone, s.status().Groups[0].Change.State)
+	s.settle()
+	assert.Equal(t, []string{entry, "llama-0-prefill-1-0"}, s.names())
+	var pod corev1.Pod
+	require.True(t, s.read("llama-0-prefill-1-0", &pod))
+	assert.Equal(t, oldPatch, pod.Annotations[podmeta.AnnotationServerPatch])
+	assert.Equal(t, v1alpha1.ChangeUndone, s.status().Groups[0].Change.State)
+	assert.False(t, s.status().Groups[0].BeingScaled)
+}

@@ -96,8 +96,8 @@ func (of *plan) given(status *v1alpha1.ServingGroupStatus) map[string]int {
 }
 
 // wants returns the numbers of replicas that a group of a plan is to have. A group with an older
-// template keeps its own, but for a role whose number a RoleScaler has, if no new template is to
-// come: autoscalers would look at this group, and ask for ever more.
+// template keeps its own, but for a role whose number a RoleScaler has, if the group is kept: no new
+// template comes soon. Autoscalers would look at this group, and ask for ever more.
 func (w *World) wants(of *plan, given map[string]int, kept bool) map[string]int {
 	numbers := map[string]int{}
 	for i := range of.template.Roles {
@@ -179,12 +179,14 @@ func ratioOf(c *v1alpha1.RatioConstraint) *scaling.Ratio {
 // scaleGroups decides about the numbers of replicas of groups whose revisions were decided.
 func (w *World) scaleGroups(targets []rollout.Target, observed []rollout.Group, partition int, members map[string]*Member) {
 	plans, groups := make([]*plan, len(targets)), make([]scaling.Group, len(targets))
+	heldUp := failedChange(w, w.Serving.Status.Groups) != nil
 	for ordinal, target := range targets {
 		of := w.planInPlace(target.Revision, ordinal, &observed[ordinal], members)
 		status := w.listed[groupName(w.Serving, ordinal)]
 		given := of.given(status)
 		plans[ordinal] = of
-		groups[ordinal] = scaling.Group{Has: given, Wants: w.wants(of, given, ordinal < partition), Scales: status != nil && status.BeingScaled, Runs: observed[ordinal].Runs}
+		wants := w.wants(of, given, (ordinal < partition || heldUp) && !w.changesModels(ordinal))
+		groups[ordinal] = scaling.Group{Has: given, Wants: wants, Scales: status != nil && status.BeingScaled, Runs: observed[ordinal].Runs}
 	}
 	w.groups, w.scaled = nil, scaling.Decide(groups)
 	for ordinal, target := range w.scaled {
