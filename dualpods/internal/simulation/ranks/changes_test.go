@@ -219,7 +219,7 @@ func (g *groupTruth) replaces(pod *corev1.Pod, serving *v1alpha1.ModelServing, o
 		if other.Labels[podmeta.LabelServingGroup] != of.Name || other.DeletionTimestamp != nil || podmeta.Finished(other) {
 			continue
 		}
-		if record := g.recordOf(other); record != nil && record.Change == nil && g.isAwake(record.Instance) {
+		if g.servesAtRest(other) {
 			whole++
 		}
 	}
@@ -228,9 +228,19 @@ func (g *groupTruth) replaces(pod *corev1.Pod, serving *v1alpha1.ModelServing, o
 	}
 }
 
-func (g *groupTruth) isAwake(id string) bool {
-	e := g.engine(id)
-	return e != nil && e.is(program.Awake)
+// servesAtRest reports whether the model of a requester is awake on a launcher that stays, and is not being
+// changed.
+func (g *groupTruth) servesAtRest(pod *corev1.Pod) bool {
+	for _, l := range g.w.launchers {
+		on, record := g.w.api.pod(l.pod), g.recordOf(pod)
+		if on == nil || on.DeletionTimestamp != nil || l.dead || record == nil || record.Change != nil {
+			continue
+		}
+		if e := l.all[record.Instance]; e != nil && e.is(program.Awake) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkRest checks that each group has all of its new models or all of its old ones, and that no other

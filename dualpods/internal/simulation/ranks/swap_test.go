@@ -214,7 +214,7 @@ func (s *swap) decide() error {
 		l.w.refusals--
 		return program.Conflictf("simulated: there is no room")
 	}
-	sleepers := 0
+	var sleepers []*engine
 	for _, other := range sorted(l.all) {
 		e := l.all[other]
 		switch {
@@ -225,11 +225,12 @@ func (s *swap) decide() error {
 			}
 			s.out = append(s.out, e)
 		case e.is(program.Sleeping):
-			if sleepers++; sleepers > mostSleepers {
-				s.evict = append(s.evict, e)
-			}
+			sleepers = append(sleepers, e)
 		}
 	}
+	// Those go that fell asleep first: the others may be wanted by swaps that wait.
+	slices.SortStableFunc(sleepers, func(a, b *engine) int { return a.StateSince.Compare(b.StateSince) })
+	s.evict = sleepers[:max(len(sleepers)-mostSleepers, 0)]
 	for _, e := range s.claimed() {
 		if e != nil {
 			e.claim = s
