@@ -42,6 +42,10 @@ type ServingGroupStatus struct {
 	// does, the others keep theirs.
 	// +optional
 	BeingScaled bool `json:"beingScaled,omitempty"`
+	// The group was given more replicas while it did not run, and has not run since. The others do
+	// not wait for it.
+	// +optional
+	Grown bool `json:"grown,omitempty"`
 	// Why the group does not run, as one word.
 	// +optional
 	Reason string `json:"reason,omitempty"`

@@ -186,7 +186,10 @@ func (w *World) scaleGroups(targets []rollout.Target, observed []rollout.Group, 
 		given := of.given(status)
 		plans[ordinal] = of
 		wants := w.wants(of, given, (ordinal < partition || heldUp) && !w.changesModels(ordinal))
-		groups[ordinal] = scaling.Group{Has: given, Wants: wants, Scales: status != nil && status.BeingScaled, Runs: observed[ordinal].Runs}
+		groups[ordinal] = scaling.Group{Has: given, Wants: wants, Runs: observed[ordinal].Runs}
+		if status != nil {
+			groups[ordinal].Scales, groups[ordinal].Grown = status.BeingScaled, status.Grown
+		}
 	}
 	w.groups, w.scaled = nil, scaling.Decide(groups)
 	for ordinal, target := range w.scaled {
@@ -234,6 +237,7 @@ func (w *World) noteNumbers(g *v1alpha1.ServingGroupStatus, ordinal int) {
 		g.RoleReplicas[role] = int32(n)
 	}
 	g.BeingScaled = target.Scales && g.State != v1alpha1.GroupRunning
+	g.Grown = target.Grown && g.State != v1alpha1.GroupRunning
 	if g.BeingScaled && g.State == v1alpha1.GroupProgressing {
 		g.State = v1alpha1.GroupScaling
 	}

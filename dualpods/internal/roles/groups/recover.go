@@ -65,7 +65,7 @@ func (w *World) observedRestarts(ordinal int, members []*Member) *restarts.Group
 		if was.Restart != nil {
 			g.Record = *was.Restart
 		}
-		g.Lacks = !was.BeingScaled && was.Gang != nil && was.Gang.State == v1alpha1.GangPlaced && w.lacksNodes(plan, members)
+		g.Lacks = !was.BeingScaled && !was.Grown && was.Gang != nil && was.Gang.State == v1alpha1.GangPlaced && w.lacksNodes(plan, members)
 	}
 	for _, m := range members {
 		if m.isEntry() || len(g.Replicas) == 0 {

@@ -183,6 +183,10 @@ func TestGroupThatHoldsNodesAndLacksOthersStalls(t *testing.T) {
 	assert.False(t, w.lacksNodes(w.groups[0], w.Members))
 	w.groups[0].template.Roles[0].Replicas = new(int32(2))
 	assert.True(t, w.lacksNodes(w.groups[0], w.Members))
+	w.Serving.Status.Groups[0].Gang = &v1alpha1.ServingGroupGang{State: v1alpha1.GangPlaced}
+	assert.True(t, w.observedRestarts(0, w.Members).Lacks)
+	w.Serving.Status.Groups[0].Grown = true
+	assert.False(t, w.observedRestarts(0, w.Members).Lacks, "the new replica has never had a node")
 	w.Serving.Spec.Template.GangPolicy.MinRoleReplicas = map[string]int32{"prefill": 1}
 	assert.False(t, w.lacksNodes(w.groups[0], w.Members), "the others are not counted")
 	w.lacks()

@@ -100,6 +100,12 @@ func TestLostPodDoesNotWaitForItsGroupsTurn(t *testing.T) {
 	assert.Contains(t, s.names(), "llama-1-r-0-0")
 	assert.Contains(t, s.names(), "llama-1-r-1-0", "a group that does not run loses nothing")
 	assert.NotContains(t, s.names(), "llama-0-r-1-0")
+	assert.True(t, s.groups()[1].Grown)
+	for _, name := range []string{"llama-1-r-0-0", "llama-1-r-1-0"} {
+		s.become(name, corev1.ConditionTrue)
+	}
+	s.passes(1)
+	assert.False(t, s.groups()[1].Grown)
 }
 
 func TestReplicasGoByReadinessCostAndOrdinal(t *testing.T) {

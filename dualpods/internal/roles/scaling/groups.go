@@ -10,6 +10,7 @@ type Group struct {
 	// Wants are the numbers that it is to get.
 	Wants  map[string]int
 	Scales bool // it was given other numbers in its turn, and does not run yet
+	Grown  bool // it was given more replicas when it did not run, and has not run since
 	Runs   bool // all Pods are ready, and there are as many as Has says
 }
 
@@ -18,6 +19,7 @@ type Target struct {
 	Row     string
 	Numbers map[string]int // by role
 	Scales  bool           // the other groups wait until it runs
+	Grown   bool           // it has got more replicas, and the others do not wait
 }
 
 // row is a row of the table. It returns the target; ok is false if the row does not fit.
@@ -37,10 +39,10 @@ var rows = []row{
 		return Target{Numbers: groups[n].Wants, Scales: true}, groups[n].Scales
 	}},
 	{"as it should be", func(groups []Group, n int) (Target, bool) {
-		return Target{Numbers: groups[n].Wants}, !groups[n].differs()
+		return Target{Numbers: groups[n].Wants, Grown: groups[n].Grown}, !groups[n].differs()
 	}},
 	{"does not run", func(groups []Group, n int) (Target, bool) {
-		return Target{Numbers: groups[n].Wants}, !groups[n].Runs
+		return Target{Numbers: groups[n].Wants, Grown: groups[n].Grown || groups[n].grows()}, !groups[n].Runs
 	}},
 	{"its turn", func(groups []Group, n int) (Target, bool) {
 		return Target{Numbers: groups[n].Wants, Scales: true}, isFree(groups) && isHighest(groups, n)
@@ -65,6 +67,16 @@ func Decide(groups []Group) []Target {
 
 // differs reports whether a group is to get other numbers than it has.
 func (g *Group) differs() bool { return !maps.Equal(g.Has, g.Wants) }
+
+// grows reports whether a group is to get more replicas of a role than it has.
+func (g *Group) grows() bool {
+	for role, n := range g.Wants {
+		if n > g.Has[role] {
+			return true
+		}
+	}
+	return false
+}
 
 // isFree reports whether no group is being scaled.
 func isFree(groups []Group) bool {

@@ -15,12 +15,14 @@ import (
 )
 
 // parse reads groups such as "2>3 3- 3* .": a group that has 2 replicas and is to get 3; one that has
-// the 3 that it is to have and does not run; one that is being scaled and does not run; a new one.
+// the 3 that it is to have and does not run; one that is being scaled and does not run; a new one. A
+// group such as "3+-" was given more replicas when it did not run.
 func parse(text string, wants int) (groups []Group) {
 	for word := range strings.FieldsSeq(text) {
 		g := Group{Wants: map[string]int{"decode": wants}}
 		word, fails := strings.CutSuffix(word, "-")
 		word, g.Scales = strings.CutSuffix(word, "*")
+		word, g.Grown = strings.CutSuffix(word, "+")
 		g.Runs = !fails && !g.Scales
 		if word != "." {
 			n := 0
@@ -35,7 +37,7 @@ func parse(text string, wants int) (groups []Group) {
 func TestEachRow(t *testing.T) {
 	for name, c := range map[string]struct {
 		groups string
-		want   string // number:row of each group; * if the others wait for it
+		want   string // number:row of each group; * if the others wait for it, + if it has grown
 	}{
 		"nothing to do":                            {"3 3", "3:as it should be 3:as it should be"},
 		"a new group gets its number at once":      {". 3", "3:new 3:as it should be"},
@@ -43,8 +45,10 @@ func TestEachRow(t *testing.T) {
 		"the next waits until the last runs":       {"2 2 2 3*", "2:waits 2:waits 2:waits 3:is being scaled*"},
 		"the last runs":                            {"2 2 2 3", "2:waits 2:waits 3:its turn* 3:as it should be"},
 		"fewer in the same order":                  {"4 4 3", "4:waits 3:its turn* 3:as it should be"},
-		"one that does not run loses nothing":      {"2 2- 2", "2:waits 3:does not run 3:its turn*"},
+		"one that does not run loses nothing":      {"2 2- 2", "2:waits 3:does not run+ 3:its turn*"},
 		"it holds up no other one":                 {"2 2 3-", "2:waits 3:its turn* 3:as it should be"},
+		"one that has grown does not run yet":      {"2 2 3+-", "2:waits 3:its turn* 3:as it should be+"},
+		"one that gets fewer has not grown":        {"4- 3", "3:does not run 3:as it should be"},
 		"another number for one that takes a turn": {"2 2* 4", "2:waits 3:is being scaled* 4:waits"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,6 +57,9 @@ func TestEachRow(t *testing.T) {
 				says := fmt.Sprintf("%d:%s", target.Numbers["decode"], target.Row)
 				if target.Scales {
 					says += "*"
+				}
+				if target.Grown {
+					says += "+"
 				}
 				got = append(got, says)
 			}
