@@ -70,7 +70,7 @@ func (w *World) observedRestarts(ordinal int, members []*Member) *restarts.Group
 	for _, m := range members {
 		if m.isEntry() || len(g.Replicas) == 0 {
 			made := w.templatesOf(m.place)
-			g.Replicas = append(g.Replicas, restarts.Replica{Name: m.roleID(), Size: made.size, OneByOne: made.size == 1 || made.haveRanks()})
+			g.Replicas = append(g.Replicas, restarts.Replica{Role: m.role, Name: m.roleID(), Size: made.size, OneByOne: made.size == 1 || made.haveRanks()})
 		}
 		if r := &g.Replicas[len(g.Replicas)-1]; m.Pod.Is != nil {
 			r.Pods = append(r.Pods, w.observedPod(m))

@@ -347,7 +347,7 @@ func TestGroupThatNeverRunsIsRecreatedAndThenFailed(t *testing.T) {
 		m.Spec.Template.RestartGracePeriodSeconds = new(int64(1000))
 	})
 	fails := func() {
-		s.kubeletSays(entry, corev1.ConditionTrue)
+		s.kubeletSays(entry, corev1.ConditionFalse)
 		s.kubeletSays(second, corev1.ConditionFalse)
 		s.passes(1)
 		s.now = s.now.Add(20 * time.Second)
@@ -361,8 +361,25 @@ func TestGroupThatNeverRunsIsRecreatedAndThenFailed(t *testing.T) {
 	assert.Empty(t, s.writes)
 	g := s.groups()[0]
 	assert.Equal(t, []string{string(v1alpha1.GroupFailed), v1alpha1.ReasonTooManyRestarts}, []string{string(g.State), g.Reason})
-	assert.Contains(t, g.Message, "group llama-0 has not been ready for 20s: Pod "+second+" is not; the group was recreated 1 times, and is tried again at")
+	assert.Contains(t, g.Message, "group llama-0 has not been ready for 20s: Pod "+entry+" is not; the group was recreated 1 times, and is tried again at")
 	s.now = now.Add(2 * time.Hour)
 	s.passes(1)
 	assert.Equal(t, []string{"delete Pod " + entry, "delete Pod " + second}, s.writes)
+}
+
+func TestReplicaThatNeverGetsReadyIsRecreatedAlone(t *testing.T) {
+	s := newPair(t, "")
+	s.change(func(m *v1alpha1.ModelServing) {
+		m.Spec.MaxGroupRestarts, m.Spec.ProgressingTimeoutSeconds = new(int32(0)), new(int64(20))
+	})
+	for range 3 {
+		s.kubeletSays(entry, corev1.ConditionTrue)
+		s.kubeletSays(second, corev1.ConditionFalse)
+		s.passes(1)
+		s.now, s.writes = s.now.Add(20*time.Second), nil
+		s.passes(3)
+		assert.Equal(t, []string{"delete Pod " + second, "create Pod " + second}, s.writes)
+		s.told("Restarting the Pods of replica prefill-1 of group llama-0 are recreated: group llama-0 serves, but has not been ready for 20s: Pod " + second + " is not")
+		assert.Equal(t, v1alpha1.GroupProgressing, s.groups()[0].State)
+	}
 }

@@ -29,7 +29,8 @@ type Decision struct {
 	Record v1alpha1.ServingGroupRestart
 	// Level is what is restarted now; empty: nothing.
 	Level Level
-	// Replica is restarted, if Level is Role or InPlace. For InPlace the instances of its Pods are to be deleted.
+	// Replica is restarted, if Level is Role or InPlace. For Role these may be several, with commas between
+	// them. For InPlace the instances of its Pods are to be deleted.
 	Replica string
 	// Holds means that no Pod of the group is created, and none that has ended is deleted.
 	Holds bool
@@ -64,7 +65,9 @@ func (d *Decision) Leaves(pod types.UID) bool { return slices.Contains(d.Record.
 type trouble struct {
 	level   Level
 	replica *Replica
-	counts  bool // the restart of a role is noted: the next one is of the group
+	others  []*Replica // that are restarted too
+	counts  bool       // the restart of a role is noted: the next one is of the group
+	stalls  bool       // the replicas have stalled; their time begins anew
 	why     string
 }
 
@@ -213,22 +216,33 @@ func (d *Decision) recreates(g *Group, t *trouble) bool {
 	return d.restarts(Whole, t)
 }
 
-// recreatesRole has all Pods of a replica deleted. It returns true.
+// recreatesRole has all Pods of the replicas of a trouble deleted. It returns true.
 func (d *Decision) recreatesRole(g *Group, t *trouble) bool {
-	name := t.replica.Name
+	d.restarts(Role, t)
+	d.recreatesReplica(t.replica)
+	for _, r := range t.others {
+		d.recreatesReplica(r)
+		d.Replica += ", " + r.Name
+	}
+	if t.counts {
+		d.Record.Roles = append(slices.Clone(d.Record.Roles), v1alpha1.RecreatedRole{Name: t.replica.Name, At: *g.now()})
+		d.Record.RunsSince = nil
+	}
+	if t.stalls {
+		d.Record.StalledSince = nil
+	}
+	return true
+}
+
+func (d *Decision) recreatesReplica(r *Replica) {
 	record := &d.Record
-	for _, p := range t.replica.Pods {
+	for _, p := range r.Pods {
 		if !slices.Contains(record.Leaving, p.UID) {
 			record.Leaving = append(slices.Clone(record.Leaving), p.UID)
 		}
 	}
-	record.NotReady = without(record.NotReady, t.replica)
-	record.Ran = slices.DeleteFunc(slices.Clone(record.Ran), func(ran string) bool { return ran == name })
-	if t.counts {
-		record.Roles = append(slices.Clone(record.Roles), v1alpha1.RecreatedRole{Name: name, At: *g.now()})
-		record.RunsSince = nil
-	}
-	return d.restarts(Role, t)
+	record.NotReady = without(record.NotReady, r)
+	record.Ran = slices.DeleteFunc(slices.Clone(record.Ran), func(ran string) bool { return ran == r.Name })
 }
 
 // without returns the Pods that are not of a replica.

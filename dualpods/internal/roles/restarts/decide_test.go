@@ -30,8 +30,8 @@ func pair() *Group {
 	return &Group{
 		Now: now, Name: "llama-0", Policy: v1alpha1.RecoverRole, Grace: time.Minute, Timeout: 10 * time.Minute, Max: 2,
 		Replicas: []Replica{
-			{Name: "prefill-0", Size: 1, OneByOne: true, Pods: []Pod{ready("p", "prefill-0")}},
-			{Name: "decode-0", Size: 1, OneByOne: true, Pods: []Pod{ready("d", "decode-0")}},
+			{Role: "prefill", Name: "prefill-0", Size: 1, OneByOne: true, Pods: []Pod{ready("p", "prefill-0")}},
+			{Role: "decode", Name: "decode-0", Size: 1, OneByOne: true, Pods: []Pod{ready("d", "decode-0")}},
 		},
 		Record: v1alpha1.ServingGroupRestart{Ran: []string{"prefill-0", "decode-0"}},
 	}
@@ -70,6 +70,11 @@ func stalledFor(d time.Duration) func(*Group) {
 		g.decodes().Ready, g.Record.StalledSince = false, &at
 		g.Record.Ran = []string{"prefill-0"}
 	}
+}
+
+// second has decode have another replica, which is ready.
+func second(g *Group) {
+	g.Replicas = append(g.Replicas, Replica{Role: "decode", Name: "decode-1", Size: 1, OneByOne: true, Pods: []Pod{ready("d1", "decode-1")}})
 }
 
 // plainWorkers has decode have a worker that is not a rank.
@@ -134,7 +139,17 @@ func TestEachRowOfRestarts(t *testing.T) {
 			g.Record.Leaving, g.Record.Ran = []types.UID{"d"}, []string{"prefill-0"}
 			g.decodes().Leaving = true
 		}}, row: "role leaves", leaving: []types.UID{"d"}, state: v1alpha1.GroupProgressing},
-		"it has stalled for long":                          {so: []func(*Group){stalledFor(10 * time.Minute)}, row: "recreate group", level: Whole, leaving: []types.UID{"p", "d"}, state: v1alpha1.GroupProgressing, says: "group llama-0 has not been ready for 10m0s: Pod llama-0-decode-0-0 is not"},
+		"it has stalled for long":                  {so: []func(*Group){stalledFor(10 * time.Minute)}, row: "recreate group", level: Whole, leaving: []types.UID{"p", "d"}, state: v1alpha1.GroupProgressing, says: "group llama-0 has not been ready for 10m0s: Pod llama-0-decode-0-0 is not"},
+		"a second replica never got ready":         {so: []func(*Group){second, stalledFor(10 * time.Minute)}, row: "recreate role", level: Role, leaving: []types.UID{"d"}, state: v1alpha1.GroupProgressing, says: "group llama-0 serves, but has not been ready for 10m0s: Pod llama-0-decode-0-0 is not"},
+		"the same, a minute before":                {so: []func(*Group){second, stalledFor(9 * time.Minute)}, row: "not ready yet", again: time.Minute},
+		"the same, by the whole group":             {so: []func(*Group){second, stalledFor(10 * time.Minute), by(v1alpha1.RecoverGroup)}, row: "recreate group", level: Whole, leaving: []types.UID{"p", "d", "d1"}, state: v1alpha1.GroupProgressing},
+		"the same, and it lacks nodes":             {so: []func(*Group){second, stalledFor(10 * time.Minute), func(g *Group) { g.Lacks = true }}, row: "recreate group", level: Whole, leaving: []types.UID{"p", "d", "d1"}, state: v1alpha1.GroupProgressing},
+		"the same, and no prefill server is ready": {so: []func(*Group){second, stalledFor(10 * time.Minute), func(g *Group) { g.Replicas[0].Pods[0].Ready = false }}, row: "recreate group", level: Whole, leaving: []types.UID{"p", "d", "d1"}, state: v1alpha1.GroupProgressing},
+		"two replicas never got ready": {so: []func(*Group){second, stalledFor(10 * time.Minute), func(g *Group) {
+			late := ready("d2", "decode-2")
+			late.Ready = false
+			g.Replicas = append(g.Replicas, Replica{Role: "decode", Name: "decode-2", Size: 1, OneByOne: true, Pods: []Pod{late}})
+		}}, row: "recreate role", level: Role, leaving: []types.UID{"d", "d2"}, state: v1alpha1.GroupProgressing},
 		"it waits for a node":                              {so: []func(*Group){stalledFor(10 * time.Minute), func(g *Group) { g.decodes().Placed = false }}, row: "nothing to restart"},
 		"it holds nodes in vain":                           {so: []func(*Group){stalledFor(10 * time.Minute), func(g *Group) { g.decodes().Placed, g.Lacks = false, true }}, row: "recreate group", level: Whole, leaving: []types.UID{"p", "d"}, state: v1alpha1.GroupProgressing, says: "not all of its Pods have a node"},
 		"it stalls again, a moment after it was recreated": {so: []func(*Group){lost, by(v1alpha1.RecoverGroup), recreated(1, 4*time.Second)}, row: "group backs off", again: 6 * time.Second, state: v1alpha1.GroupProgressing, holds: true},

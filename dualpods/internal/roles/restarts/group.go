@@ -34,8 +34,12 @@ type Pod struct {
 	Ends     int  // how often its server has ended, each time soon after it had begun to serve
 }
 
+// isLate reports whether a Pod has a node and is not ready.
+func (p Pod) isLate() bool { return p.Placed && p.Current && !p.Ready && !p.Leaving }
+
 // Replica is a replica of a role.
 type Replica struct {
+	Role     string
 	Name     string
 	Pods     []Pod // that there are
 	Size     int   // how many there should be
@@ -167,5 +171,5 @@ const maxNotReady = 16
 // stalls reports whether a Pod that has a node is not ready, or the group holds nodes while it waits for
 // others.
 func (g *Group) stalls() bool {
-	return g.Lacks || slices.ContainsFunc(g.pods(), func(p Pod) bool { return p.Placed && p.Current && !p.Ready && !p.Leaving })
+	return g.Lacks || slices.ContainsFunc(g.pods(), Pod.isLate)
 }

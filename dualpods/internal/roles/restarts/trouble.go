@@ -2,6 +2,7 @@ package restarts
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -16,7 +17,7 @@ func (g *Group) trouble(record *v1alpha1.ServingGroupRestart) (worst *trouble) {
 		}
 	}
 	if record.StalledSince != nil && left(g.Now, record.StalledSince.Time, g.Timeout) <= 0 {
-		note(&trouble{level: Whole, why: fmt.Sprintf("group %s has not been ready for %s: %s", g.Name, g.Timeout, g.firstUnready())})
+		note(g.stalled())
 	}
 	for n := range g.Replicas {
 		r := &g.Replicas[n]
@@ -25,6 +26,36 @@ func (g *Group) trouble(record *v1alpha1.ServingGroupRestart) (worst *trouble) {
 		}
 	}
 	return worst
+}
+
+// stalled returns what is restarted of a group that has stalled for too long. With RoleRecreate these are
+// the replicas that are not ready, if the group serves without them, and lacks no nodes; else it is all of it.
+func (g *Group) stalled() *trouble {
+	late := g.late()
+	if g.Policy != v1alpha1.RecoverRole || g.Lacks || len(late) == 0 || !g.serves() {
+		return &trouble{level: Whole, why: fmt.Sprintf("group %s has not been ready for %s: %s", g.Name, g.Timeout, g.firstUnready())}
+	}
+	return &trouble{level: Role, replica: late[0], others: late[1:], stalls: true, why: fmt.Sprintf("group %s serves, but has not been ready for %s: %s", g.Name, g.Timeout, g.firstUnready())}
+}
+
+// late returns the replicas with a Pod that has a node and is not ready.
+func (g *Group) late() (late []*Replica) {
+	for n := range g.Replicas {
+		if r := &g.Replicas[n]; r.any(Pod.isLate) {
+			late = append(late, r)
+		}
+	}
+	return late
+}
+
+// serves reports whether each role has a replica that is ready.
+func (g *Group) serves() bool {
+	serves := map[string]bool{}
+	for n := range g.Replicas {
+		r := &g.Replicas[n]
+		serves[r.Role] = serves[r.Role] || r.isWhole()
+	}
+	return !slices.Contains(slices.Collect(maps.Values(serves)), false)
 }
 
 // levels are in the order of their gravity.
@@ -49,19 +80,19 @@ func (g *Group) troubleOf(r *Replica, record *v1alpha1.ServingGroupRestart) *tro
 		switch {
 		case p.Leaving:
 		case p.Ended:
-			return &trouble{Role, r, true, fmt.Sprintf("Pod %s has ended", p.Name)}
+			return &trouble{level: Role, replica: r, counts: true, why: fmt.Sprintf("Pod %s has ended", p.Name)}
 		case !p.Ready && p.Ends >= endsInPlace && g.Policy == v1alpha1.RecoverRole:
-			return &trouble{Role, r, true, fmt.Sprintf("the server of Pod %s has ended %d times soon after it served", p.Name, p.Ends)}
+			return &trouble{level: Role, replica: r, counts: true, why: fmt.Sprintf("the server of Pod %s has ended %d times soon after it served", p.Name, p.Ends)}
 		case g.isOverdue(&p, record):
 			why := fmt.Sprintf("Pod %s was ready, and has not been for %s", p.Name, g.Grace)
 			if p.Ends == 0 && !r.any(func(p Pod) bool { return !p.Restarts }) {
-				return &trouble{InPlace, r, false, why}
+				return &trouble{level: InPlace, replica: r, why: why}
 			}
-			return &trouble{Role, r, true, why}
+			return &trouble{level: Role, replica: r, counts: true, why: why}
 		}
 	}
 	if r.hasLost() && (g.Policy == v1alpha1.RecoverGroup || !r.OneByOne) {
-		return &trouble{Role, r, false, fmt.Sprintf("a Pod of %s is gone, or is being deleted", r.Name)}
+		return &trouble{level: Role, replica: r, why: fmt.Sprintf("a Pod of %s is gone, or is being deleted", r.Name)}
 	}
 	return nil
 }
@@ -79,7 +110,7 @@ func (g *Group) isOverdue(p *Pod, record *v1alpha1.ServingGroupRestart) bool {
 // firstUnready says which Pod is not ready.
 func (g *Group) firstUnready() string {
 	for _, p := range g.pods() {
-		if p.Placed && p.Current && !p.Ready && !p.Leaving {
+		if p.isLate() {
 			return "Pod " + p.Name + " is not"
 		}
 	}
