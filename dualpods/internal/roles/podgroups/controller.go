@@ -75,6 +75,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	steps := slices.Concat(Decide(w), DecideKubernetes(w.Kubernetes))
 	failed := c.do(ctx, &serving, steps)
+	if apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause) {
+		return reconcile.Result{}, nil // Kubernetes deletes all objects of the namespace
+	}
 	if err := errors.Join(failed, c.tell(ctx, &serving, steps, failed == nil)); apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	} else if err != nil {

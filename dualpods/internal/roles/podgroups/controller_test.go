@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -115,6 +116,24 @@ func TestPodGroupOfOthersIsToldAndLeftAlone(t *testing.T) {
 	require.Len(t, s.podGroups(), 1)
 	assert.Equal(t, int32(1), s.podGroups()[0].Spec.MinMember)
 	assert.Contains(t, <-s.events.Events, "PodGroup sample-0 exists and was not created for this ModelServing")
+}
+
+func TestNothingIsWrittenIntoANamespaceThatGoes(t *testing.T) {
+	s := newSite(t)
+	s.c.opts.API = goingNamespace{s.api}
+	again, reason := s.pass()
+	assert.Zero(t, again)
+	assert.Empty(t, reason)
+	assert.Empty(t, s.events.Events)
+}
+
+// goingNamespace is an API server whose namespaces are being deleted.
+type goingNamespace struct{ client.Client }
+
+func (goingNamespace) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	refused := apierrors.NewForbidden(volcano.Resource("podgroups"), o.GetName(), errors.New("the namespace is being deleted"))
+	refused.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return refused
 }
 
 func TestProcessThatDoesNotLeadWritesNothing(t *testing.T) {
