@@ -134,7 +134,7 @@ var changes = []changeRule{
 	{"change over", func(c *groupChange, s *changeStep) bool {
 		isOther := func(m *Member) bool { return m.SwapTo.ID() != "" || m.revision() != c.was.Revision }
 		committed, undone := c.is(v1alpha1.ChangeCommitted), c.is(v1alpha1.ChangeUndone) && c.to == nil
-		return (committed && !c.any(isOther) || undone && (c.was.Revision != c.w.Revision || !c.any(isOther))) && s.becomes(nil)
+		return (committed && !c.any(isOther) || undone && (c.was.Revision != c.w.Revision && !c.recovers() || !c.any(isOther))) && s.becomes(nil)
 	}},
 	{"not in place", func(c *groupChange, _ *changeStep) bool { return c.is(v1alpha1.ChangeUndone) && c.to == nil }},
 	{"lost after the commit", func(c *groupChange, s *changeStep) bool {

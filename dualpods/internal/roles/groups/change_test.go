@@ -220,8 +220,12 @@ func TestEachRowOfChanges(t *testing.T) {
 		}, "not in place", "", nil, undone, ""},
 		"it failed, and is to be recreated if refused": {undone, func(w *World, _ []*Member) { w.Serving.Spec.OnMisfit = v1alpha1.UpdateRecreate }, "change backs off", "", nil, undone, ""},
 		"it was undone, and the template is gone": {undone, func(w *World, _ []*Member) {
-			w.Serving.Status.Groups[0].Change.Revision, w.Serving.Spec.UpdateMode = "r", ""
+			w.Serving.Status.Groups[0].Change.Revision, w.Serving.Spec.UpdateMode, w.Now = "r", "", now.Add(time.Minute)
 		}, "change over", "", nil, "", ""},
+		"another change was undone a moment ago, and it is not its turn": {undone, func(w *World, _ []*Member) {
+			w.Serving.Status.Groups[0].Change.Revision = "r"
+			w.Serving.Spec.RolloutStrategy.RollingUpdateConfiguration.Partition = new(intstr.FromInt32(1))
+		}, "not in place", "", nil, undone, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := changeWorld(c.state, c.so)

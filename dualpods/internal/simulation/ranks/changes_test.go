@@ -197,10 +197,14 @@ func (g *groupTruth) commits(s *swap) {
 	}
 }
 
-// recorded notes when the change of a group was undone.
+// recorded notes when the change of a group was undone, and forgets it when the next one begins.
 func (g *groupTruth) recorded(was *v1alpha1.ServingGroupChange, is *v1alpha1.ServingGroupStatus) {
-	if g != nil && is.Change != nil && is.Change.State == v1alpha1.ChangeUndone && (was == nil || was.State != v1alpha1.ChangeUndone) {
+	switch {
+	case g == nil || is.Change == nil || was != nil && was.State == is.Change.State:
+	case is.Change.State == v1alpha1.ChangeUndone:
 		g.undone[is.Name] = time.Now()
+	default:
+		delete(g.undone, is.Name)
 	}
 }
 
