@@ -164,6 +164,11 @@ var pods = []rule{
 	{"Pod waits for its gang", func(w *World, m *Member, s *Step) bool {
 		return podmeta.AwaitsGang(m.Pod.Is) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForGang, cmp.Or(w.gang(m), "Pod "+m.name()+" gets a node together with the others"))
 	}},
+	{"rank made again", func(w *World, m *Member, s *Step) bool {
+		made := w.madeAgain(m)
+		return made != nil && s.writes(Delete, m.Pod.Is) &&
+			s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonRestarting, "Pod "+m.name()+" is created again, as Pod "+made.name()+" of the same server was")
+	}},
 	{"server ended, kept", func(_ *World, m *Member, s *Step) bool {
 		return m.staysEnded() && s.waits(v1alpha1.GroupFailed, v1alpha1.ReasonNotRestarted, "the server of Pod "+m.name()+" "+m.Bound.Record.Kept+", and nothing restarts it: delete the Pod, and it is created again")
 	}},

@@ -193,6 +193,21 @@ func (m *Member) staysEnded() bool {
 	return m.Bound != nil && m.Bound.Record.Kept != "" && m.Pod.Is.Annotations[podmeta.AnnotationOnExit] == string(podmeta.OnExitKeep) && !m.isIn(launcher.Awake)
 }
 
+// madeAgain returns a rank of a member's server whose Pod was created again after the server had ended; nil:
+// the server did not end for good, or none was.
+func (w *World) madeAgain(m *Member) *Member {
+	if !m.staysEnded() || !w.templatesOf(m.place).haveRanks() {
+		return nil
+	}
+	for _, o := range w.Members {
+		isRank := o.Wanted && o != m && o.entry() == m.entry() && o.Pod.Is != nil && !o.podLeaves() && !podmeta.Finished(o.Pod.Is)
+		if isRank && podmeta.ReadServer(o.Pod.Is) == (podmeta.Server{}) { // it has never been told of a start
+			return o
+		}
+	}
+	return nil
+}
+
 // policies returns the steps about requesters that were created by another recovery policy.
 func (w *World) policies() (steps []*Step) {
 	for _, m := range w.Members {

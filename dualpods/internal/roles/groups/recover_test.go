@@ -138,6 +138,31 @@ func TestPolicyNoneLeavesWhatHasEnded(t *testing.T) {
 	assert.Contains(t, g.Message, "the server of Pod llama-0-prefill-0-0 is failed (exit code 1), and nothing restarts it")
 }
 
+func TestServerStartsAgainOnceAPodOfItIsMadeAgain(t *testing.T) {
+	w := pair()
+	w.Serving.Spec.RecoveryPolicy = v1alpha1.RecoverNone
+	rows := func() (rows []string) {
+		for _, s := range Decide(w) {
+			if s.Of != nil && slices.ContainsFunc(pods, func(r rule) bool { return r.row == s.Row }) {
+				rows = append(rows, s.Row+"/"+string(s.Do))
+			}
+		}
+		return rows
+	}
+	for _, m := range w.Members {
+		staysEnded(m)
+		m.Bound.Instance = nil
+		m.Pod.Is.Annotations[podmeta.AnnotationServer] = m.Server.Encode()
+	}
+	assert.Equal(t, []string{"server ended, kept/", "server ended, kept/"}, rows())
+	worker := w.Members[1]
+	worker.Pod.Is = w.newPod(worker.place)
+	worker.Bound, worker.Server = nil, podmeta.Server{}
+	assert.Equal(t, []string{"rank made again/delete", "Pod not ready/"}, rows())
+	deleted(worker.Pod.Is)
+	assert.Equal(t, []string{"server ended, kept/", "Pod being deleted/"}, rows())
+}
+
 func TestFailedGroupKeepsPodsThatHaveEnded(t *testing.T) {
 	failed := ran()
 	failed.Restarts, failed.Last = 5, &metav1.Time{Time: now}
