@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -55,33 +56,20 @@ type Member struct {
 	Pod  *corev1.Pod // nil: it is missing
 }
 
-// NewGang makes a Gang. It divides its Pods into those that are counted and the extra ones. The
-// replicas of a role that are nearest to having nodes are counted first, and among equals the lowest.
+// NewGang makes a Gang. It divides its Pods into those that are counted and the extra ones.
 func NewGang(g Gang) *Gang {
-	policy := g.Serving.Spec.Template.GangPolicy
 	g.ofKubernetes = slices.ContainsFunc(g.Replicas, (*Replica).hasPodGroup)
-	var roles []*v1alpha1.ServingRole
-	for _, r := range g.Replicas {
-		if !slices.ContainsFunc(roles, func(other *v1alpha1.ServingRole) bool { return other.Name == r.Role.Name }) { // its replicas may be of two templates
-			roles = append(roles, r.Role)
-		}
-	}
-	for _, role := range roles {
-		of := slices.DeleteFunc(slices.Clone(g.Replicas), func(r *Replica) bool { return r.Role.Name != role.Name })
-		slices.SortStableFunc(of, func(a, b *Replica) int { return int(g.distance(a) - g.distance(b)) })
-		counted := len(of)
-		if policy != nil {
-			counted = min(counted, policy.Counted(role))
-		}
-		for n, r := range of {
-			if n < counted {
-				g.counted = append(g.counted, r.Pods...)
-			} else {
-				g.extra = append(g.extra, r.Pods...)
-			}
-		}
-	}
+	roleOf := func(r *Replica) *v1alpha1.ServingRole { return r.Role }
+	counted, extra := groups.Counted(g.Serving.Spec.Template.GangPolicy, g.Replicas, roleOf, func(r *Replica) int { return int(g.distance(r)) })
+	g.counted, g.extra = podsOf(counted), podsOf(extra)
 	return &g
+}
+
+func podsOf(replicas []*Replica) (all []*Member) {
+	for _, r := range replicas {
+		all = append(all, r.Pods...)
+	}
+	return all
 }
 
 // distance says how far a Pod is from having a node.

@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -139,4 +140,29 @@ func TestEachRowOfRanks(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestServerStartsAgainOnceAPodOfItIsMadeAgain(t *testing.T) {
+	w := pair()
+	w.Serving.Spec.RecoveryPolicy = v1alpha1.RecoverNone
+	rows := func() (rows []string) {
+		for _, s := range Decide(w) {
+			if s.Of != nil && slices.ContainsFunc(pods, func(r rule) bool { return r.row == s.Row }) {
+				rows = append(rows, s.Row+"/"+string(s.Do))
+			}
+		}
+		return rows
+	}
+	for _, m := range w.Members {
+		staysEnded(m)
+		m.Bound.Instance = nil
+		m.Pod.Is.Annotations[podmeta.AnnotationServer] = m.Server.Encode()
+	}
+	assert.Equal(t, []string{"server ended, kept/", "server ended, kept/"}, rows())
+	worker := w.Members[1]
+	worker.Pod.Is = w.newPod(worker.place)
+	worker.Bound, worker.Server = nil, podmeta.Server{}
+	assert.Equal(t, []string{"rank made again/delete", "Pod not ready/"}, rows())
+	deleted(worker.Pod.Is)
+	assert.Equal(t, []string{"server ended, kept/", "Pod being deleted/"}, rows())
 }

@@ -65,16 +65,17 @@ func (w *World) observedRestarts(ordinal int, members []*Member) *restarts.Group
 		if was.Restart != nil {
 			g.Record = *was.Restart
 		}
-		g.Lacks = !was.BeingScaled && !was.Grown && was.Gang != nil && was.Gang.State == v1alpha1.GangPlaced && w.lacksNodes(plan, members)
+		g.Lacks = !was.BeingScaled && !was.Grown && was.Gang != nil && was.Gang.State == v1alpha1.GangPlaced && w.lacksNodes(members)
 	}
-	for _, m := range members {
-		if m.isEntry() || len(g.Replicas) == 0 {
-			made := w.templatesOf(m.place)
-			g.Replicas = append(g.Replicas, restarts.Replica{Role: m.role, Name: m.roleID(), Size: made.size, OneByOne: made.size == 1 || made.haveRanks()})
+	for _, members := range replicasIn(members) {
+		m, made := members[0], w.templatesOf(members[0].place)
+		r := restarts.Replica{Role: m.role, Name: m.roleID(), Size: made.size, OneByOne: made.size == 1 || made.haveRanks()}
+		for _, m := range members {
+			if m.Pod.Is != nil {
+				r.Pods = append(r.Pods, w.observedPod(m))
+			}
 		}
-		if r := &g.Replicas[len(g.Replicas)-1]; m.Pod.Is != nil {
-			r.Pods = append(r.Pods, w.observedPod(m))
-		}
+		g.Replicas = append(g.Replicas, r)
 	}
 	return g
 }
@@ -115,32 +116,31 @@ func (w *World) observedPod(m *Member) restarts.Pod {
 	return p
 }
 
-// lacksNodes reports whether a group holds nodes, and has fewer replicas with nodes than are counted.
-func (w *World) lacksNodes(of *plan, members []*Member) bool {
+// lacksNodes reports whether a group holds nodes, and some of its Pods that are counted have none.
+func (w *World) lacksNodes(members []*Member) bool {
 	policy := w.Serving.Spec.Template.GangPolicy
 	if policy == nil {
 		return false
 	}
-	isPlaced := func(m *Member) bool { return m.Pod.Is != nil && m.Pod.Is.Spec.NodeName != "" }
-	placed, without := map[int]map[int]int{}, false // Pods with nodes, by role and replica
+	lacks := func(m *Member) bool { return m.Pod.Is == nil || m.Pod.Is.Spec.NodeName == "" }
+	roleOf := func(replica []*Member) *v1alpha1.ServingRole {
+		return &w.planOf(replica[0].place).template.Roles[replica[0].order]
+	}
+	counted, _ := Counted(policy, replicasIn(members), roleOf, func(replica []*Member) int {
+		return len(slices.DeleteFunc(slices.Clone(replica), func(m *Member) bool { return !lacks(m) }))
+	})
+	return slices.ContainsFunc(slices.Concat(counted...), lacks) && slices.ContainsFunc(members, func(m *Member) bool { return !lacks(m) })
+}
+
+// replicasIn divides the members of a group by replica.
+func replicasIn(members []*Member) (all [][]*Member) {
 	for _, m := range members {
-		if placed[m.order] == nil {
-			placed[m.order] = map[int]int{}
+		if m.isEntry() || len(all) == 0 {
+			all = append(all, nil)
 		}
-		if isPlaced(m) {
-			placed[m.order][m.replica]++
-		}
+		all[len(all)-1] = append(all[len(all)-1], m)
 	}
-	for order := range of.template.Roles {
-		role, whole := &of.template.Roles[order], 0
-		for _, pods := range placed[order] {
-			if pods == role.Size() {
-				whole++
-			}
-		}
-		without = without || whole < policy.Counted(role)
-	}
-	return without && slices.ContainsFunc(members, isPlaced)
+	return all
 }
 
 // restarting returns what was decided about the restarts of a member's group; nil: it is not wanted.

@@ -138,31 +138,6 @@ func TestPolicyNoneLeavesWhatHasEnded(t *testing.T) {
 	assert.Contains(t, g.Message, "the server of Pod llama-0-prefill-0-0 is failed (exit code 1), and nothing restarts it")
 }
 
-func TestServerStartsAgainOnceAPodOfItIsMadeAgain(t *testing.T) {
-	w := pair()
-	w.Serving.Spec.RecoveryPolicy = v1alpha1.RecoverNone
-	rows := func() (rows []string) {
-		for _, s := range Decide(w) {
-			if s.Of != nil && slices.ContainsFunc(pods, func(r rule) bool { return r.row == s.Row }) {
-				rows = append(rows, s.Row+"/"+string(s.Do))
-			}
-		}
-		return rows
-	}
-	for _, m := range w.Members {
-		staysEnded(m)
-		m.Bound.Instance = nil
-		m.Pod.Is.Annotations[podmeta.AnnotationServer] = m.Server.Encode()
-	}
-	assert.Equal(t, []string{"server ended, kept/", "server ended, kept/"}, rows())
-	worker := w.Members[1]
-	worker.Pod.Is = w.newPod(worker.place)
-	worker.Bound, worker.Server = nil, podmeta.Server{}
-	assert.Equal(t, []string{"rank made again/delete", "Pod not ready/"}, rows())
-	deleted(worker.Pod.Is)
-	assert.Equal(t, []string{"server ended, kept/", "Pod being deleted/"}, rows())
-}
-
 func TestFailedGroupKeepsPodsThatHaveEnded(t *testing.T) {
 	failed := ran()
 	failed.Restarts, failed.Last = 5, &metav1.Time{Time: now}
@@ -203,19 +178,22 @@ func TestPolicyIsPutOnRequestersThatAreThere(t *testing.T) {
 
 func TestGroupThatHoldsNodesAndLacksOthersStalls(t *testing.T) {
 	w := recovers("", ran())
-	assert.False(t, w.lacksNodes(w.groups[0], w.Members))
+	assert.False(t, w.lacksNodes(w.Members))
 	w.Serving.Spec.Template.GangPolicy = &v1alpha1.GangPolicy{}
-	assert.False(t, w.lacksNodes(w.groups[0], w.Members))
+	assert.False(t, w.lacksNodes(w.Members))
 	w.groups[0].template.Roles[0].Replicas = new(int32(2))
-	assert.True(t, w.lacksNodes(w.groups[0], w.Members))
+	second := &Member{place: w.member().place, Wanted: true}
+	second.replica = 1
+	w.Members = append(w.Members, second)
+	assert.True(t, w.lacksNodes(w.Members))
 	w.Serving.Status.Groups[0].Gang = &v1alpha1.ServingGroupGang{State: v1alpha1.GangPlaced}
 	assert.True(t, w.observedRestarts(0, w.Members).Lacks)
 	w.Serving.Status.Groups[0].Grown = true
 	assert.False(t, w.observedRestarts(0, w.Members).Lacks, "the new replica has never had a node")
 	w.Serving.Spec.Template.GangPolicy.MinRoleReplicas = map[string]int32{"prefill": 1}
-	assert.False(t, w.lacksNodes(w.groups[0], w.Members), "the others are not counted")
+	assert.False(t, w.lacksNodes(w.Members), "the others are not counted")
 	w.lacks()
-	assert.False(t, w.lacksNodes(w.groups[0], w.Members), "it holds nothing")
+	assert.False(t, w.lacksNodes(w.Members), "it holds nothing")
 }
 
 func TestGraceOfRestartsIsNoPartOfARevision(t *testing.T) {

@@ -1,6 +1,8 @@
 package groups
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,4 +82,29 @@ func (of *plan) wantedReplicas(serving string, group int) (all []WantedReplica) 
 		last.Pods = append(last.Pods, p.name())
 	}
 	return all
+}
+
+// Counted divides the replicas of a group, of all its roles, into those that a gang policy counts and the
+// others. The replicas of a role that are nearest to having nodes are counted first, and among equals the
+// first ones. Without a policy all are counted.
+func Counted[R any](policy *v1alpha1.GangPolicy, replicas []R, roleOf func(R) *v1alpha1.ServingRole, distance func(R) int) (counted, extra []R) {
+	var roles []*v1alpha1.ServingRole
+	byRole := map[string][]R{}
+	for _, r := range replicas {
+		role := roleOf(r)
+		if byRole[role.Name] == nil { // its replicas may be of two templates
+			roles = append(roles, role)
+		}
+		byRole[role.Name] = append(byRole[role.Name], r)
+	}
+	for _, role := range roles {
+		of := byRole[role.Name]
+		slices.SortStableFunc(of, func(a, b R) int { return distance(a) - distance(b) })
+		n := len(of)
+		if policy != nil {
+			n = min(n, policy.Counted(role))
+		}
+		counted, extra = append(counted, of[:n]...), append(extra, of[n:]...)
+	}
+	return counted, extra
 }
