@@ -144,7 +144,8 @@ func (w *World) isExternal(role string) bool {
 	return r != nil && r.IsExternal()
 }
 
-// countReplicas says how many replicas of each role are wanted.
+// countReplicas says how many replicas of each role are wanted. It does not say so of a role whose RoleScaler
+// the cache does not show yet: groups keep the number that they have.
 func (w *World) countReplicas() {
 	template := &w.Serving.Spec.Template
 	numbers := map[string]int{}
@@ -158,6 +159,11 @@ func (w *World) countReplicas() {
 		}
 	}
 	w.Numbers, w.Limited = ratioOf(template.RatioConstraint).Bound(numbers)
+	for _, s := range w.Scalers {
+		if s.Wanted && s.Is == nil && s.Unheard { // the ModelServing may have another number by now
+			delete(w.Numbers, s.Role)
+		}
+	}
 }
 
 func ratioOf(c *v1alpha1.RatioConstraint) *scaling.Ratio {

@@ -281,6 +281,22 @@ func TestNumberOfARoleScalerOutlivesRollouts(t *testing.T) {
 	assert.Nil(t, meta.FindStatusCondition(s.status().Conditions, v1alpha1.ConditionScalingLimited))
 }
 
+func TestNumberOfARoleStaysUntilTheCacheShowsItsRoleScaler(t *testing.T) {
+	s := routers(t)
+	s.change(external)
+	s.settle()
+	sc, found := s.scaler()
+	require.True(t, found)
+	w := &World{Serving: &v1alpha1.ModelServing{}, Scalers: []*Scaler{{Role: "r", Wanted: true, Held: Held[*v1alpha1.RoleScaler]{Unheard: true}}}}
+	require.True(t, s.read("llama", w.Serving))
+	w.countReplicas()
+	of := &plan{revision: w.Revision, template: &w.Serving.Spec.Template}
+	assert.Equal(t, map[string]int{"r": 7}, w.wants(of, map[string]int{"r": 7}, false))
+	w.Scalers[0].Is = sc
+	w.countReplicas()
+	assert.Equal(t, map[string]int{"r": 1}, w.wants(of, map[string]int{"r": 7}, false))
+}
+
 func TestKeptGroupFollowsItsRoleScaler(t *testing.T) {
 	s := routers(t)
 	s.change(external)
