@@ -1,17 +1,18 @@
 package groups
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -21,16 +22,16 @@ import (
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/helpers/schedules"
 )
 
 // play is one run of the controller against an API server that lags.
 type play struct {
 	*lagging
-	t    *testing.T
-	c    *Controller
-	now  time.Time
-	seed string
-	lows map[string]int // the lowest number that each role was to have since all was at rest
+	c     *Controller
+	now   time.Time
+	wrong []string       // what did not hold
+	lows  map[string]int // the lowest number that each role was to have since all was at rest
 	// loses: Pods get lost, or templates change. Then Pods may be fewer than that.
 	loses bool
 }
@@ -94,16 +95,26 @@ func (p *play) staying(group, role string) (n int) {
 
 // check looks at a write of the controller.
 func (p *play) check(do string, o client.Object) {
+	if _, is := o.(*v1alpha1.RoleScaler); is { // it may have been created with the number of an older ModelServing
+		p.noteLows()
+	}
 	scaled := 0
 	for _, g := range p.serving().Status.Groups {
 		if g.BeingScaled {
 			scaled++
 		}
 	}
-	require.LessOrEqual(p.t, scaled, 1, "%s: groups that are being scaled", p.seed)
+	p.must(scaled <= 1, "scaled together: %d groups are being scaled", scaled)
 	if pod, is := o.(*corev1.Pod); is && do == "delete" && !p.loses {
 		group, role := pod.Labels[podmeta.LabelServingGroup], pod.Labels[podmeta.LabelServingRole]
-		require.GreaterOrEqual(p.t, p.staying(group, role), p.lows[role], "%s: %s is deleted, and the role was never to have so few", p.seed, pod.Name)
+		p.must(p.staying(group, role) >= p.lows[role], "too few: %s is deleted, and the role was never to have so few", pod.Name)
+	}
+}
+
+// must notes what did not hold.
+func (p *play) must(hold bool, format string, args ...any) {
+	if !hold && len(p.wrong) < 9 {
+		p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -190,56 +201,63 @@ func (p *play) becomes(pod *corev1.Pod, ready corev1.ConditionStatus) {
 
 func (p *play) pass() {
 	p.now = p.now.Add(100 * time.Millisecond)
-	_, err := p.c.Reconcile(log.IntoContext(p.t.Context(), logr.Discard()), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "llama"}})
-	require.False(p.t, err != nil && !p.faulty, "%s: %v", p.seed, err)
+	_, err := p.c.Reconcile(log.IntoContext(context.Background(), logr.Discard()), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "llama"}})
+	p.must(err == nil || p.faulty, "a pass failed: %v", err)
 }
 
 // atRest checks that all is as it should be.
 func (p *play) atRest() {
 	m := p.serving()
-	require.Len(p.t, m.Status.Groups, m.Spec.Count(), p.seed)
+	p.must(len(m.Status.Groups) == m.Spec.Count(), "another number of groups: %v", m.Status.Groups)
 	for _, g := range m.Status.Groups {
-		require.Equal(p.t, v1alpha1.GroupRunning, g.State, "%s: %v", p.seed, g)
+		p.must(g.State == v1alpha1.GroupRunning, "does not run: %v", g)
 		for i := range m.Spec.Template.Roles {
 			role := &m.Spec.Template.Roles[i]
-			require.Equal(p.t, p.number(role), p.staying(g.Name, role.Name), "%s: %s of %s", p.seed, role.Name, g.Name)
+			p.must(p.number(role) == p.staying(g.Name, role.Name), "another number: %s of %s has %d replicas, and not %d", role.Name, g.Name, p.staying(g.Name, role.Name), p.number(role))
 		}
 	}
 	for _, pod := range p.pods() {
-		require.Equal(p.t, m.Status.Revision, pod.Labels[podmeta.LabelServingRevision], "%s: %s", p.seed, pod.Name)
+		p.must(m.Status.Revision == pod.Labels[podmeta.LabelServingRevision], "another revision: %s", pod.Name)
 	}
-	require.Equal(p.t, m.Status.Revision, m.Status.CurrentRevision, p.seed)
+	p.must(m.Status.Revision == m.Status.CurrentRevision, "not rolled out: %s", m.Status.CurrentRevision)
 }
 
 // TestNoScheduleTakesMoreReplicasThanAskedFor plays changes of numbers and templates, with a cache that
-// lags, writes that fail, Pods that get lost, and controllers that are killed.
+// lags, writes that fail, Pods that get lost, and controllers that are killed. SEEDS says how many, FROM
+// from which seed on.
 func TestNoScheduleTakesMoreReplicasThanAskedFor(t *testing.T) {
 	seeds := uint64(6)
 	if os.Getenv("HOTSEAT_TEST_LONG") != "" {
 		seeds = 500
 	}
-	for seed := range seeds {
-		r := rand.New(rand.NewPCG(seed, 7))
-		p := &play{t: t, now: now, seed: fmt.Sprintf("seed %d", seed), lows: map[string]int{}, loses: seed%2 > 0}
-		p.lagging = &lagging{r: r, objects: map[string]client.Object{}, caches: map[string]map[string]client.Object{}, news: map[string][]change{}}
-		p.onWrite = p.check
-		serving := llama()
-		serving.Spec.Replicas = new(int32(3))
-		serving.Spec.Template.Roles = []v1alpha1.ServingRole{{Name: "prefill", Replicas: new(int32(1)), EntryTemplate: router("a")}, {Name: "decode", Replicas: new(int32(2)), EntryTemplate: router("a")}}
-		p.put(serving)
-		p.noteLows()
-		p.newProcess()
-		for range 3 {
-			p.faulty = true
-			for range 150 {
-				p.happen()
-			}
-			p.faulty = false
-			p.now = p.now.Add(hearLimit)
-			p.settles()
-			p.atRest()
-			clear(p.lows)
-			p.noteLows()
+	schedules.Play(t, schedules.FromEnvironment(t, seeds), func(_ *testing.T, seed uint64) []string { return played(seed) }, func(_ *testing.T, seed uint64, wrong []string) string {
+		return fmt.Sprintf("seed %d: %s", seed, strings.Join(wrong, "\n    "))
+	})
+}
+
+// played plays a schedule. It returns what did not hold.
+func played(seed uint64) []string {
+	r := rand.New(rand.NewPCG(seed, 7))
+	p := &play{now: now, lows: map[string]int{}, loses: seed%2 > 0}
+	p.lagging = &lagging{r: r, objects: map[string]client.Object{}, caches: map[string]map[string]client.Object{}, news: map[string][]change{}}
+	p.onWrite = p.check
+	serving := llama()
+	serving.Spec.Replicas = new(int32(3))
+	serving.Spec.Template.Roles = []v1alpha1.ServingRole{{Name: "prefill", Replicas: new(int32(1)), EntryTemplate: router("a")}, {Name: "decode", Replicas: new(int32(2)), EntryTemplate: router("a")}}
+	p.put(serving)
+	p.noteLows()
+	p.newProcess()
+	for range 3 {
+		p.faulty = true
+		for range 150 {
+			p.happen()
 		}
+		p.faulty = false
+		p.now = p.now.Add(hearLimit)
+		p.settles()
+		p.atRest()
+		clear(p.lows)
+		p.noteLows()
 	}
+	return p.wrong
 }

@@ -143,6 +143,8 @@ func (t *truth) deletesPod(pod *corev1.Pod) {
 	switch {
 	case g == nil || g.Restart != nil && slices.Contains(g.Restart.Leaving, pod.UID):
 		return
+	case g.Change != nil && g.Change.State == v1alpha1.ChangeUndoing: // the Pod may have the new model
+		return
 	case pod.Labels[podmeta.LabelServingRevision] != serving.Status.Revision:
 		t.w.group.replaces(pod, serving, g)
 		return
