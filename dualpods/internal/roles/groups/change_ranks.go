@@ -42,10 +42,11 @@ func (c *groupChange) beginning() (all []*Server) {
 	return all
 }
 
-// leftovers returns ranks whose new instances are there, and cannot be woken together.
+// leftovers returns ranks whose new instances are there, and cannot be woken together. If the change was
+// undone before, all are: the swap of one rank may have claimed the sleeper of another to evict it.
 func (c *groupChange) leftovers() (all []*Member) {
 	for _, s := range c.beginning() {
-		if !s.sleepTogether(func(m *Member) *launcherapi.Instance { return m.Bound.NextInstance }) {
+		if c.was.Try > 1 || !s.sleepTogether(func(m *Member) *launcherapi.Instance { return m.Bound.NextInstance }) {
 			all = append(all, s.all(func(m *Member) bool { return m.Bound.NextInstance != nil })...)
 		}
 	}

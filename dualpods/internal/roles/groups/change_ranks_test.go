@@ -62,14 +62,22 @@ func TestRanksAreChangedInPlaceTogether(t *testing.T) {
 		ranks []int // that are ordered it
 		says  string
 	}{
-		"one was not told of the change":                            {begun, func(w *World, _, r *Member) { untold(w, r) }, "server not told", Patch, []int{1}, ""},
-		"the record of one does not have it":                        {begun, func(_ *World, _, r *Member) { r.Bound.Record.Change = nil }, "changes", "", nil, ""},
-		"the records have it":                                       {begun, func(*World, *Member, *Member) {}, "rank not told of the start", Tell, []int{0, 1}, ""},
-		"the launcher of one is silent":                             {begun, func(_ *World, _, r *Member) { r.Bound.Known = false }, "changes", "", nil, ""},
-		"the entry was told":                                        {begun, func(w *World, e, _ *Member) { e.startsIn(w, "admit", "") }, "rank not told of the start", Tell, []int{1}, ""},
-		"both new instances sleep":                                  {begun, func(_ *World, e, r *Member) { e.sleepsNext(); r.sleepsNext() }, "rank not told of the start", Tell, []int{0, 1}, ""},
-		"one new instance sleeps":                                   {begun, func(_ *World, _, r *Member) { r.sleepsNext() }, "instances of earlier servers", Remove, []int{1}, ""},
-		"they sleep, of different servers":                          {begun, func(_ *World, e, r *Member) { e.sleepsNext(); r.sleepsNext(); r.Bound.NextInstance.Rank.Group = "h" }, "instances of earlier servers", Remove, []int{0, 1}, ""},
+		"one was not told of the change":     {begun, func(w *World, _, r *Member) { untold(w, r) }, "server not told", Patch, []int{1}, ""},
+		"the record of one does not have it": {begun, func(_ *World, _, r *Member) { r.Bound.Record.Change = nil }, "changes", "", nil, ""},
+		"the records have it":                {begun, func(*World, *Member, *Member) {}, "rank not told of the start", Tell, []int{0, 1}, ""},
+		"the launcher of one is silent":      {begun, func(_ *World, _, r *Member) { r.Bound.Known = false }, "changes", "", nil, ""},
+		"the entry was told":                 {begun, func(w *World, e, _ *Member) { e.startsIn(w, "admit", "") }, "rank not told of the start", Tell, []int{1}, ""},
+		"both new instances sleep":           {begun, func(_ *World, e, r *Member) { e.sleepsNext(); r.sleepsNext() }, "rank not told of the start", Tell, []int{0, 1}, ""},
+		"one new instance sleeps":            {begun, func(_ *World, _, r *Member) { r.sleepsNext() }, "instances of earlier servers", Remove, []int{1}, ""},
+		"they sleep, of different servers":   {begun, func(_ *World, e, r *Member) { e.sleepsNext(); r.sleepsNext(); r.Bound.NextInstance.Rank.Group = "h" }, "instances of earlier servers", Remove, []int{0, 1}, ""},
+		"both sleep, and the change was undone before": {begun, func(w *World, e, r *Member) {
+			e.sleepsNext()
+			r.sleepsNext()
+			w.Serving.Status.Groups[0].Change.Try = 2
+			for _, m := range []*Member{e, r} {
+				m.SwapTo.Try, m.Bound.Record.Change.To = 2, podmeta.SwapTo{Revision: w.Revision, Try: 2}.ID()
+			}
+		}, "instances of earlier servers", Remove, []int{0, 1}, ""},
 		"one is gone, and its record has it still":                  {begun, func(_ *World, _, r *Member) { r.Bound.Record.Change.New = false }, "changes", "", nil, ""},
 		"both have prepared":                                        {begun, phases("go", "", "go", ""), "all prepared to change", Go, []int{0, 1}, ""},
 		"the worker is healthy, the entry loads":                    {begun, phases("start", "starting", "commit", "awake"), "changes", "", nil, ""},

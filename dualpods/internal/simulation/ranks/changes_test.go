@@ -363,25 +363,24 @@ func TestControllerKilledAtEachCallChangesAllOrNone(t *testing.T) {
 	}
 }
 
-// TestRanksAreChangedInPlaceTogether plays changes without faults: to two new models, back to the first
-// one, which sleeps, and to two that do not start: in the worker, and in the other server.
+// TestRanksAreChangedInPlaceTogether plays changes without faults: to two new models, after each back to
+// the first one, which may sleep, and to two that do not start: in the worker, and in the other server.
 func TestRanksAreChangedInPlaceTogether(t *testing.T) {
 	script := []event{
-		{30 * time.Second, "change model", 1}, {80 * time.Second, "change model", 8}, {130 * time.Second, "change model", 9},
-		{180 * time.Second, "change model", 6}, {240 * time.Second, "change model", 5},
+		{30 * time.Second, "change model", 1}, {80 * time.Second, "change model", 9}, {230 * time.Second, "change model", 8}, {280 * time.Second, "change model", 9},
+		{430 * time.Second, "change model", 6}, {490 * time.Second, "change model", 5},
 	}
+	woken := 0
 	for seed := range uint64(6) {
 		groups := 0
-		out := simulateIn(t, seed+1, script, os.Getenv("TRACE") != "", func(w *world) {
+		out := simulateIn(t, seed+1, script, false, func(w *world) {
 			setUpPairs(w, 1)
 			w.group.stays = modelName(0)
 			groups = int(w.serving(groupName).Spec.Count())
 		})
 		require.Empty(t, out.wrong, "seed %d", seed+1)
-		assert.Equal(t, []int{4 * groups, groups}, []int{out.served, out.woken}, "seed %d: servers that began to serve, and that slept before", seed+1)
-		if len(out.lines) > 0 {
-			t.Log(strings.Join(out.lines, "\n"))
-			return
-		}
+		assert.Equal(t, 5*groups, out.served, "seed %d: servers that began to serve", seed+1)
+		woken += out.woken
 	}
+	assert.Positive(t, woken, "servers that slept before")
 }
