@@ -218,16 +218,19 @@ func (g *groupTruth) replaces(pod *corev1.Pod, serving *v1alpha1.ModelServing, o
 	if !undone || time.Since(since) > grace/2 {
 		return
 	}
-	whole := 0
+	missing := 0
+	for i := range serving.Spec.Template.Roles {
+		missing += int(serving.Spec.Template.Roles[i].Size())
+	}
 	for _, other := range g.pods() {
 		if other.Labels[podmeta.LabelServingGroup] != of.Name || other.DeletionTimestamp != nil || podmeta.Finished(other) {
 			continue
 		}
 		if g.servesAtRest(other) {
-			whole++
+			missing--
 		}
 	}
-	if whole == len(serving.Spec.Template.Roles) {
+	if missing == 0 {
 		g.w.violated("replaced in vain", "a controller deletes %s, and the change of its group was undone %s ago", pod.Name, time.Since(since))
 	}
 }
