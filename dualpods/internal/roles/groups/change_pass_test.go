@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,14 @@ func TestChangeInPlaceIsWrittenBeforeItIsActedOn(t *testing.T) {
 	_, patch := told()
 	assert.Equal(t, oldPatch, patch)
 	assert.Contains(t, s.images(), entry, "the Pod stays")
+
+	// A change that is undone for another template has not failed.
+	s.change(func(m *v1alpha1.ModelServing) {
+		m.Spec.Template.Roles[0].EntryTemplate = patched(strings.ReplaceAll(newPatch, "org/b", "org/c"))
+	})
+	s.passes(1)
+	assert.Equal(t, []any{v1alpha1.ChangeUndoing, "the template was changed again"}, []any{change().State, change().Message})
+	assert.Empty(t, s.events.Events)
 }
 
 func TestGroupWhoseChangeWasUndoneFollowsItsRoleScaler(t *testing.T) {

@@ -33,6 +33,7 @@ func failedChange(w *World, groups []v1alpha1.ServingGroupStatus) *v1alpha1.Serv
 }
 
 // announceChange emits an Event about a group that cannot be changed in place, or whose change failed.
+// A change that is undone for another template has not failed.
 func (c *Controller) announceChange(before, now *v1alpha1.ModelServing, g *v1alpha1.ServingGroupStatus) {
 	was := v1alpha1.ServingGroupStatus{}
 	if b := statusOf(before, g.Name); b != nil {
@@ -40,7 +41,7 @@ func (c *Controller) announceChange(before, now *v1alpha1.ModelServing, g *v1alp
 	}
 	undone := func(c *v1alpha1.ServingGroupChange) bool { return c != nil && c.State == v1alpha1.ChangeUndoing }
 	switch {
-	case undone(g.Change) && !undone(was.Change):
+	case undone(g.Change) && !undone(was.Change) && g.Change.Revision == now.Status.Revision:
 		c.warn(now, v1alpha1.ReasonChangeFailed, g.Name+": "+g.Change.Message)
 	case g.Reason == v1alpha1.ReasonNotInPlace && was.Reason != g.Reason:
 		c.warn(now, g.Reason, g.Name+": "+g.Message)
