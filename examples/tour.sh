@@ -90,7 +90,7 @@ start_launcher() {
 await_launcher() {
   until curl -sf -o "$folder/ready" "$api/readyz"; do
     kill -0 "$launcher" 2>/dev/null || fail "the launcher did not start"
-    sleep 0.05
+    sleep 0.05 || true # Ctrl-C reaches the sleep too; its failure would end the script
   done
 }
 
@@ -136,7 +136,9 @@ kill_launcher() { # ID
   trap 'late=143' TERM
   show "kill -9 $killed   # the launcher"
   kill -9 "$killed"
-  while find_serve && [ "$serve_pid" = "$killed" ] && kill -0 "$launcher" 2>/dev/null; do sleep 0.02; done
+  while find_serve && [ "$serve_pid" = "$killed" ] && kill -0 "$launcher" 2>/dev/null; do
+    sleep 0.02 || true # likewise
+  done
   await_launcher
   trap interrupted INT
   trap 'exit 143' TERM
