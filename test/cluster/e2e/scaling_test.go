@@ -133,8 +133,8 @@ func TestNumberOfARoleIsThatOfItsRoleScalerAcrossARollout(t *testing.T) {
 		spec.Template.Roles[1].Replicas = new(int32(1))
 	})
 	s.eventually("the template is rolled out", func() bool {
-		status := s.modelServing("llama").Status
-		return status.CurrentRevision == status.Revision && status.UpdatedReplicas == 1 && s.requesters()["llama-0-prefill-0-0"] != nil && s.requesters()["llama-0-prefill-0-0"].UID != before[1]
+		status, prefill := s.modelServing("llama").Status, s.requesters()["llama-0-prefill-0-0"]
+		return status.CurrentRevision == status.Revision && status.UpdatedReplicas == 1 && prefill != nil && prefill.UID != before[1]
 	})
 	s.settles(two, nothing)
 	require.True(t, found())
