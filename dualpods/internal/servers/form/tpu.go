@@ -37,14 +37,19 @@ func followSubgroup(pod *corev1.Pod, c *corev1.Container) {
 	value(podmeta.EnvTPUProcessAddresses).Value = strings.Join(processes, ",")
 }
 
+// mostPods bounds the size of a group that is believed. Anybody who creates Pods can write the
+// annotation, and the largest slices of TPUs have some thousands of hosts.
+const mostPods = 10_000
+
 // subgroupHosts returns the hosts of the subgroup of a Pod of a LeaderWorkerSet that requests TPUs,
-// and which of them it is; -1: it is in no subgroup, or what LeaderWorkerSet wrote cannot be read.
+// and which of them it is; -1: it is in no subgroup, or what LeaderWorkerSet wrote cannot be read, or
+// is more than mostPods.
 func subgroupHosts(pod *corev1.Pod) (hosts []string, id int) {
 	size, ok := number(pod.Annotations[podmeta.AnnotationLWSSize])
 	of, divided := number(pod.Annotations[podmeta.AnnotationSubgroupSize])
 	index, labelled := number(pod.Labels[podmeta.LabelSubgroupIndex])
 	worker, placed := number(pod.Labels[podmeta.LabelLWSWorkerIndex])
-	if pod.Labels[podmeta.LabelLWSName] == "" || !ok || !divided || !labelled || !placed || of < 1 {
+	if pod.Labels[podmeta.LabelLWSName] == "" || !ok || !divided || !labelled || !placed || of < 1 || size > mostPods {
 		return nil, -1
 	}
 	leader := pod.Name

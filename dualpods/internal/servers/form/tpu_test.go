@@ -77,6 +77,7 @@ func TestTPUVariablesOfOthersStay(t *testing.T) {
 		"no subgroups":                func(p *corev1.Pod) { delete(p.Annotations, podmeta.AnnotationSubgroupSize) },
 		"a leader in no subgroup":     func(p *corev1.Pod) { delete(p.Labels, podmeta.LabelSubgroupIndex) },
 		"a size that is no number":    func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationLWSSize] = "x" },
+		"a size of no group":          func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationLWSSize] = strconv.Itoa(mostPods + 1) },
 		"a subgroup of 0":             func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationSubgroupSize] = "0" },
 		"a label that others changed": func(p *corev1.Pod) { p.Labels[podmeta.LabelSubgroupIndex] = "7" },
 		"variables of the template": func(p *corev1.Pod) {
