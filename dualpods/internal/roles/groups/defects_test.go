@@ -9,9 +9,6 @@ import (
 
 // defects are rules about scaling that are taken out one by one, and what shows that the checks can fail.
 var defects = schedules.Defects{Dirs: []string{".", "../scaling"}, All: []schedules.Defect{
-	schedules.NewDefect("scaling: a pass is made by an older status",
-		"return told && before == serving.ResourceVersion", "return told && before == serving.ResourceVersion && false",
-	),
 	schedules.NewDefect("scaling: another replica is chosen before the cache shows the deletion",
 		"m.Pod.Is != nil && !m.podLeaves() && !m.Removed {", "m.Pod.Is != nil && !m.podLeaves() {",
 	),

@@ -103,9 +103,6 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../role
 	schedules.NewDefect("an undone change is forgotten when it is the turn of another group",
 		"undone && (c.was.Revision != c.w.Revision && !c.recovers() || !c.any(isOther))", "undone && (c.was.Revision != c.target || !c.any(isOther))",
 	).In(mixes),
-	schedules.NewDefect("a Pod that has the new model keeps it though the change is undone",
-		"return c.is(v1alpha1.ChangeUndoing) && s.patch(c.all(func(m *Member) bool { return m.isChanged(c.id()) }), func", "return false && c.is(v1alpha1.ChangeUndoing) && s.patch(c.all(func(m *Member) bool { return m.isChanged(c.id()) }), func",
-	).In(mixes),
 }}
 
 // mixes is the test that plays changes in place.
