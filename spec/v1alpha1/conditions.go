@@ -120,8 +120,8 @@ const (
 // was asked for. The condition is absent if there is no ratioConstraint and no RoleScaler.
 const ConditionScalingLimited = "ScalingLimited"
 
-// ConditionPodGroups is true on a ModelServing if each group has a PodGroup of Volcano. The condition
-// is absent unless Volcano schedules the groups.
+// ConditionPodGroups is true on a ModelServing if each group has a PodGroup, of Volcano or of Kubernetes.
+// The condition is absent unless one of them gives the Pods of groups nodes together.
 const ConditionPodGroups = "PodGroups"
 
 // Reasons of ConditionScalingLimited, besides ReasonNameTaken, ReasonWaitsForDeletion and

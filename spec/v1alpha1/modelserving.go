@@ -67,7 +67,7 @@ type ModelServingSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	SchedulerName string `json:"schedulerName,omitempty"`
 
-	// What gives the Pods of a group nodes together. Volcano: a scheduler of Volcano does, by a
+	// The part that gives the Pods of a group nodes together. Volcano: a scheduler of Volcano does, by a
 	// PodGroup of each group; the queue is that of the annotation
 	// scheduling.volcano.sh/queue-name of the ModelServing. Kubernetes: its own scheduler does, if
 	// there is a gangPolicy, by a PodGroup of each group; this takes the feature gate

@@ -58,13 +58,13 @@ type Cluster struct {
 	GPUs   int    `json:"gpus"`   // on each node
 	Keeper int    `json:"keeper"` // process number on this machine
 
-	Kube      string `json:"kube"`                // the program that holds all of Kubernetes
-	Port      int    `json:"port"`                // of the API server on 127.0.0.1
-	NodePIDs  []int  `json:"node_pids"`           // PID 1 of each node, as the keeper sees it
-	Held      bool   `json:"held"`                // ends with the process that started it
-	Audit     string `json:"audit,omitempty"`     // policy of the API server's audit log
-	PodGroups bool   `json:"podGroups,omitempty"` // see Options
-	Router    string `json:"router,omitempty"`    // the program kube-router, where NetworkPolicies are enforced
+	Kube      string `json:"kube"`                 // the program that holds all of Kubernetes
+	Port      int    `json:"port"`                 // of the API server on 127.0.0.1
+	NodePIDs  []int  `json:"node_pids"`            // PID 1 of each node, as the keeper sees it
+	Held      bool   `json:"held"`                 // ends with the process that started it
+	Audit     string `json:"audit,omitempty"`      // policy of the API server's audit log
+	PodGroups bool   `json:"pod_groups,omitempty"` // see Options
+	Router    string `json:"router,omitempty"`     // the program kube-router, where NetworkPolicies are enforced
 
 	ProxyMinSync string `json:"proxy_min_sync,omitempty"` // as in Options
 	// ProxyStays says that kube-proxy goes on when its node is deleted, as before Kubernetes 1.37

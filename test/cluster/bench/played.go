@@ -277,17 +277,27 @@ const pprofAddress = "10.100.0.1:6060"
 
 // untilController waits until the controller answers there.
 func (p *played) untilController() error {
+	return p.poll(50*time.Millisecond, func(ctx context.Context) (lacks string, err error) {
+		if _, err := p.ask(ctx, http.MethodGet, pprofAddress, "/debug/pprof/cmdline"); err != nil {
+			return "the controller does not answer: " + err.Error(), nil
+		}
+		return "", nil
+	})
+}
+
+// poll calls look again and again until nothing lacks.
+func (p *played) poll(every time.Duration, look func(context.Context) (lacks string, err error)) error {
 	ctx, stop := context.WithTimeout(p.ctx, patience)
 	defer stop()
 	for {
-		_, err := p.ask(ctx, http.MethodGet, pprofAddress, "/debug/pprof/cmdline")
-		if err == nil {
-			return nil
+		lacks, err := look(ctx)
+		if err != nil || lacks == "" {
+			return err
 		}
 		select {
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(every):
 		case <-ctx.Done():
-			return fmt.Errorf("waited in vain for the controller: %w", err)
+			return fmt.Errorf("waited in vain: %s: %w", lacks, context.Cause(ctx))
 		}
 	}
 }

@@ -117,12 +117,10 @@ func (p *played) makeBareNodes() error {
 
 // untilGPUs waits until all nodes say that they have GPUs.
 func (p *played) untilGPUs() error {
-	ctx, stop := context.WithTimeout(p.ctx, patience)
-	defer stop()
-	for {
+	return p.poll(200*time.Millisecond, func(ctx context.Context) (lacks string, err error) {
 		var list corev1.NodeList
 		if err := p.api.List(ctx, &list); err != nil {
-			return fmt.Errorf("cannot list the nodes: %w", err)
+			return "", fmt.Errorf("cannot list the nodes: %w", err)
 		}
 		with := 0
 		for i := range list.Items {
@@ -130,15 +128,11 @@ func (p *played) untilGPUs() error {
 				with++
 			}
 		}
-		if with == p.nodes {
-			return nil
+		if with < p.nodes {
+			lacks = fmt.Sprintf("%d of %d nodes have GPUs", with, p.nodes)
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("waited in vain: %d of %d nodes have GPUs: %w", with, p.nodes, context.Cause(ctx))
-		}
-	}
+		return lacks, nil
+	})
 }
 
 func (p *played) create(pods []*corev1.Pod) error {

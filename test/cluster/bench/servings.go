@@ -140,12 +140,10 @@ func servingName(n int) string { return fmt.Sprintf("serving-%d", n) }
 
 // untilServings waits until so many ModelServings run.
 func (p *played) untilServings(count int) error {
-	ctx, stop := context.WithTimeout(p.ctx, patience)
-	defer stop()
-	for {
+	return p.poll(time.Second, func(ctx context.Context) (lacks string, err error) {
 		var list v1alpha1.ModelServingList
 		if err := p.api.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-			return fmt.Errorf("cannot list the ModelServings: %w", err)
+			return "", fmt.Errorf("cannot list the ModelServings: %w", err)
 		}
 		running := 0
 		for i := range list.Items {
@@ -153,15 +151,11 @@ func (p *played) untilServings(count int) error {
 				running++
 			}
 		}
-		if running == count {
-			return nil
+		if running != count {
+			lacks = fmt.Sprintf("%d of %d ModelServings run", running, count)
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return fmt.Errorf("waited in vain: %d of %d ModelServings run: %w", running, count, context.Cause(ctx))
-		}
-	}
+		return lacks, nil
+	})
 }
 
 // passRounds is how often each ModelServing has a pass that is timed.
@@ -298,23 +292,15 @@ func readPasses(text []byte, controller string) (all passes, err error) {
 
 // untilQuiet returns the passes of a controller once there have been no more for a second.
 func (p *played) untilQuiet(controller string) (all passes, err error) {
-	ctx, stop := context.WithTimeout(p.ctx, patience)
-	defer stop()
-	for {
+	err = p.poll(20*time.Millisecond, func(context.Context) (lacks string, err error) {
 		now, err := p.passes(controller)
-		if err != nil {
-			return all, err
-		}
 		if now.count != all.count {
 			all, all.last = now, time.Now()
 		}
-		if time.Since(all.last) > time.Second {
-			return all, nil
+		if time.Since(all.last) <= time.Second {
+			lacks = "the passes of " + controller + " do not end"
 		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return all, fmt.Errorf("the passes of %s do not end: %w", controller, context.Cause(ctx))
-		}
-	}
+		return lacks, err
+	})
+	return all, err
 }

@@ -173,13 +173,20 @@ func (s *site) isUndone() *v1alpha1.ServingGroupChange {
 	return change
 }
 
-func TestModelOfAServerOfTwoRanksIsChangedInPlace(t *testing.T) {
-	s := newPool(t, nil)
+// runTwoRanks makes the ModelServing llama, one server of two ranks that is changed in place, and waits until
+// it runs.
+func (s *site) runTwoRanks() {
+	s.t.Helper()
 	serving := &v1alpha1.ModelServing{}
 	serving.Namespace, serving.Name = s.ns, "llama"
 	serving.Spec.UpdateMode, serving.Spec.Template.Roles = v1alpha1.UpdateInPlace, s.twoRanks("one")
-	require.NoError(t, s.api.Create(t.Context(), serving))
+	require.NoError(s.t, s.api.Create(s.t.Context(), serving))
 	s.runs("llama", 1)
+}
+
+func TestModelOfAServerOfTwoRanksIsChangedInPlace(t *testing.T) {
+	s := newPool(t, nil)
+	s.runTwoRanks()
 	first := s.stateOf("org/one", rankNames)
 	require.Len(t, first.starts, 2)
 
@@ -206,11 +213,7 @@ func TestModelOfAServerOfTwoRanksIsChangedInPlace(t *testing.T) {
 
 func TestWorkerThatFailsLeavesTheOldModelAwakeEverywhere(t *testing.T) {
 	s := newPool(t, nil)
-	serving := &v1alpha1.ModelServing{}
-	serving.Namespace, serving.Name = s.ns, "llama"
-	serving.Spec.UpdateMode, serving.Spec.Template.Roles = v1alpha1.UpdateInPlace, s.twoRanks("one")
-	require.NoError(t, s.api.Create(t.Context(), serving))
-	s.runs("llama", 1)
+	s.runTwoRanks()
 	before := s.stateOf("org/one", rankNames)
 	assert.Equal(t, []string{"awake", "awake"}, before.states)
 

@@ -139,9 +139,13 @@ func (d *Defects) overlay(t *testing.T, one Defect, dir string) (list string) {
 // Find builds the simulation of this folder with each defect, and plays seeds until one
 // breaks that goes well without the defect: first the known one, then from 1 on. SEEDS bounds
 // them, DEFECT is a part of the names of those that are looked for. With WRITE in the
-// environment the seeds that were found are known the next time.
+// environment the seeds that were found are known the next time. It takes minutes, so it skips the
+// test without HOTSEAT_TEST_LONG.
 func (d *Defects) Find(t *testing.T) {
 	t.Helper()
+	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
+		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-defects RUNS IT")
+	}
 	seeds := Number(t, "SEEDS", 20_000)
 	only := regexp.MustCompile(os.Getenv("DEFECT"))
 	if !slices.ContainsFunc(d.All, func(one Defect) bool { return only.MatchString(one.Name) }) {

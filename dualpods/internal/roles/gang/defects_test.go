@@ -1,7 +1,6 @@
 package gang
 
 import (
-	"os"
 	"testing"
 
 	"hotseat.dev/hotseat/test/helpers/schedules"
@@ -34,9 +33,4 @@ func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }
 
 // TestEachDefectIsFound builds the simulation with each defect, and plays seeds until one shows
 // it. SEEDS bounds them.
-func TestEachDefectIsFound(t *testing.T) {
-	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
-		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-defects RUNS IT")
-	}
-	defects.Find(t)
-}
+func TestEachDefectIsFound(t *testing.T) { defects.Find(t) }

@@ -1,7 +1,6 @@
 package groups
 
 import (
-	"os"
 	"testing"
 
 	"hotseat.dev/hotseat/test/helpers/schedules"
@@ -24,9 +23,4 @@ func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }
 
 // TestEachDefectIsFound builds the schedules with each defect, and plays seeds until one shows it. SEEDS
 // bounds them.
-func TestEachDefectIsFound(t *testing.T) {
-	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
-		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-defects RUNS IT")
-	}
-	defects.Find(t)
-}
+func TestEachDefectIsFound(t *testing.T) { defects.Find(t) }

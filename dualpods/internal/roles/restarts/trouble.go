@@ -2,7 +2,6 @@ package restarts
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -52,10 +51,11 @@ func (g *Group) late() (late []*Replica) {
 func (g *Group) serves() bool {
 	serves := map[string]bool{}
 	for n := range g.Replicas {
-		r := &g.Replicas[n]
-		serves[r.Role] = serves[r.Role] || r.isWhole()
+		if r := &g.Replicas[n]; r.isWhole() {
+			serves[r.Role] = true
+		}
 	}
-	return !slices.Contains(slices.Collect(maps.Values(serves)), false)
+	return !slices.ContainsFunc(g.Replicas, func(r Replica) bool { return !serves[r.Role] })
 }
 
 // levels are in the order of their gravity.

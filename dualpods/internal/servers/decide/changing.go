@@ -245,8 +245,8 @@ func (c *Changing) isToldOfNoNextServer() bool {
 	return c.isNotAsked() && c.Requester.Rank.IsOne() && c.Requester.NextServer.Attempt != c.Record.Next().SwapKey()
 }
 
-// isNotedOtherwise reports whether the change would be noted in other words now. Nobody was told of these
-// words yet.
+// isNotedOtherwise reports whether the change would be noted in other words now. No launcher
+// has been asked in these words yet.
 func (c *Changing) isNotedOtherwise() bool {
 	return c.isToldOfNoNextServer() && c.Record.Change.New != (c.NextInstance == nil)
 }

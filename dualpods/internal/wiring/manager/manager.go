@@ -154,7 +154,10 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer caches.Close()
 	defer end()
 	gangs := newGangs(mgr, &servings, leading(lock))
-	podGroups := readPodGroups(config)
+	podGroups, err := readPodGroups(config)
+	if err != nil {
+		return err
+	}
 	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, newGroups(mgr, views, binder, gangs, podGroups, watcher.Restarted, leading(lock), opts), gangs, podGroups, leading(lock), keeper, trusted, own}, heard, opts); err != nil {
 		return err
 	}
