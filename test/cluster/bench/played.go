@@ -278,10 +278,10 @@ const pprofAddress = "10.100.0.1:6060"
 // untilController waits until the controller answers there.
 func (p *played) untilController() error {
 	return p.poll(50*time.Millisecond, func(ctx context.Context) (lacks string, err error) {
-		if _, err := p.ask(ctx, http.MethodGet, pprofAddress, "/debug/pprof/cmdline"); err != nil {
-			return "the controller does not answer: " + err.Error(), nil
+		if _, refused := p.ask(ctx, http.MethodGet, pprofAddress, "/debug/pprof/cmdline"); refused != nil {
+			lacks = "the controller does not answer: " + refused.Error()
 		}
-		return "", nil
+		return lacks, nil
 	})
 }
 

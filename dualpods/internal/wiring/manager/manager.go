@@ -154,10 +154,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer caches.Close()
 	defer end()
 	gangs := newGangs(mgr, &servings, leading(lock))
-	podGroups, err := readPodGroups(config)
-	if err != nil {
-		return err
-	}
+	podGroups := readPodGroups(config)
 	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, newGroups(mgr, views, binder, gangs, podGroups, watcher.Restarted, leading(lock), opts), gangs, podGroups, leading(lock), keeper, trusted, own}, heard, opts); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/discovery"
@@ -116,12 +117,21 @@ func newGangs(mgr ctrl.Manager, servings *requests, leads func() bool) *gang.Con
 }
 
 // readPodGroups returns what asks the API server for the kinds of PodGroups that it has.
-func readPodGroups(config *rest.Config) (podgroups.Definitions, error) {
-	api, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("cannot ask the API server for its schemas: %w", err)
+func readPodGroups(config *rest.Config) podgroups.Definitions {
+	made := sync.OnceValues(func() (podgroups.Definitions, error) {
+		api, err := discovery.NewDiscoveryClientForConfig(config)
+		if err != nil {
+			return nil, fmt.Errorf("cannot ask the API server for its schemas: %w", err)
+		}
+		return podgroups.ReadDefinition(api, time.Now), nil
+	})
+	return func() (podgroups.Definition, error) {
+		read, err := made()
+		if err != nil {
+			return podgroups.Definition{}, err
+		}
+		return read()
 	}
-	return podgroups.ReadDefinition(api, time.Now), nil
 }
 
 // setUpPodGroups registers the controller of the PodGroups of ModelServings.
