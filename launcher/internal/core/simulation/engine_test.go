@@ -40,7 +40,7 @@ func (r runner) Start(c process.Command) (supervisor.Tree, error) {
 	for _, index := range running.Devices {
 		uuid := "g" + index
 		p.gpus = append(p.gpus, uuid)
-		p.need[uuid] = uint64(running.GPUMemoryUtilization * float64(80*gib))
+		p.need[uuid] = running.DeviceMemory.Of(80 * gib)
 	}
 	p.be(m.odd[p.model])
 	m.procs[p.pid] = p

@@ -130,7 +130,7 @@ func (s *Supervisor) backToSleep(ctx context.Context, i *instance, op *operation
 	if err := s.awaitLevel(i, op); err != nil {
 		return err
 	}
-	if err := i.engine.Sleep(ctx, i.engineURL(), op.level, true); err != nil {
+	if err := i.inPlace().Sleep(ctx, i.engineURL(), op.level, true); err != nil {
 		return err
 	}
 	late := freedLate
@@ -142,7 +142,7 @@ func (s *Supervisor) backToSleep(ctx context.Context, i *instance, op *operation
 			return nil
 		}
 	}
-	if err := i.engine.Resleep(ctx, i.engineURL(), op.level); err != nil {
+	if err := i.inPlace().Resleep(ctx, i.engineURL(), op.level); err != nil {
 		return err
 	}
 	now, err := s.awaitNoMore(ctx, freedLate, i, before)
@@ -171,7 +171,7 @@ func (now memorySample) isOfAll(i *instance) bool { return len(now.used) == len(
 // wakeAgain wakes an engine whose sleep has failed. The error says that the instance holds
 // less device memory than before its sleep, or answers otherwise than when it was started.
 func (s *Supervisor) wakeAgain(ctx context.Context, i *instance, op *operation, before map[string]uint64) error {
-	if err := i.engine.Wake(ctx, i.engineURL(), op.level, true); err != nil {
+	if err := i.inPlace().Wake(ctx, i.engineURL(), op.level, true); err != nil {
 		return err
 	}
 	if err := s.heldAgain(i, op, before); err != nil {

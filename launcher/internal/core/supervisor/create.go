@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,6 +51,9 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.opts.Programs[eng.Name()] == nil {
+		return nil, launcher.Invalidf("body.engine", "this launcher has no program for the engine %s", eng.Name())
+	}
 	devices, err := s.devices("body.gpu_uuids", c.Spec.GPUUUIDs)
 	if err != nil {
 		return nil, err
@@ -83,13 +87,13 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	method, err := s.startMethod(c, plan)
+	method, err := s.startMethod(c, eng, plan)
 	if err != nil {
 		return nil, err
 	}
 	want := launcher.Room{ID: c.ID, New: true, Bytes: map[string]uint64{}}
 	for _, d := range devices {
-		want.Bytes[d.UUID] = uint64(plan.GPUMemoryUtilization * float64(d.MemoryTotalBytes))
+		want.Bytes[d.UUID] = plan.DeviceMemory.Of(d.MemoryTotalBytes)
 	}
 	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compileKey(&plan, devices), method: method, ports: ports}, nil
 }
@@ -134,7 +138,11 @@ func (s *Supervisor) engine(name string) (engine.Engine, error) {
 	if e, ok := s.engines[name]; ok {
 		return e, nil
 	}
-	return nil, launcher.Invalidf("body.engine", "unknown engine %q; there is %q", name, s.opts.Engines[0].Name())
+	var names []string
+	for _, e := range s.opts.Engines {
+		names = append(names, strconv.Quote(e.Name()))
+	}
+	return nil, launcher.Invalidf("body.engine", "unknown engine %q; there is %s", name, strings.Join(names, ", "))
 }
 
 // devices returns the GPUs with those UUIDs, in that order. field is the field of the

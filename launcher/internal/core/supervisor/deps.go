@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
@@ -97,6 +98,8 @@ type GateOptions struct {
 	TargetPort int         // the engine's, on loopback; 0: it listens on TargetSocket
 	// TargetSocket is the path of the engine's Unix socket.
 	TargetSocket string
+	// Paths are those of the engine that clients may call.
+	Paths engine.Paths
 	// KeepAlive is how long the engine keeps an idle connection open; negative: it closes
 	// each after its answer; 0: it is not known.
 	KeepAlive time.Duration

@@ -95,7 +95,7 @@ func (s *Supervisor) drain(i *instance, op *operation) (cut int) {
 // mode would answer without sleeping already the first time. For an EngineCore that has
 // just fallen asleep, the check takes as long as the sleep of a small model.
 func (i *instance) sleepEngine(ctx context.Context, level int) error {
-	if err := i.engine.Sleep(ctx, i.engineURL(), level, !i.sleepChecked.Load()); err != nil {
+	if err := i.inPlace().Sleep(ctx, i.engineURL(), level, !i.sleepChecked.Load()); err != nil {
 		return err
 	}
 	i.sleepChecked.Store(true)
@@ -104,7 +104,7 @@ func (i *instance) sleepEngine(ctx context.Context, level int) error {
 
 // wakeEngine tells an engine to wake, with the same check the first time.
 func (i *instance) wakeEngine(ctx context.Context, level int) error {
-	if err := i.engine.Wake(ctx, i.engineURL(), level, !i.wakeChecked.Load()); err != nil {
+	if err := i.inPlace().Wake(ctx, i.engineURL(), level, !i.wakeChecked.Load()); err != nil {
 		return err
 	}
 	i.wakeChecked.Store(true)

@@ -301,6 +301,8 @@ func run(f func(context.Context) error, ctx context.Context) error {
 func (e *fakeEngine) Name() string { return "vllm" }
 func (e *fakeEngine) Close()       {}
 
+func (e *fakeEngine) Paths() engine.Paths { return engine.Paths{} }
+
 func (e *fakeEngine) Plan(r engine.Request) (engine.Plan, error) {
 	return engine.NewVLLM(engine.VLLMOptions{}).Plan(r)
 }
@@ -515,7 +517,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 		gpus:  &fakeGPUs{processes: map[string][]gpu.Process{}}, records: newRecords(t),
 	}
 	opts := Options{
-		Engines: []engine.Engine{r.engine}, Program: []string{"/bin/engine"}, SleepMode: engine.SleepModeAuto,
+		Engines: []engine.Engine{r.engine}, Programs: map[string][]string{"vllm": {"/bin/engine"}}, SleepMode: engine.SleepModeAuto,
 		GPUs: r.gpus, Runner: r.runner, Processes: procfs.Table{}, Gates: r.gates, Logs: fakeLogs{dir: t.TempDir()}, Records: r.records,
 		Feed: eventlog.New(100, 0), Turns: &gpuqueue.Queue{}, ConfigDir: t.TempDir(), Clock: bootClock,
 		Limits: Limits{Start: 10 * time.Minute, Sleep: time.Minute, Wake: time.Minute, Drain: 30 * time.Second,

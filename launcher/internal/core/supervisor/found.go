@@ -51,7 +51,7 @@ func (s *Supervisor) probe(ctx context.Context, saved SavedInstance) launcher.St
 	if eng.Ready(ctx, base) != nil {
 		return launcher.Starting
 	}
-	switch sleeping, err := eng.IsSleeping(ctx, base); {
+	switch sleeping, err := isSleeping(ctx, eng, base); {
 	case err != nil:
 		return launcher.Starting
 	case sleeping:
@@ -60,10 +60,19 @@ func (s *Supervisor) probe(ctx context.Context, saved SavedInstance) launcher.St
 	return launcher.Awake
 }
 
+// isSleeping asks an engine whether it sleeps. The process of an engine that is ended to sleep
+// never does.
+func isSleeping(ctx context.Context, eng engine.Engine, base string) (bool, error) {
+	if inPlace, ok := eng.(engine.InPlace); ok {
+		return inPlace.IsSleeping(ctx, base)
+	}
+	return false, eng.Ready(ctx, base)
+}
+
 // isSleeping asks an engine whether it sleeps. An engine without that endpoint cannot
 // sleep.
 func (i *instance) isSleeping(ctx context.Context) (bool, error) {
-	sleeping, err := i.engine.IsSleeping(ctx, i.engineURL())
+	sleeping, err := isSleeping(ctx, i.engine, i.engineURL())
 	if status, ok := errors.AsType[*engine.StatusError](err); ok && status.Status == http.StatusNotFound {
 		return false, nil
 	}
@@ -161,7 +170,7 @@ func (s *Supervisor) fillFromProcess(f *facts, running engine.Running) {
 			continue
 		}
 		f.Spec.GPUUUIDs = append(f.Spec.GPUUUIDs, devices[n].UUID)
-		f.Expected[devices[n].UUID] = uint64(running.GPUMemoryUtilization * float64(devices[n].MemoryTotalBytes))
+		f.Expected[devices[n].UUID] = running.DeviceMemory.Of(devices[n].MemoryTotalBytes)
 	}
 }
 

@@ -151,6 +151,9 @@ func (i *instance) engineURL() string {
 	return engine.PortBase(i.facts.EnginePort)
 }
 
+// inPlace returns the engine of an instance that sleeps in its process.
+func (i *instance) inPlace() engine.InPlace { return i.engine.(engine.InPlace) } //nolint:forcetypeassert,errcheck // that is what its callers have checked
+
 // knowsEngine reports whether it is known where the engine listens.
 func (f *facts) knowsEngine() bool { return f.EngineSocket != "" || f.EnginePort != 0 }
 

@@ -67,7 +67,7 @@ func (s *Supervisor) openPorts(d *Draft) (ports, error) {
 	}
 	opened := ports{socket: socket}
 	opts := GateOptions{
-		InstanceID: d.ID, Supervisor: s, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetSocket: opened.socket, KeepAlive: d.plan.KeepAlive,
+		InstanceID: d.ID, Supervisor: s, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetSocket: opened.socket, KeepAlive: d.plan.KeepAlive, Paths: d.engine.Paths(),
 		Quiet: s.opts.Limits.Hang,
 	}
 	if opened.socket == "" {
@@ -153,7 +153,7 @@ func (s *Supervisor) reopen(i *instance) error {
 	s.claimPort(i)
 	opts := GateOptions{
 		InstanceID: i.facts.ID, Supervisor: s, Host: i.facts.PublicHost,
-		TargetPort: i.facts.EnginePort, TargetSocket: i.facts.EngineSocket, KeepAlive: i.facts.KeepAlive,
+		TargetPort: i.facts.EnginePort, TargetSocket: i.facts.EngineSocket, KeepAlive: i.facts.KeepAlive, Paths: i.engine.Paths(),
 		Quiet: s.opts.Limits.Hang,
 	}
 	asked := cmp.Or(i.facts.AskedPort, i.facts.PublicPort)

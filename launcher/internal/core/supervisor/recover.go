@@ -132,7 +132,7 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 			continue
 		}
 		asked.Go(func() {
-			sleeping, err := eng.IsSleeping(ctx, (&instance{facts: saved.Facts}).engineURL())
+			sleeping, err := isSleeping(ctx, eng, (&instance{facts: saved.Facts}).engineURL())
 			switch {
 			case err != nil:
 				saved.refuses = engine.Refused(err) && saved.Facts.knowsEngine()

@@ -24,12 +24,15 @@ import (
 // startMethod decides how an instance is started. If the request insists on fork, a
 // preloader has to be ready now. If none is, startMethod starts one for the next request,
 // except in a dry run.
-func (s *Supervisor) startMethod(c launcher.CreateRequest, plan engine.Plan) (string, error) {
+func (s *Supervisor) startMethod(c launcher.CreateRequest, eng engine.Engine, plan engine.Plan) (string, error) {
 	method := c.Spec.StartMethod
+	if !plan.Forks && method == launcherapi.StartFork {
+		return "", launcher.Invalidf("body.start_method", "the engine %s cannot be forked; leave out start_method, or ask for auto or exec", eng.Name())
+	}
 	if method == "" {
 		method = s.opts.StartMethod
 	}
-	if method == "" || method == launcherapi.StartExec || s.opts.Forker == nil && method != launcherapi.StartFork {
+	if !plan.Forks || method == "" || method == launcherapi.StartExec || s.opts.Forker == nil && method != launcherapi.StartFork {
 		return launcherapi.StartExec, nil
 	}
 	if method == launcherapi.StartAuto {
@@ -239,7 +242,7 @@ func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree 
 	case i.facts.EngineSocket != "":
 		args, env = plan.SocketArgv(i.facts.EngineSocket), plan.SocketEnv()
 	}
-	argv := slices.Concat(s.opts.Program, args)
+	argv := slices.Concat(s.opts.Programs[i.engine.Name()], args)
 	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: env, Output: output, Scratch: plan.Scratch, Socket: i.facts.EngineSocket, Public: public}
 	if len(i.facts.Ports) > 0 {
 		s.opts.Leases.Yield(d.ID)

@@ -43,9 +43,11 @@ type Limits struct {
 type Options struct {
 	Mark string // of this launcher, which its Runner finds processes by
 
-	Engines   []engine.Engine // each has a name; the first is the default
-	Program   []string        // argv before the engine's own arguments
-	SleepMode string          // engine.SleepModeAuto, …Always or …Never
+	Engines []engine.Engine // each has a name; the first is the default
+	// Programs are, by the engine's name, the argv before the engine's own arguments. An engine
+	// without one cannot be started.
+	Programs  map[string][]string
+	SleepMode string // engine.SleepModeAuto, …Always or …Never
 	// InstanceHost is the widest address at which public ports may listen.
 	InstanceHost string
 	// RankAddress is where the ranks of servers over several launchers listen; empty: this

@@ -47,7 +47,7 @@ func newWorld(t *testing.T, change ...func(*supervisor.Options)) *world {
 	}
 	w := &world{t: t, gates: &gates{}, paper: newPaper(t), runner: &runner{}}
 	opts := supervisor.Options{
-		Engines: []engine.Engine{obedient{engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/engine"}, SleepMode: engine.SleepModeAuto,
+		Engines: []engine.Engine{obedient{engine.NewVLLM(engine.VLLMOptions{})}}, Programs: map[string][]string{"vllm": {"/bin/engine"}}, SleepMode: engine.SleepModeAuto,
 		GPUs: empty{}, Runner: w.runner, Processes: procfs.Table{}, Gates: w.gates, Logs: logs{dir: t.TempDir()}, Records: newPaper(t), Feed: eventlog.New(100, 0),
 		Turns: &gpuqueue.Queue{}, ConfigDir: t.TempDir(), Limits: limits, Observer: supervisortest.Nobody{}, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -147,7 +147,7 @@ func (w *world) state(id string) string {
 }
 
 // obedient is an engine that obeys at once.
-type obedient struct{ engine.Engine }
+type obedient struct{ engine.InPlace }
 
 func (obedient) Ready(context.Context, string) error            { return nil }
 func (obedient) Sleep(context.Context, string, int, bool) error { return nil }

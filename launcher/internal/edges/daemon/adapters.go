@@ -123,7 +123,7 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 	opts := gateway.Options{
 		Name: o.InstanceID, Host: host, Port: o.Port, Ports: g.ports, Clients: g.clients,
 		Target: cmp.Or(o.TargetSocket, net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort))), KeepAlive: o.KeepAlive,
-		MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
+		Paths: o.Paths, MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
 		Observe: g.observe,
 		Quiet:   o.Quiet, OnQuiet: func() { o.Supervisor.CheckQuiet(o.InstanceID) },
 		OnRefused: func() { o.Supervisor.CheckListens(o.InstanceID) },

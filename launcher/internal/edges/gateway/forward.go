@@ -123,7 +123,7 @@ func wantsWebSocket(r *http.Request) bool {
 
 // ServeHTTP refuses, answers or forwards a request, as its class says.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	r = withoutSlash(r)
+	r = p.withoutSlash(r)
 	x := &exchange{ResponseWriter: w, conn: connOf(r.Context()), began: p.options.Now(), grace: p.uploadGrace, allow: func(h http.Header) { p.allow(h, r) }}
 	if r.ContentLength != 0 {
 		x.conn.beginBody()
@@ -139,7 +139,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.serveVerb(v, x, r)
 		return
 	}
-	x.class = Classify(r.Method, r.RequestURI, wantsWebSocket(r))
+	x.class = p.paths.classify(r.Method, r.RequestURI, wantsWebSocket(r))
 	switch x.class {
 	case ClassInference:
 		p.serveInference(x, r)
@@ -157,10 +157,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // withoutSlash returns a request without the slash at the end of its path, if the path is
 // served so. The engine's framework would redirect to it. Many requests cannot follow: a
 // preflight, an upgrade to WebSocket, a body that is sent only once.
-func withoutSlash(r *http.Request) *http.Request {
+func (p *Proxy) withoutSlash(r *http.Request) *http.Request {
 	path, query, asked := strings.Cut(r.RequestURI, "?")
 	path, slash := strings.CutSuffix(path, "/")
-	if !slash || Classify(r.Method, path, wantsWebSocket(r)) == ClassRefused {
+	if !slash || p.paths.classify(r.Method, path, wantsWebSocket(r)) == ClassRefused {
 		return r
 	}
 	r = r.WithContext(r.Context()) // a copy: the server needs its own request unchanged

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
@@ -70,6 +71,7 @@ func newProxy(tb testing.TB, target string, changes ...func(*Options)) *Proxy {
 		Name:        "a",
 		Host:        "127.0.0.1",
 		Target:      strings.TrimPrefix(target, "http://"),
+		Paths:       (&engine.VLLM{}).Paths(),
 		MaxHeld:     8,
 		HoldTimeout: patience.Wait(),
 		Logger:      slog.New(slog.DiscardHandler),

@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
 // Class says how the proxy treats a request.
@@ -24,60 +26,39 @@ const (
 	ClassRefused Class = "refused"
 )
 
-// statusPaths are the paths that vLLM's API server answers without the model, also
-// while it sleeps.
-var statusPaths = map[string]bool{
-	"/health":    true,
-	"/ping":      true,
-	"/version":   true,
-	"/metrics":   true,
-	"/load":      true,
-	"/v1/models": true,
+// paths are the paths of an engine.
+type paths struct{ status, inference, refused map[string]bool }
+
+func newPaths(p engine.Paths) *paths {
+	return &paths{status: setOf(p.Status), inference: setOf(p.Inference), refused: setOf(p.Refused)}
 }
 
-// inferencePaths are the inference calls outside /v1/ that vLLM 0.30.0 serves
-// (the api_router.py files below vllm/entrypoints).
-var inferencePaths = map[string]bool{
-	"/tokenize":              true,
-	"/detokenize":            true,
-	"/invocations":           true,
-	"/pooling":               true,
-	"/classify":              true,
-	"/score":                 true,
-	"/rerank":                true,
-	"/v2/rerank":             true,
-	"/v2/embed":              true,
-	"/cohere/v2/chat":        true,
-	"/generative_scoring":    true,
-	"/inference/v1/generate": true,
+func setOf(all []string) map[string]bool {
+	set := make(map[string]bool, len(all))
+	for _, p := range all {
+		set[p] = true
+	}
+	return set
 }
 
-// administrativePaths are below /v1/ but change the engine. vLLM serves them when
-// VLLM_ALLOW_RUNTIME_LORA_UPDATING is set, and loads weights from a path that the
-// caller names. An instance serves only the adapters of its --lora-modules.
-var administrativePaths = map[string]bool{
-	"/v1/load_lora_adapter":   true,
-	"/v1/unload_lora_adapter": true,
-}
-
-// Classify returns the class of a request. target is the path and query exactly as
+// classify returns the class of a request. target is the path and query exactly as
 // they stand in the request line, still encoded. webSocket says whether the request
 // asks for an upgrade to WebSocket.
 //
 // The engine's framework routes on the percent-decoded path, and other layers clean
-// paths in their own ways. So Classify neither decodes nor cleans: a path passes
+// paths in their own ways. So classify neither decodes nor cleans: a path passes
 // only when every layer reads it in the same way. An allowed path
 //   - consists of letters, digits and "-._~:/" (no percent sign, backslash or
 //     semicolon);
 //   - does not change when it is cleaned (it has no dot segments, doubled or
 //     trailing slashes: the proxy itself takes away one slash at the end);
-//   - is listed above, or is below /v1/ and not administrative; case counts.
-func Classify(method, target string, webSocket bool) Class {
+//   - is listed, or is below /v1/ and not refused; case counts.
+func (x *paths) classify(method, target string, webSocket bool) Class {
 	p, _, _ := strings.Cut(target, "?")
-	if !isAllowedMethod(method) || !isUnambiguous(p) || !isAllowedPath(p) {
+	if !isAllowedMethod(method) || !isUnambiguous(p) || !x.allows(p) {
 		return ClassRefused
 	}
-	if statusPaths[p] && !webSocket && isRead(method, p) {
+	if x.status[p] && !webSocket && isRead(method, p) {
 		return ClassStatus
 	}
 	if method == http.MethodOptions {
@@ -95,11 +76,11 @@ var methods = []string{
 
 func isAllowedMethod(method string) bool { return slices.Contains(methods, method) }
 
-func isAllowedPath(p string) bool {
-	if statusPaths[p] || inferencePaths[p] {
+func (x *paths) allows(p string) bool {
+	if x.status[p] || x.inference[p] {
 		return true
 	}
-	return strings.HasPrefix(p, "/v1/") && !administrativePaths[strings.ToLower(p)]
+	return strings.HasPrefix(p, "/v1/") && !x.refused[strings.ToLower(p)]
 }
 
 // isRead reports whether a method on a status path only reads. vLLM also answers

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
 // engineOnlyPaths are developer and administrative calls of vLLM 0.30.0, which the
@@ -38,6 +40,10 @@ func disguises(p string) []string {
 	}
 }
 
+func classify(method, target string, webSocket bool) Class {
+	return newPaths((&engine.VLLM{}).Paths()).classify(method, target, webSocket)
+}
+
 // firstInHex returns the first byte of a name in hexadecimal digits.
 func firstInHex(name string) string {
 	if name == "" {
@@ -54,54 +60,54 @@ func TestInferencePathsPass(t *testing.T) {
 		"/v1/chat/completions/render", "/v1/score", "/v1/rerank", "/v2/rerank", "/rerank", "/score", "/pooling", "/classify",
 		"/v2/embed", "/tokenize", "/detokenize", "/invocations", "/generative_scoring", "/inference/v1/generate", "/cohere/v2/chat",
 	} {
-		require.Equal(t, ClassInference, Classify(http.MethodPost, p, false), p)
+		require.Equal(t, ClassInference, classify(http.MethodPost, p, false), p)
 	}
 }
 
 func TestReadOnlyPathsAreClassStatus(t *testing.T) {
 	for _, p := range []string{"/health", "/ping", "/version", "/metrics", "/metrics?name[]=x", "/load", "/v1/models"} {
-		require.Equal(t, ClassStatus, Classify(http.MethodGet, p, false), p)
-		require.Equal(t, ClassStatus, Classify(http.MethodHead, p, false), p)
+		require.Equal(t, ClassStatus, classify(http.MethodGet, p, false), p)
+		require.Equal(t, ClassStatus, classify(http.MethodHead, p, false), p)
 	}
-	require.Equal(t, ClassStatus, Classify(http.MethodPost, "/ping", false))
-	require.Equal(t, ClassStatus, Classify(http.MethodOptions, "/v1/chat/completions", false), "a browser asks first")
+	require.Equal(t, ClassStatus, classify(http.MethodPost, "/ping", false))
+	require.Equal(t, ClassStatus, classify(http.MethodOptions, "/v1/chat/completions", false), "a browser asks first")
 }
 
 func TestOtherRequestsOnReadOnlyPathsAreInference(t *testing.T) {
-	require.Equal(t, ClassInference, Classify(http.MethodPost, "/v1/models", false))
-	require.Equal(t, ClassInference, Classify(http.MethodPost, "/health", false))
-	require.Equal(t, ClassInference, Classify(http.MethodGet, "/v1/responses/resp_1?stream=true", false))
-	require.Equal(t, ClassInference, Classify(http.MethodGet, "/v1/realtime", true))
-	require.Equal(t, ClassInference, Classify(http.MethodGet, "/v1/models", true))
+	require.Equal(t, ClassInference, classify(http.MethodPost, "/v1/models", false))
+	require.Equal(t, ClassInference, classify(http.MethodPost, "/health", false))
+	require.Equal(t, ClassInference, classify(http.MethodGet, "/v1/responses/resp_1?stream=true", false))
+	require.Equal(t, ClassInference, classify(http.MethodGet, "/v1/realtime", true))
+	require.Equal(t, ClassInference, classify(http.MethodGet, "/v1/models", true))
 }
 
 func TestUnlistedPathsAreRefused(t *testing.T) {
 	for _, p := range engineOnlyPaths {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodOptions} {
-			require.Equal(t, ClassRefused, Classify(method, p, false), "%s %s", method, p)
-			require.Equal(t, ClassRefused, Classify(method, p+"?level=1", false), "%s %s", method, p)
+			require.Equal(t, ClassRefused, classify(method, p, false), "%s %s", method, p)
+			require.Equal(t, ClassRefused, classify(method, p+"?level=1", false), "%s %s", method, p)
 		}
 	}
 	for _, p := range []string{
 		"/v1", "/v1/", "/v1x/completions", "/V1/chat/completions", "/Health", "/healthz", "/health/", "/health/x", "/v2", "/v2/completions",
 		"/v1/Load_LoRA_Adapter", "/rerank/", "/Rerank", "/v3/rerank", "/x/v1/models",
 	} {
-		require.Equal(t, ClassRefused, Classify(http.MethodPost, p, false), p)
+		require.Equal(t, ClassRefused, classify(http.MethodPost, p, false), p)
 	}
 }
 
 func TestDisguisedPathsAreRefused(t *testing.T) {
 	for _, p := range append([]string{"/v1/models", "/v1/completions", "/health"}, engineOnlyPaths...) {
 		for _, d := range disguises(p) {
-			require.Equal(t, ClassRefused, Classify(http.MethodPost, d, false), "%q disguised as %q", p, d)
-			require.Equal(t, ClassRefused, Classify(http.MethodGet, d, true), "%q disguised as %q", p, d)
+			require.Equal(t, ClassRefused, classify(http.MethodPost, d, false), "%q disguised as %q", p, d)
+			require.Equal(t, ClassRefused, classify(http.MethodGet, d, true), "%q disguised as %q", p, d)
 		}
 	}
 }
 
 func TestMethodsOutsideInferenceAreRefused(t *testing.T) {
 	for _, method := range []string{http.MethodConnect, http.MethodTrace, "PROPFIND", "get", ""} {
-		require.Equal(t, ClassRefused, Classify(method, "/v1/models", false), method)
+		require.Equal(t, ClassRefused, classify(method, "/v1/models", false), method)
 	}
 }
 
@@ -115,7 +121,7 @@ func FuzzClassify(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, method, target string, webSocket bool) {
-		if Classify(method, target, webSocket) == ClassRefused {
+		if classify(method, target, webSocket) == ClassRefused {
 			return
 		}
 		raw, _, _ := strings.Cut(target, "?")

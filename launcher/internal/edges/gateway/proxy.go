@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/spec/connlimit"
 )
 
@@ -35,6 +36,8 @@ type Options struct {
 	// KeepAlive is how long the engine keeps an idle connection open; negative: it closes
 	// each after its answer; 0: as long as vLLM does by default.
 	KeepAlive time.Duration
+	// Paths are those of the engine that clients may call.
+	Paths engine.Paths
 	// MaxHeld is how many inference requests may wait while the gate is shut;
 	// 0: none.
 	MaxHeld int
@@ -92,6 +95,7 @@ const closeGrace = time.Second
 // while a request is held.
 type Proxy struct {
 	options       Options
+	paths         *paths
 	gate          *gate
 	reverse       *httputil.ReverseProxy
 	engine        *http.Transport
@@ -120,6 +124,7 @@ func Listen(o Options) (*Proxy, error) {
 	base, stop := context.WithCancelCause(context.Background())
 	p := &Proxy{
 		options:       o,
+		paths:         newPaths(o.Paths),
 		gate:          newGate(o.MaxHeld, o.Now),
 		engine:        newTransport(o.Target, o.KeepAlive),
 		listener:      listener,

@@ -10,7 +10,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/engines/rank"
@@ -20,6 +19,9 @@ import (
 type Engine interface {
 	// Name is what a create body calls this engine, such as "vllm".
 	Name() string
+
+	// Paths are those of its HTTP API that clients may call.
+	Paths() Paths
 
 	// Plan decides how to run the engine of a request. Its errors are *InputError
 	// where the request is at fault.
@@ -35,6 +37,27 @@ type Engine interface {
 	// or port at which nothing listens yet, and a *StatusError is an answer with another
 	// status.
 	Ready(ctx context.Context, base string) error
+
+	// Probe asks the model one short question, which costs no more than one token. The
+	// key is the plan's APIKey. kind is that of an earlier Answer of the same engine;
+	// without one, Probe finds out which question the engine takes.
+	Probe(ctx context.Context, base, model string, key Secret, kind string) (Answer, error)
+
+	// Progress returns the engine's counters of what it has done for its clients, as a text
+	// that changes when it does something. Empty: it does not count.
+	Progress(ctx context.Context, base string) (string, error)
+
+	// Diagnose explains an exit from the last lines of the engine's log, oldest
+	// first. There is always an answer.
+	Diagnose(exit Exit, tail []string) Cause
+
+	// Close closes the idle connections.
+	Close()
+}
+
+// InPlace is an Engine that sleeps and wakes in its process.
+type InPlace interface {
+	Engine
 
 	// IsSleeping asks whether the engine sleeps.
 	IsSleeping(ctx context.Context, base string) (bool, error)
@@ -54,22 +77,29 @@ type Engine interface {
 	// the engine may be awake although it reports that it sleeps, and then Sleep does
 	// nothing. Resleep needs the memory of an awake engine for a moment.
 	Resleep(ctx context.Context, base string, level int) error
+}
 
-	// Probe asks the model one short question, which costs no more than one token. The
-	// key is the plan's APIKey. kind is that of an earlier Answer of the same engine;
-	// without one, Probe finds out which question the engine takes.
-	Probe(ctx context.Context, base, model string, key Secret, kind string) (Answer, error)
+// Restarted is an Engine that cannot sleep in its process: to sleep, it is ended, and to wake, it
+// is started again. What its conversations have computed is kept in the Request's SaveDir.
+type Restarted interface {
+	Engine
 
-	// Progress returns the engine's counters of what it has done for its clients, as a text
-	// that changes when it does something. Empty: it does not count.
-	Progress(ctx context.Context, base string) (string, error)
+	// Save has the engine write what its conversations have computed into its SaveDir, and
+	// returns once it has done so. It replaces what an earlier Save has written.
+	Save(ctx context.Context, base string) error
 
-	// Diagnose explains an exit from the last lines of the engine's log, oldest
-	// first. There is always an answer.
-	Diagnose(exit Exit, tail []string) Cause
+	// Restore has an engine that was started again, and is ready, read what the latest Save
+	// has written into dir, which is its SaveDir. Where nothing was saved, it does nothing. An
+	// error says that the engine begins with no conversation: it can be used all the same.
+	Restore(ctx context.Context, base, dir string) error
+}
 
-	// Close closes the idle connections.
-	Close()
+// Paths are the paths of an engine's HTTP API that clients may call. Those below /v1/ are
+// inference, but for the ones that are listed as something else.
+type Paths struct {
+	Status    []string // answered without the model; only read
+	Inference []string // outside /v1/: work for the model
+	Refused   []string // below /v1/, in small letters: they change the engine
 }
 
 // Request is the create body of an instance, with GPUs and secrets resolved.
@@ -108,6 +138,10 @@ type Request struct {
 	// Rank is which part of a server over several launchers the engine is; nil: it is a
 	// server by itself.
 	Rank *rank.Rank
+
+	// SaveDir is a folder for what a Restarted engine keeps while it sleeps. The launcher
+	// makes it before it starts the engine, and removes it with the instance.
+	SaveDir string
 }
 
 // GPU is a device of a Request.
@@ -155,9 +189,11 @@ type Plan struct {
 	PublicHost string
 	PublicPort int
 
-	// GPUMemoryUtilization is the share of each GPU's memory, from above 0 to
-	// 1, that the engine takes for itself.
-	GPUMemoryUtilization float64
+	// DeviceMemory says how much memory of each of its GPUs the engine takes for itself.
+	DeviceMemory DeviceMemory
+
+	// Forks: the engine can be forked from a preloader.
+	Forks bool
 
 	// Compiles is a text of all that the arguments say about what the engine compiles
 	// when it starts: two with the same text compile the same for the same GPUs. ""
@@ -193,8 +229,30 @@ type Plan struct {
 	// overridden, and why.
 	Notes []string
 
-	argv func(p Plan, listen ...string) []string
+	argv func(p Plan, at listenAt) []string
 	env  []string
+}
+
+// DeviceMemory is how much memory of each of its GPUs an engine takes: a share of the GPU's memory,
+// or a number of bytes.
+type DeviceMemory struct {
+	Share float64 // from above 0 to 1; 0: Bytes
+	Bytes uint64
+}
+
+// Of returns the bytes that the engine takes of a GPU that has that many.
+func (m DeviceMemory) Of(total uint64) uint64 {
+	if m.Share > 0 {
+		return uint64(m.Share * float64(total))
+	}
+	return min(m.Bytes, total)
+}
+
+// listenAt is where an engine listens. Without any, it is a worker, which does not.
+type listenAt struct {
+	socket string // path of a Unix socket; "": host and port
+	host   string
+	port   int
 }
 
 // GPUs is how many GPUs the engine needs.
@@ -212,14 +270,14 @@ func (p Plan) IsWorker() bool { return p.Rank != nil && p.Rank.IsWorker() }
 // Argv is everything after the program's name, with the engine listening on
 // host and port and nowhere else. It is a fresh slice.
 func (p Plan) Argv(host string, port int) []string {
-	return p.argv(p, "--host", host, "--port", strconv.Itoa(port))
+	return p.argv(p, listenAt{host: host, port: port})
 }
 
 // SocketArgv is Argv with the engine listening on a Unix socket and nowhere else.
-func (p Plan) SocketArgv(path string) []string { return p.argv(p, "--uds", path) }
+func (p Plan) SocketArgv(path string) []string { return p.argv(p, listenAt{socket: path}) }
 
 // WorkerArgv is Argv for a rank that serves no HTTP.
-func (p Plan) WorkerArgv() []string { return p.argv(p, headless) }
+func (p Plan) WorkerArgv() []string { return p.argv(p, listenAt{}) }
 
 const headless = "--headless"
 

@@ -153,7 +153,7 @@ func TestTheFolderForSocketsIsTheUsersWhereTheySetOne(t *testing.T) {
 func describe(w *strings.Builder, name string, p Plan) {
 	fmt.Fprintf(w, "=== %s\nargv %q\nenv %q\n", name, p.Argv(testHost, testPort), p.Env())
 	fmt.Fprintf(w, "model %q served as %q\n", p.Model, p.ServedNames)
-	fmt.Fprintf(w, "GPUs %d = tp %d x pp %d x pcp %d x dp %d, memory %g\n", p.GPUs(), p.TP, p.PP, p.PCP, p.DPLocal, p.GPUMemoryUtilization)
+	fmt.Fprintf(w, "GPUs %d = tp %d x pp %d x pcp %d x dp %d, memory %g\n", p.GPUs(), p.TP, p.PP, p.PCP, p.DPLocal, p.DeviceMemory.Share)
 	fmt.Fprintf(w, "public %q port %d, sleep mode %v, API key %q, sockets by %q\n", p.PublicHost, p.PublicPort, p.SleepMode, string(p.APIKey), p.Scratch)
 	for _, note := range p.Notes {
 		fmt.Fprintf(w, "note: %s\n", note)
@@ -222,7 +222,7 @@ func requireSame(t *testing.T, p Plan, r reading) {
 		local = 1
 	}
 	assert.Equal(t, local, p.DPLocal)
-	assert.InDelta(t, r.Utilization, p.GPUMemoryUtilization, 1e-9)
+	assert.InDelta(t, r.Utilization, p.DeviceMemory.Share, 1e-9)
 	assert.Equal(t, r.SleepMode, p.SleepMode)
 	if key := string(p.APIKey); len(r.APIKeys) > 0 && key != "" {
 		assert.Contains(t, r.APIKeys, key)

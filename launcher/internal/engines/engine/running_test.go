@@ -34,7 +34,7 @@ func TestARunningEngineIsReadFromItsProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			plan, err := v.Plan(c.request)
 			require.NoError(t, err)
-			c.want.GPUMemoryUtilization, c.want.KeepAlive = plan.GPUMemoryUtilization, 5*time.Second
+			c.want.DeviceMemory, c.want.KeepAlive = plan.DeviceMemory, 5*time.Second
 			for _, program := range [][]string{{"/usr/bin/vllm"}, {"/usr/bin/python3", "-X", "utf8", "/usr/bin/vllm"}} {
 				got, err := v.Running(append(program, plan.Argv("127.0.0.1", 40001)...), plan.Env())
 				require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"hotseat.dev/hotseat/launcher/internal/engines/rank"
@@ -37,26 +38,27 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 
 	inject := s.sleepMode == nil && wantsSleepMode(r)
 	p := Plan{
-		Model:                s.model,
-		Revision:             s.revision,
-		ServedNames:          s.servedNames,
-		TP:                   s.tp,
-		PP:                   s.pp,
-		PCP:                  s.pcp,
-		DPLocal:              s.localRanks(),
-		Rank:                 r.Rank,
-		Compiles:             line.compiles(),
-		PublicHost:           s.host,
-		PublicPort:           s.port,
-		GPUMemoryUtilization: s.utilization,
-		SleepMode:            inject || s.sleepMode != nil && *s.sleepMode,
-		APIKey:               apiKey(s.apiKeys, env),
-		KeepAlive:            keepAlive(env),
-		Config:               line.config,
-		ConfigPath:           line.configPath,
-		ConfigWords:          line.configWords,
-		Notes:                append(line.notes, notes...),
-		env:                  env,
+		Model:        s.model,
+		Revision:     s.revision,
+		ServedNames:  s.servedNames,
+		TP:           s.tp,
+		PP:           s.pp,
+		PCP:          s.pcp,
+		DPLocal:      s.localRanks(),
+		Rank:         r.Rank,
+		Compiles:     line.compiles(),
+		PublicHost:   s.host,
+		PublicPort:   s.port,
+		DeviceMemory: DeviceMemory{Share: s.utilization},
+		Forks:        true,
+		SleepMode:    inject || s.sleepMode != nil && *s.sleepMode,
+		APIKey:       apiKey(s.apiKeys, env),
+		KeepAlive:    keepAlive(env),
+		Config:       line.config,
+		ConfigPath:   line.configPath,
+		ConfigWords:  line.configWords,
+		Notes:        append(line.notes, notes...),
+		env:          env,
 	}
 	if _, set := lookup(env, socketFolder); !set {
 		p.Scratch = socketFolder
@@ -67,8 +69,8 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 	if s.sleepMode != nil && !*s.sleepMode {
 		p.Notes = append(p.Notes, "--no-enable-sleep-mode: this instance will keep its device memory while it sleeps")
 	}
-	p.argv = func(p Plan, listen ...string) []string {
-		argv := append([]string{"serve", cmp.Or(p.Folder, s.model)}, listen...)
+	p.argv = func(p Plan, at listenAt) []string {
+		argv := append([]string{"serve", cmp.Or(p.Folder, s.model)}, listenFlags(at)...)
 		if p.Rank != nil {
 			argv = append(argv, p.Rank.Arguments()...)
 		}
@@ -84,6 +86,17 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 		return append(argv, line.rest...)
 	}
 	return p, nil
+}
+
+// listenFlags tells vLLM where to listen.
+func listenFlags(at listenAt) []string {
+	switch {
+	case at.socket != "":
+		return []string{"--uds", at.socket}
+	case at.port == 0:
+		return []string{headless}
+	}
+	return []string{"--host", at.host, "--port", strconv.Itoa(at.port)}
 }
 
 // splitArguments gives the arguments of a request, and the field they came from.

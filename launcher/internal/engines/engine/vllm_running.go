@@ -31,9 +31,9 @@ type Running struct {
 	// ConfigWords are as in the Plan.
 	ConfigWords []string
 
-	// GPUMemoryUtilization and KeepAlive are as in the Plan.
-	GPUMemoryUtilization float64
-	KeepAlive            time.Duration
+	// DeviceMemory and KeepAlive are as in the Plan.
+	DeviceMemory DeviceMemory
+	KeepAlive    time.Duration
 }
 
 // Running reads the arguments and the environment of a process that was started
@@ -70,7 +70,7 @@ func readRunning(r Running, rest, env []string) (Running, error) {
 	if err != nil {
 		return r, err
 	}
-	r.ServedNames, r.GPUMemoryUtilization = line.settings.servedNames, line.settings.utilization
+	r.ServedNames, r.DeviceMemory = line.settings.servedNames, DeviceMemory{Share: line.settings.utilization}
 	if len(r.ServedNames) == 0 {
 		r.ServedNames = []string{model}
 	}
