@@ -133,6 +133,9 @@ func (w World) expectedResidue(i Instance) map[string]uint64 {
 		}
 	}
 	out := map[string]uint64{}
+	if i.Restarts {
+		return out
+	}
 	for _, uuid := range i.GPUs {
 		out[uuid] = cmp.Or(i.Residue[uuid], most)
 	}
@@ -207,7 +210,7 @@ type budgetUse struct {
 // measured before: for a budget no other sleeper is evicted on a suspicion.
 func (w World) sleepers(uuid string) (count, bytes uint64) {
 	for _, i := range w.Instances {
-		if i.State != launcher.Sleeping || i.Released || i.Victim || uuid != "" && !slices.Contains(i.GPUs, uuid) {
+		if i.State != launcher.Sleeping || i.Released || i.Victim || i.Restarts || uuid != "" && !slices.Contains(i.GPUs, uuid) {
 			continue
 		}
 		held := i.HostBytes
@@ -280,7 +283,7 @@ func (w World) evictionHelps(i Instance, fit *launcherapi.Fit) bool {
 		return false
 	}
 	charge, _ := i.Charge(fit.GPUUUID)
-	return fit.Bound == BoundMaxSleepersPerGPU || charge > 0
+	return fit.Bound == BoundMaxSleepersPerGPU && !i.Restarts || charge > 0
 }
 
 func (w World) uuids() []string {

@@ -37,6 +37,7 @@ type Instance struct {
 	Pinned          bool
 	SwapID          string // the swap that has claimed the instance; empty: none
 	Victim          bool   // that swap will evict the instance
+	Restarts        bool   // while the instance sleeps, it has no process and holds nothing
 }
 
 // GPU is one device as measured.

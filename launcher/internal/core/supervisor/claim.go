@@ -317,7 +317,7 @@ func (c *Claim) releaseInstance(i *instance) {
 		i.gateHeldShut = false
 		c.s.setGate(i)
 	}
-	if op := i.op; i.state == launcher.Sleeping && !alreadyMeasured {
+	if op := i.op; i.state == launcher.Sleeping && !alreadyMeasured && !i.restarts() {
 		c.s.spawn(func() { c.s.measureHostBytes(i, op) })
 	}
 	c.s.publishSwapID(i)

@@ -74,7 +74,7 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	plan, err := eng.Plan(engine.Request{
 		Options: spec.Options, Args: spec.Args, GPUs: engineGPUs(devices), Env: env,
 		Accelerator: s.opts.GPUs.Kind(), InstanceHost: s.opts.InstanceHost, SleepMode: s.opts.SleepMode,
-		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(), Rank: placed,
+		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(), Rank: placed, SaveDir: s.saveDir(c.ID),
 	})
 	hidden.Find(spec, plan.ConfigWords)
 	if err != nil {
@@ -273,6 +273,9 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 		levelOnDisk: 1, // for want of another
 		replaces:    s.instances[d.ID],
 		changed:     make(chan struct{}), whenReleased: make(chan struct{}),
+	}
+	if i.restarts() {
+		i.draft = d
 	}
 	s.instances[d.ID] = i
 	if c != nil {

@@ -71,10 +71,9 @@ type Tree interface {
 
 // Sockets decides where engines listen.
 type Sockets interface {
-	// Plan returns the path of the Unix socket at which an engine with that environment is
-	// to listen. The error says why it has to listen on a port. If it is a
+	// Plan returns the path of the Unix socket at which the engine of a plan is to listen. The error says why it has to listen on a port. If it is a
 	// *[launcher.Error], the instance is refused.
-	Plan(id string, env []string) (path string, err error)
+	Plan(id string, plan engine.Plan) (path string, err error)
 	// Now returns where the socket of an engine is that was told to listen at told: the
 	// state folder may have been renamed since.
 	Now(id, told string) string
@@ -154,6 +153,8 @@ func (noLeases) End(string)               {}
 // Logs keeps the engines' log files; [outlog.Store] implements it.
 type Logs interface {
 	Create(id string) (*os.File, string, error)
+	// Reopen opens a log for another process that appends to it.
+	Reopen(name string) (*os.File, error)
 	Latest(id string) (name string, ok bool)
 	Tail(name string, lines, maxBytes int) ([]string, error)
 	Size(name string) int64

@@ -50,7 +50,7 @@ func (s *Supervisor) clearTree(i *instance) {
 // endTree retries until the tree is gone: only then are the instance's memory and ports
 // free.
 func (s *Supervisor) endTree(i *instance, grace time.Duration, end func(context.Context) error) {
-	held, gone := s.endUntilGone(i, grace, end)
+	held, gone := s.endUntilGone(s.ctx, i, grace, end)
 	if !gone {
 		return // the launcher is ending
 	}
@@ -66,15 +66,15 @@ func (s *Supervisor) endTree(i *instance, grace time.Duration, end func(context.
 }
 
 // endUntilGone retries until the tree is gone, and returns the processes that held its
-// device memory. gone is false if the launcher ends first.
-func (s *Supervisor) endUntilGone(i *instance, grace time.Duration, end func(context.Context) error) (held map[string][]int, gone bool) {
+// device memory. gone is false if ctx ends first.
+func (s *Supervisor) endUntilGone(within context.Context, i *instance, grace time.Duration, end func(context.Context) error) (held map[string][]int, gone bool) {
 	held = map[string][]int{}
 	for wait := shortestRetry; ; wait = min(2*wait, longestRetry) {
 		maps.Copy(held, s.meter.Holders(i.facts.ID, i.gpus()))
-		ctx, cancel := context.WithTimeout(s.ctx, grace+attemptLimit)
+		ctx, cancel := context.WithTimeout(within, grace+attemptLimit)
 		err := end(ctx)
 		cancel()
-		if s.ctx.Err() != nil {
+		if within.Err() != nil && err != nil {
 			return nil, false
 		}
 		s.noteAttempt(i, err)
@@ -83,7 +83,7 @@ func (s *Supervisor) endUntilGone(i *instance, grace time.Duration, end func(con
 		}
 		select {
 		case <-time.After(wait):
-		case <-s.ctx.Done():
+		case <-within.Done():
 			return nil, false
 		}
 	}

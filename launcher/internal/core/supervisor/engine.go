@@ -38,8 +38,12 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 		return
 	}
 	crashpoint.At(crashpoint.SleepDrained)
-	if i.isWorker() {
+	switch {
+	case i.isWorker():
 		s.seeAsleep(i, op, worker)
+		return
+	case i.restarts():
+		s.endToSleep(i, op)
 		return
 	}
 	ctx, stop := s.boundAnswer(op)
@@ -244,6 +248,10 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 		s.seeAwake(i, op, before)
 		return
 	}
+	if i.restarts() {
+		s.startToWake(i, op)
+		return
+	}
 	s.awaitRecordIfWell(i)
 	before, known := s.sampleAsleep(i, op)
 	began := time.Now()
@@ -256,7 +264,7 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 	}
 	took := time.Since(began)
 	crashpoint.At(crashpoint.WakeDone)
-	if !s.compareWoken(ctx, i, op, before, known) {
+	if !s.compareWoken(ctx, i, op, func(why error) { s.wakeFailed(i, op, before, known, why) }) {
 		return
 	}
 	measured := s.heldBytes(i)

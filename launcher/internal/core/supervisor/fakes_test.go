@@ -450,6 +450,10 @@ func (l fakeLogs) Create(id string) (*os.File, string, error) {
 	return f, id + ".log", err
 }
 
+func (l fakeLogs) Reopen(name string) (*os.File, error) {
+	return os.OpenFile(filepath.Join(l.dir, name), os.O_WRONLY|os.O_APPEND, 0)
+}
+
 func (l fakeLogs) Size(name string) int64 {
 	info, err := os.Stat(filepath.Join(l.dir, name))
 	if err != nil {

@@ -196,7 +196,7 @@ func (s *Supervisor) addCanaryTiming(i *instance, took time.Duration) {
 // wake would bring it. If ctx ends first, the engine goes back to sleep: whether its
 // answers are right is not known, and the next wake asks. The same holds for an engine that
 // does not answer while the disk stalls, or did not before the stall ended.
-func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operation, before memorySample, known bool) bool {
+func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operation, failed func(error)) bool {
 	s.mu.Lock()
 	compared := s.isCompared(i)
 	op.woken = true
@@ -214,7 +214,7 @@ func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operatio
 	case errors.Is(err, errWrongAnswer):
 		s.endUnusable(i, op, err)
 	case ctx.Err() != nil || s.silencedByDisk(i, began, err):
-		s.wakeFailed(i, op, before, known, err)
+		failed(err)
 	case errors.Is(err, context.DeadlineExceeded) || !diesSoon(op.ctx, i, err):
 		s.endUnusable(i, op, err)
 	}

@@ -112,6 +112,9 @@ func (s *Supervisor) beginEffect(i *instance, row launcher.Transition) {
 			}
 			s.unlease(i.facts.ID, i, nil)
 			s.endLeasedPorts(i)
+			if i.restarts() {
+				s.removeSaved(i.facts.ID)
+			}
 			s.onReleased(i)
 		})
 	case launcher.NoEffect:
@@ -158,7 +161,7 @@ func (s *Supervisor) endOperation(i *instance, op *operation, event launcher.Eve
 		s.log.Error("an event came in a state that does not allow it", "error", err)
 		return
 	}
-	if asleep && i.swapID == "" { // in a swap the measurement waits for its end, and delays nothing
+	if asleep && i.swapID == "" && !i.restarts() { // in a swap the measurement waits for its end, and delays nothing
 		s.spawn(func() { s.measureHostBytes(i, op) })
 	}
 }
@@ -167,6 +170,9 @@ func (s *Supervisor) endOperation(i *instance, op *operation, event launcher.Eve
 func (s *Supervisor) onExited(i *instance, exit process.Exit, tail []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if i.expectsExit() {
+		return
+	}
 	err := s.transition(i, launcher.EventExited, func() {
 		i.exit = &exit
 		if i.state != launcher.Stopping && i.state != launcher.Failed {

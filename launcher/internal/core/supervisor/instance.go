@@ -53,6 +53,7 @@ type instance struct {
 	// process.
 	keyForgotten bool
 	tree         Tree            // nil until the process is started, and if that failed
+	draft        *Draft          // of an instance that has no process while it sleeps; nil: it is read from the request again
 	exitHandled  <-chan struct{} // closed once the root's exit was handled, or no goroutine watches it any more
 	root         process.ID
 	gate         Gate
@@ -140,7 +141,11 @@ type operation struct {
 
 	askedAt     time.Time               // when the engine was told to sleep or wake
 	stopWaiting context.CancelCauseFunc // ends the wait for the engine's answer
-	cutShort    bool
+
+	// ownsProcess: the operation ends or starts the process, and handles its exit.
+	ownsProcess   bool
+	startsProcess bool // the process of a wake is being started at this moment
+	cutShort      bool
 }
 
 // engineURL returns the base of calls to the engine.
@@ -249,6 +254,6 @@ func (i *instance) entry(now map[string]uint64) ledger.Instance {
 	return ledger.Instance{
 		ID: i.facts.ID, State: i.state, Since: i.since, Released: i.released, AsleepBeforeEnd: i.asleepBeforeEnd, GPUs: i.gpus(),
 		Expected: i.facts.Expected, Awake: i.awakeBytes, Residue: i.residue, HeldNow: now, Unmeasured: i.unmeasured && i.state != launcher.Awake,
-		HostBytes: i.hostBytes, LastUsed: i.lastUsed(), Pinned: i.pinned(), SwapID: i.swapID, Victim: i.victim,
+		HostBytes: i.hostBytes, LastUsed: i.lastUsed(), Pinned: i.pinned(), SwapID: i.swapID, Victim: i.victim, Restarts: i.restarts(),
 	}
 }

@@ -186,7 +186,7 @@ func (s *Supervisor) onAdopted(i *instance, root process.ID, said string) {
 func (s *Supervisor) clearLeftovers(i *instance) {
 	i.tree = leftoverTree(s.opts.Runner, i.facts.ID, process.Exit{})
 	s.spawn(func() {
-		if _, gone := s.endUntilGone(i, 0, i.tree.Kill); gone {
+		if _, gone := s.endUntilGone(s.ctx, i, 0, i.tree.Kill); gone {
 			s.unlease(i.facts.ID, i, nil)
 			s.onReleased(i)
 		}

@@ -90,7 +90,7 @@ func (s *Supervisor) planSocket(d *Draft) (string, error) {
 	if s.opts.Sockets == nil {
 		return "", nil
 	}
-	path, err := s.opts.Sockets.Plan(d.ID, d.plan.Env())
+	path, err := s.opts.Sockets.Plan(d.ID, d.plan)
 	if _, refused := errors.AsType[*launcher.Error](err); refused {
 		return "", err
 	}

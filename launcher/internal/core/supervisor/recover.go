@@ -49,6 +49,7 @@ func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 	s.probeAll(ctx, state.Instances[known:])
 	s.askAll(ctx, state.Instances[:known])
 	s.removeConfigs(state)
+	s.removeSavedOfOthers(state)
 	for _, saved := range state.Instances {
 		if !state.isUnderWay(saved.SwapID) {
 			saved.SwapID, saved.HoldGate = "", false // the swap is over or its record is lost
@@ -128,7 +129,7 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 		saved := &all[n]
 		eng, err := s.engine(saved.Engine)
 		moving := saved.isMoving()
-		if err != nil || !saved.canBeAsked() {
+		if err != nil || !saved.canBeAsked() || saved.State == launcher.Sleeping && !isInPlace(eng) { // its process tells
 			continue
 		}
 		asked.Go(func() {
@@ -186,7 +187,13 @@ func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
 	}
 	tree, err := s.adopt(i, rootOf(saved, found), found)
 	gone, ended := errors.AsType[*process.GoneError](err)
-	if ended {
+	switch {
+	case !ended && i.restarts() && i.state == launcher.Sleeping: // it was woken, and the record is stale
+		i.state = launcher.Waking
+	case ended && i.mayBeAsleep(saved.Doubted):
+		s.recoverAsleep(i)
+		return
+	case ended:
 		s.recoverGone(i, gone.Exit)
 		return
 	}
@@ -307,7 +314,7 @@ func (s *Supervisor) resume(i *instance) {
 		op := i.op
 		s.spawn(func() { s.putToSleep(i, op) })
 	case launcher.Waking:
-		s.beginOperation(i, &operation{limit: limits.Wake, resumed: true, levelOnDisk: i.level == i.levelOnDisk})
+		s.beginOperation(i, &operation{limit: limits.Wake, resumed: true, levelOnDisk: i.level == i.levelOnDisk, ownsProcess: i.restarts()})
 		op := i.op
 		s.spawn(func() { s.wakeUp(i, op) })
 	case launcher.Stopping:

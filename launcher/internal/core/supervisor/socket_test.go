@@ -20,7 +20,7 @@ import (
 // fakeSockets puts every socket into a folder; "": there can be no sockets.
 type fakeSockets struct{ dir string }
 
-func (s fakeSockets) Plan(id string, _ []string) (string, error) {
+func (s fakeSockets) Plan(id string, _ engine.Plan) (string, error) {
 	if s.dir == "" {
 		return "", errors.New("the vllm has no --uds")
 	}
@@ -79,7 +79,7 @@ func TestEngineWithoutASocketSaysSoInItsLog(t *testing.T) {
 // noSockets refuses every engine.
 type noSockets struct{ fakeSockets }
 
-func (noSockets) Plan(string, []string) (string, error) {
+func (noSockets) Plan(string, engine.Plan) (string, error) {
 	return "", launcher.Storagef("the engine has no place for its Unix socket")
 }
 

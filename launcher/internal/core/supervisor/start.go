@@ -101,7 +101,7 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 		return s.launchLater(i, d, output, reason, kind), nil
 	}
 	defer output.Close() // the child has its own copy
-	tree, notForked, err := s.startProcess(i, d, output)
+	tree, notForked, err := s.startProcess(i, d, output, false)
 	crashpoint.At(crashpoint.StartSpawned)
 	s.mu.Lock()
 	err = s.launched(i, d, tree, notForked, err, kind)
@@ -217,7 +217,7 @@ func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
 	if !wanted {
 		return
 	}
-	tree, notForked, err := s.startProcess(i, d, output)
+	tree, notForked, err := s.startProcess(i, d, output, false)
 	crashpoint.At(crashpoint.StartSpawned)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,10 +229,13 @@ func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
 
 // startProcess starts the engine's process. notForked says why a process that was to be
 // forked was started by exec instead.
-func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree Tree, notForked, err error) {
+func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File, wakes bool) (tree Tree, notForked, err error) {
 	plan, err := s.withConfig(d.ID, d.plan)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot copy the --config file: %w", err)
+	}
+	if err := s.makeSaveDir(i, wakes); err != nil {
+		return nil, nil, err
 	}
 	args, env := plan.Argv("127.0.0.1", i.facts.EnginePort), plan.Env()
 	public := net.JoinHostPort(i.facts.PublicHost, strconv.Itoa(i.facts.PublicPort))

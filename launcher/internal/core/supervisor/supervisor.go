@@ -79,6 +79,8 @@ type Options struct {
 	Turns     *gpuqueue.Queue // turns of swaps on GPUs
 	// ConfigDir holds copies of --config files while their engines start.
 	ConfigDir string
+	// SaveDir holds what engines save that have no process while they sleep.
+	SaveDir string
 
 	Limits      Limits
 	Budget      launcherapi.Budget

@@ -142,8 +142,11 @@ func (s *Supervisor) verb(i *instance, swapID string, ask launcher.VerbRequest, 
 	}
 	i.reason, i.cause = "", ""
 	i.removeTiming("drain")
+	if event == launcher.EventWakeAsked && i.restarts() {
+		limit = max(limit, s.opts.Limits.Start)
+	}
 	same := event == launcher.EventWakeAsked || ask.Level == sameLevel
-	s.beginOperation(i, &operation{drain: ask.Drain, limit: limit, levelOnDisk: same && i.level == i.levelOnDisk})
+	s.beginOperation(i, &operation{drain: ask.Drain, limit: limit, levelOnDisk: same && i.level == i.levelOnDisk && !i.restarts()})
 	return s.transition(i, event, nil)
 }
 
@@ -203,7 +206,7 @@ func (s *Supervisor) stop(i *instance) error {
 
 // isStartingProcess reports whether the process is being started at this moment.
 func (i *instance) isStartingProcess() bool {
-	return i.state == launcher.Starting && i.tree == nil && !i.startDeferred
+	return i.state == launcher.Starting && i.tree == nil && !i.startDeferred || i.state == launcher.Waking && i.op.startsProcess
 }
 
 // DeleteAll stops and forgets all instances at once.

@@ -289,6 +289,7 @@ func (l logs) Create(id string) (*os.File, string, error) {
 	return f, id + ".log", err
 }
 
+func (l logs) Reopen(string) (*os.File, error)             { return os.OpenFile(os.DevNull, os.O_WRONLY, 0) }
 func (logs) Latest(string) (string, bool)                  { return "", false }
 func (logs) Note(string, string) error                     { return nil }
 func (logs) Tail(string, int, int) ([]string, error)       { return nil, nil }

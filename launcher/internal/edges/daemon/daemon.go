@@ -81,6 +81,7 @@ const (
 	portLeases   = "port-leases"
 	exitsFolder  = "exits"
 	preFolder    = "preloaders"
+	savedFolder  = "saved"      // what engines save that have no process while they sleep
 	sharedFolder = "shm"        // records of shared memory
 	gpusFile     = "gpus.json"  // the GPUs that the driver has listed
 	clockFile    = "clock.json" // how far the wall clock is ahead of the clock of the boot
@@ -277,8 +278,8 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		Mark:    d.mark,
 		Engines: []engine.Engine{vllm}, Programs: map[string][]string{vllm.Name(): d.opts.Program}, InstanceHost: d.opts.InstanceHost, RankAddress: rankAddress(d.opts.Config), Interface: interfaceOf, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Leases: d.leases, Sockets: d.newSockets(host), Logs: d.logs, Records: state.instances, Writes: writes, Feed: d.feed, Turns: queue,
-		ConfigDir: state.instances.Dir(),
-		Limits:    d.opts.limits(), Budget: d.opts.Budgets, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
+		ConfigDir: state.instances.Dir(), SaveDir: filepath.Join(d.opts.StateDir, savedFolder),
+		Limits: d.opts.limits(), Budget: d.opts.Budgets, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
 	})
 	m.Watch(d.sup, d.preloaders, d.sup.StalledSince)
 	d.swaps = swap.New(swap.Options{

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/engines/preload"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 )
@@ -27,8 +28,8 @@ type sockets struct {
 
 // Plan returns the path of the socket of an engine that is to be started. The error says why
 // it has to listen on a port; a *[launcher.Error] says that it must not.
-func (s *sockets) Plan(id string, env []string) (string, error) {
-	path, err := s.plan(id, env)
+func (s *sockets) Plan(id string, plan engine.Plan) (string, error) {
+	path, err := s.plan(id, plan)
 	if err != nil && s.mode == "always" {
 		return "", launcher.Storagef("the engine has no place for its Unix socket, and the launcher's engine_socket is always: %w", err)
 	}
@@ -38,13 +39,16 @@ func (s *sockets) Plan(id string, env []string) (string, error) {
 	return path, err
 }
 
-func (s *sockets) plan(id string, env []string) (string, error) {
+func (s *sockets) plan(id string, plan engine.Plan) (string, error) {
 	switch s.mode {
 	case "never":
 		return "", errors.New("the launcher's engine_socket is never")
 	case "always":
 	default:
-		if err := s.installation.Lacks(env); err != nil {
+		if plan.TakesSocket {
+			break
+		}
+		if err := s.installation.Lacks(plan.Env()); err != nil {
 			return "", err
 		}
 	}

@@ -8,17 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 func TestEngineSocketAlwaysRefusesAPortOfLoopback(t *testing.T) {
 	s := &sockets{mode: "always", host: &process.Host{}, log: slog.New(slog.DiscardHandler)} // has no folder for sockets
-	_, err := s.Plan("a", nil)
+	_, err := s.Plan("a", engine.Plan{})
 	require.ErrorContains(t, err, "engine_socket is always")
 	assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(err))
 	s.mode = "never"
-	_, err = s.Plan("a", nil)
+	_, err = s.Plan("a", engine.Plan{})
 	require.ErrorContains(t, err, "engine_socket is never")
 	assert.Empty(t, launcher.CodeOf(err), "it listens on a port")
 }

@@ -195,6 +195,10 @@ type Plan struct {
 	// Forks: the engine can be forked from a preloader.
 	Forks bool
 
+	// TakesSocket: the engine can listen on a Unix socket. Otherwise its installation has to be
+	// looked at.
+	TakesSocket bool
+
 	// Compiles is a text of all that the arguments say about what the engine compiles
 	// when it starts: two with the same text compile the same for the same GPUs. ""
 	// for an engine that compiles nothing.

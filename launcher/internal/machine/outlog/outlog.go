@@ -151,12 +151,18 @@ func (s *Store) create(name string) (f *os.File, err error) {
 	return os.OpenFile(s.path(name), flags, 0o600)
 }
 
+// Reopen opens a log that is there for appending, for another process of its instance. The error
+// is fs.ErrNotExist if there is none.
+func (s *Store) Reopen(name string) (*os.File, error) {
+	if _, _, ok := ParseName(name); !ok {
+		return nil, fmt.Errorf("cannot open the log %q: %w", name, fs.ErrNotExist)
+	}
+	return os.OpenFile(s.path(name), os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+}
+
 // Note appends a line of the launcher's own to a log that an engine may be writing to.
 func (s *Store) Note(name, text string) error {
-	if _, _, ok := ParseName(name); !ok {
-		return fmt.Errorf("cannot write to the log %q: %w", name, fs.ErrNotExist)
-	}
-	f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := s.Reopen(name)
 	if err == nil {
 		_, err = fmt.Fprintf(f, "hotseat: %s\n", text)
 		err = errors.Join(err, f.Close())
