@@ -158,7 +158,7 @@ func TestCloseDoesNotWaitForStuckVerb(t *testing.T) {
 	require.ErrorContains(t, closeUnbounded(t, p), "1 connections")
 	close(stuck.release)
 	receive(t, asked)
-	receive(t, p.clients.allClosed)
+	receive(t, p.server.clients.allClosed)
 }
 
 // stuckVerbs blocks in IsSleeping until release is closed.

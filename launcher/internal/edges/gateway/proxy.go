@@ -94,21 +94,17 @@ const closeGrace = time.Second
 // server it knows no client's connection. It then bounds no request's body, and reads no body
 // while a request is held.
 type Proxy struct {
-	options       Options
-	paths         *paths
-	gate          *gate
-	reverse       *httputil.ReverseProxy
-	engine        *http.Transport
-	listener      net.Listener
-	host          string // address that the proxy listens on
-	server        *http.Server
-	clients       *connections
-	allowed       atomic.Pointer[allowed] // nil: the engine has allowed nothing yet
-	stop          context.CancelCauseFunc // ends every request's context
-	serveReturned chan struct{}           // closed when Serve has returned
-	grace         time.Duration           // closeGrace, except in tests
-	uploadGrace   time.Duration           // uploadGrace, except in tests
-	closeOnce     sync.Once
+	options     Options
+	paths       *paths
+	gate        *gate
+	reverse     *httputil.ReverseProxy
+	engine      *http.Transport
+	server      *Server
+	host        string                  // address that the proxy listens on
+	allowed     atomic.Pointer[allowed] // nil: the engine has allowed nothing yet
+	grace       time.Duration           // closeGrace, except in tests
+	uploadGrace time.Duration           // uploadGrace, except in tests
+	closeOnce   sync.Once
 }
 
 // Listen opens the public port, with the gate shut. The error is a *PortTakenError
@@ -121,57 +117,27 @@ func Listen(o Options) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	base, stop := context.WithCancelCause(context.Background())
+	logger := o.Logger.With("instance", o.Name)
 	p := &Proxy{
-		options:       o,
-		paths:         newPaths(o.Paths),
-		gate:          newGate(o.MaxHeld, o.Now),
-		engine:        newTransport(o.Target, o.KeepAlive),
-		listener:      listener,
-		host:          listener.Addr().(*net.TCPAddr).IP.String(),
-		clients:       newConnections(),
-		stop:          stop,
-		serveReturned: make(chan struct{}),
-		grace:         closeGrace,
-		uploadGrace:   uploadGrace,
+		options:     o,
+		paths:       newPaths(o.Paths),
+		gate:        newGate(o.MaxHeld, o.Now),
+		engine:      newTransport(o.Target, o.KeepAlive),
+		host:        listener.Addr().(*net.TCPAddr).IP.String(),
+		grace:       closeGrace,
+		uploadGrace: uploadGrace,
 	}
 	p.gate.quiet = newQuietWatch(o.Quiet, o.OnQuiet)
-	errorLog := slog.NewLogLogger(o.Logger.With("instance", o.Name).Handler(), slog.LevelDebug)
-	p.reverse = p.newReverseProxy(errorLog)
-	p.server = &http.Server{
-		Handler:                      p,
-		DisableGeneralOptionsHandler: true,
-		ReadHeaderTimeout:            readHeaderTimeout,
-		IdleTimeout:                  clientIdleTimeout,
-		MaxHeaderBytes:               maxHeaderBytes,
-		ConnState:                    p.track,
-		ConnContext:                  withConn,
-		BaseContext:                  func(net.Listener) context.Context { return base },
-		ErrorLog:                     errorLog,
-	}
-	go p.serve()
+	p.reverse = p.newReverseProxy(slog.NewLogLogger(logger.Handler(), slog.LevelDebug))
+	p.server = Serve(listener, p, ServerOptions{Clients: o.Clients, Logger: logger})
 	return p, nil
-}
-
-// serve runs until the listener is closed.
-func (p *Proxy) serve() {
-	defer close(p.serveReturned)
-	if err := p.server.Serve(clientListener{p.listener}); !errors.Is(err, net.ErrClosed) {
-		p.options.Logger.Error("the public port failed", "instance", p.options.Name, "port", p.Port(), "error", err)
-	}
-}
-
-// track notes the changes of a client's connection.
-func (p *Proxy) track(conn net.Conn, state http.ConnState) {
-	p.clients.track(conn, state)
-	p.options.Clients.Track(conn, state)
 }
 
 // Host returns the address that the public port listens on.
 func (p *Proxy) Host() string { return p.host }
 
 // Port returns the public port.
-func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
+func (p *Proxy) Port() int { return p.server.Addr().Port }
 
 // Open lets inference requests through, held ones first.
 func (p *Proxy) Open() { p.gate.set(gateOpen, "") }
@@ -238,15 +204,12 @@ func (p *Proxy) closingReason() string {
 
 func (p *Proxy) shutDown(ctx context.Context) error {
 	p.gate.set(gateClosed, p.closingReason())
-	closing := p.listener.Close()
-	<-p.serveReturned
-	p.server.SetKeepAlivesEnabled(false)
+	closing := p.server.stopAccepting()
 	ctx, stop := context.WithTimeout(ctx, p.grace)
 	defer stop()
 	cut, _ := p.gate.drain(ctx) // the gate is closed, so the error cannot be ErrOpen
-	left := p.clients.finish(ctx)
-	p.stop(errCut)
-	closing = errors.Join(closing, p.server.Close(), p.awaitClients())
+	left := p.server.clients.finish(ctx)
+	closing = errors.Join(closing, p.server.end())
 	p.engine.CloseIdleConnections()
 	if cut > 0 || left > 0 {
 		closing = errors.Join(closing, fmt.Errorf("cut %d inference requests and closed %d connections", cut, left))
@@ -255,17 +218,4 @@ func (p *Proxy) shutDown(ctx context.Context) error {
 		return fmt.Errorf("cannot close port %d in order: %w", p.Port(), closing)
 	}
 	return nil
-}
-
-// awaitClients waits for the goroutines of the clients' connections, which are
-// closed by now. Each ends within cutGrace, unless a verb waits for something else.
-func (p *Proxy) awaitClients() error {
-	late := time.NewTimer(cutGrace)
-	defer late.Stop()
-	select {
-	case <-p.clients.allClosed:
-		return nil
-	case <-late.C:
-		return errors.New("a request continues although its connection is closed")
-	}
 }
