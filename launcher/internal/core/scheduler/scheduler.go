@@ -64,6 +64,7 @@ type Scheduler struct {
 	kick  chan struct{} // has room for one: something has changed
 
 	mu     sync.Mutex
+	closed bool
 	models map[string]*demand // by name; those that somebody has asked for or that an action changed
 }
 
@@ -110,9 +111,14 @@ func (s *Scheduler) Close() {
 	s.tasks.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	for name, d := range s.models {
-		d.fail(&NotBroughtInError{Model: name, Err: launcher.Unavailablef("the launcher is closing")})
+		d.fail(closing(name))
 	}
+}
+
+func closing(model string) error {
+	return &NotBroughtInError{Model: model, Err: launcher.Unavailablef("the launcher is closing")}
 }
 
 // Kick tells the scheduler that something has changed. It never blocks.
@@ -132,12 +138,15 @@ func (s *Scheduler) demand(model string) *demand {
 	return d
 }
 
-// Enter asks for a model. The error is a *[FullError]. The caller calls Leave at the end of the
+// Enter asks for a model. The error is a *[FullError], or a *[NotBroughtInError] after Close. The caller calls Leave at the end of the
 // request.
 func (s *Scheduler) Enter(model string, priority int) (*Ticket, error) {
 	t := &Ticket{s: s, model: model, priority: priority, since: time.Now(), ready: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil, closing(model)
+	}
 	d := s.demand(model)
 	if d.awake && len(d.waiting) == 0 {
 		d.admit(t)
@@ -271,6 +280,9 @@ func (s *Scheduler) fillIn(m *Model) {
 		m.LastUsed = d.lastUsed
 	}
 	m.Waiting = len(d.waiting)
+	if !d.awake && d.inFlight > 0 && m.Held > 0 { // they were let through just before it fell asleep
+		m.Waiting, m.WaitingSince = m.Waiting+min(d.inFlight, m.Held), m.Since
+	}
 	for _, t := range d.waiting {
 		m.Priority = max(m.Priority, t.priority)
 		if m.WaitingSince.IsZero() || t.since.Before(m.WaitingSince) {

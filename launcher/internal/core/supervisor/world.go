@@ -130,6 +130,18 @@ func (s *Supervisor) bytesBeforeSleep(ctx context.Context, i *instance, op *oper
 	return out
 }
 
+// Needs returns, by instance and GPU, the device memory that each needs while it is awake: what
+// was measured or, before that, what its engine is expected to take.
+func (s *Supervisor) Needs() map[string]map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]map[string]uint64, len(s.instances))
+	for id, i := range s.instances {
+		all[id] = i.entry(nil).Want("").Bytes
+	}
+	return all
+}
+
 // GPUs returns every device with the instances on it.
 func (s *Supervisor) GPUs() launcherapi.GPUList {
 	memory := s.meter.Read(s.everyGPU())

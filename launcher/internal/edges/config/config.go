@@ -34,7 +34,13 @@ type Config struct {
 	InstanceHost   string // without a port
 	RankAddress    string // empty: InstanceHost, unless that stands for every address
 	Cgroups        string // auto, v2, v1 or none
-	OnExit         string // stop or leave
+
+	FrontDoor          string // host:port; empty: there is none
+	FrontDoorAsked     bool   // it is not the default
+	FrontDoorTokenFile string // empty: no token is asked for
+	FrontDoorOpen      bool   // other machines may call without a token
+	FrontDoorTurn      time.Duration
+	OnExit             string // stop or leave
 
 	StartTimeout  time.Duration
 	SleepTimeout  time.Duration
@@ -105,6 +111,10 @@ func (e *Error) Error() string {
 func (c *Config) check(where func(key string) string) error {
 	if n := c.ModelFetchMemory; n > 0 && n < minFetchMemory {
 		return &Error{where("model_fetch_memory"), fmt.Sprintf("must be 0, for no limit, or at least 64MiB, which modelfetch needs for itself, not %d", n)}
+	}
+	if c.FrontDoor != "" && !isLoopback(c.FrontDoor) && c.FrontDoorTokenFile == "" && !c.FrontDoorOpen {
+		return &Error{where("front_door"), c.FrontDoor + " can be reached from other machines, and there is no token: " +
+			"give one with --front-door-token-file, serve at 127.0.0.1, or allow it with --front-door-open"}
 	}
 	if c.InsecurePublic || c.TokenFile != "" || c.ClientCA != "" {
 		return nil

@@ -74,6 +74,7 @@ func (l *Loader) Load(env func(string) (string, bool)) (Config, error) {
 			origin[s.key] = from.where
 		}
 	}
+	c.FrontDoorAsked = len(given[frontDoorKey]) > 0
 	if c.StateDir == "" {
 		if c.StateDir, err = defaultStateDir(l.uid, env); err != nil {
 			return Config{}, err

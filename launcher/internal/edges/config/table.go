@@ -39,6 +39,7 @@ func sections(c *Config) []section {
 	return []section{
 		{"Engine, GPUs and state", machineSettings(c)},
 		{"Addresses and access", accessSettings(c)},
+		{"The front door", doorSettings(c)},
 		{"How engines start", startSettings(c)},
 		{"Time limits", timeSettings(c)},
 		{"Checks of engines", checkSettings(c)},
@@ -76,6 +77,17 @@ func accessSettings(c *Config) []setting {
 		{"insecure_public", "false", "allow addresses that other machines reach, without a token or certificate", boolean(&c.InsecurePublic)},
 		{"public_metrics", "false", "let everybody who reaches the control API read its metrics, which name models and instances", boolean(&c.PublicMetrics)},
 		{"llm_d_compat", "false", "answer the engine's own sleep endpoints at the instances' ports, which the controller of the llm-d community needs", boolean(&c.LLMDCompat)},
+	}
+}
+
+const frontDoorKey = "front_door"
+
+func doorSettings(c *Config) []setting {
+	return []setting{
+		{frontDoorKey, "127.0.0.1:8000", "address at which all models are served by their names; empty for none", optional(&c.FrontDoor, address)},
+		{"front_door_token_file", "", "file with the token that clients of the front door must send; default: no token", optional(&c.FrontDoorTokenFile, path)},
+		{"front_door_open", "false", "allow an address of the front door that other machines reach, without a token", boolean(&c.FrontDoorOpen)},
+		{"front_door_turn", "5s", "how long a model that has requests stays awake at least while requests for others wait", duration(&c.FrontDoorTurn)},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -100,6 +101,9 @@ type gates struct {
 	compat  bool // the launcher itself answers /sleep, /wake_up and /is_sleeping at public ports
 	observe func(gateway.Observation)
 	logger  *slog.Logger
+
+	mu   sync.Mutex
+	open map[string]*gateway.Proxy // by instance
 }
 
 func (g *gates) Reserve() (supervisor.Reservation, error) {
@@ -141,7 +145,7 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the public port: %w", err)
 	}
-	return proxy, nil
+	return g.register(o.InstanceID, proxy), nil
 }
 
 // ownDescriptors are kept back for the launcher's own work.

@@ -17,12 +17,15 @@ func (d *Daemon) Close() error {
 	if d.keeper != nil {
 		d.keeper.End()
 	}
+	if d.door != nil {
+		d.door.Refuse()
+	}
 	errs := []error{d.endCalls()}
 	d.feed.Close()
 	patience := d.opts.limits().Drain + d.opts.limits().StopGrace + d.opts.limits().Memory
 	ending, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	errs = append(errs, d.sup.Close(ending, d.opts.stopOnExit()), d.giveBack())
+	errs = append(errs, d.sup.Close(ending, d.opts.stopOnExit()), d.closeFrontDoor(), d.giveBack())
 	return errors.Join(errs...)
 }
 
@@ -41,4 +44,14 @@ func (d *Daemon) endCalls() error {
 	err := d.server.Shutdown(ctx)
 	<-swapsOver
 	return err
+}
+
+// closeFrontDoor closes the front door, whose requests have ended with the gates.
+func (d *Daemon) closeFrontDoor() error {
+	if d.door == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), doorGrace)
+	defer cancel()
+	return d.door.Close(ctx)
 }

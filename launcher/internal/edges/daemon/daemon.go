@@ -23,6 +23,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/launcher/internal/edges/config"
+	"hotseat.dev/hotseat/launcher/internal/edges/frontdoor"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
 	"hotseat.dev/hotseat/launcher/internal/edges/metrics"
 	"hotseat.dev/hotseat/launcher/internal/edges/version"
@@ -109,24 +110,28 @@ type Daemon struct {
 	log  *slog.Logger
 	undo []func() error // closes what New has opened, the last first
 
-	listener net.Listener
-	server   *api.Server
-	closing  atomic.Bool
-	logs     *outlog.Store
-	sup      *supervisor.Supervisor
-	pool     *preload.Pool // nil: engines are started by exec alone
-	swaps    *swap.Coordinator
-	leases   *portlease.Book
-	models   *modelstore.User // nil: no store of models
-	keeper   *keeper.Keeper   // nil likewise
-	compiled *compiled.Cache  // nil: engines keep what they compile where they like
-	metrics  *metrics.Metrics
-	feed     *eventlog.Log
-	mark     string
-	keepMark func() // writes the mark into the state folder, where it is missing
-	state    supervisor.SavedState
-	saved    []swap.Saved
-	leased   []portlease.Saved
+	listener     net.Listener
+	server       *api.Server
+	closing      atomic.Bool
+	logs         *outlog.Store
+	sup          *supervisor.Supervisor
+	pool         *preload.Pool // nil: engines are started by exec alone
+	swaps        *swap.Coordinator
+	leases       *portlease.Book
+	models       *modelstore.User // nil: no store of models
+	keeper       *keeper.Keeper   // nil likewise
+	compiled     *compiled.Cache  // nil: engines keep what they compile where they like
+	metrics      *metrics.Metrics
+	feed         *eventlog.Log
+	mark         string
+	keepMark     func()         // writes the mark into the state folder, where it is missing
+	doorListener net.Listener   // nil: there is no front door
+	doorToken    *api.TokenFile // nil: its clients need none
+	door         *frontdoor.FrontDoor
+	gates        *gates
+	state        supervisor.SavedState
+	saved        []swap.Saved
+	leased       []portlease.Saved
 }
 
 // New opens everything whose opening may fail: token file, address, state folder,
@@ -179,6 +184,9 @@ func (d *Daemon) open() error {
 		return err
 	}
 	d.openCompiled(gpus)
+	if err := d.openFrontDoor(); err != nil {
+		return err
+	}
 	d.assemble(gpus, host, written, access)
 	return nil
 }
@@ -252,9 +260,10 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	m := d.metrics
 	g := &gates{
 		ports: gateway.NewPorts(), clients: connlimit.New(mostClients()), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
-		compat: d.opts.LLMDCompat, logger: d.log,
+		compat: d.opts.LLMDCompat, logger: d.log, open: map[string]*gateway.Proxy{},
 		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
 	}
+	d.gates = g
 	d.leases = portlease.New(portlease.Options{Ports: leasable{g.ports}, Records: state.leases, Writes: writes, Logger: d.log}, d.leased, d.state.LeasedPorts())
 	d.later(d.leases.Close)
 	environ := limitedTo(d.compiled.AddTo(os.Environ()), gpus)
@@ -352,6 +361,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.log.Info("launcher is serving", "address", d.Addr(), "state_dir", d.opts.StateDir, "engine", d.opts.Program)
 	failed := make(chan error, 1)
 	go func() { failed <- d.server.Serve(d.listener) }()
+	d.serveFrontDoor(d.gates)
 	d.opts.Serving()
 	stopPruning := d.keepPruning()
 	select {

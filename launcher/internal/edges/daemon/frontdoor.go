@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/edges/api"
+	"hotseat.dev/hotseat/launcher/internal/edges/frontdoor"
+	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
+)
+
+// This file opens the front door.
+
+// openFrontDoor opens the address of the front door. If that is the default and is taken, the
+// launcher goes without a front door.
+func (d *Daemon) openFrontDoor() error {
+	if d.opts.FrontDoor == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", d.opts.FrontDoor) //nolint:noctx // a bind does not wait
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && !d.opts.FrontDoorAsked:
+		d.log.Warn("there is no front door, since another process listens at its address; choose another by --front-door, or turn it off by --front-door \"\"", "address", d.opts.FrontDoor)
+		return nil
+	case err != nil:
+		return fmt.Errorf("cannot listen for the front door: %w; choose another address by --front-door, or turn it off by --front-door \"\"", err)
+	}
+	d.doorListener = listener
+	d.later(func() error { return ignoreClosed(listener.Close()) })
+	if d.opts.FrontDoorTokenFile == "" {
+		return nil
+	}
+	d.doorToken, err = api.OpenTokenFile(d.opts.FrontDoorTokenFile)
+	if err != nil {
+		return fmt.Errorf("--front-door-token-file: %w", err)
+	}
+	return nil
+}
+
+// serveFrontDoor begins to serve at the address.
+func (d *Daemon) serveFrontDoor(g *gates) {
+	if d.doorListener == nil {
+		return
+	}
+	o := frontdoor.Options{
+		Listener: d.doorListener, Instances: d.sup, Swaps: swapper{d.swaps}, Handlers: g.handler, Feed: d.feed, Clients: g.clients,
+		MaxWaiting: d.opts.MaxHeldRequests, Hold: d.opts.HoldTimeout, Turn: d.opts.FrontDoorTurn, MinResidency: d.opts.Budgets.MinResidency.D(), Logger: d.log,
+	}
+	if d.doorToken != nil {
+		o.Access = d.doorToken
+	}
+	d.door = frontdoor.New(o)
+}
+
+// openGate is a gate whose handler the front door uses.
+type openGate struct {
+	*gateway.Proxy
+	forget func()
+}
+
+func (g openGate) Close(ctx context.Context) error {
+	g.forget()
+	return g.Proxy.Close(ctx)
+}
+
+// register keeps the handler of an instance's gate until the gate is closed.
+func (g *gates) register(id string, p *gateway.Proxy) supervisor.Gate {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open[id] = p
+	return openGate{p, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.open[id] == p {
+			delete(g.open, id)
+		}
+	}}
+}
+
+// handler returns the handler of an instance's public port; nil: it has none.
+func (g *gates) handler(id string) http.Handler {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.open[id]; p != nil {
+		return p
+	}
+	return nil
+}
+
+// doorGrace is how long the end of the launcher waits for clients of the front door, after the
+// answers in flight have ended.
+const doorGrace = time.Second

@@ -1,0 +1,221 @@
+// Package frontdoor serves all models of a machine at one address. A request names its model;
+// the front door holds it until the model is awake there, which the scheduler brings about, and
+// hands it to the gate of the model's instance.
+package frontdoor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
+	"hotseat.dev/hotseat/launcher/internal/core/scheduler"
+	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
+	"hotseat.dev/hotseat/spec/connlimit"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Options of a FrontDoor.
+type Options struct {
+	Listener  net.Listener // which the FrontDoor closes
+	Instances Instances
+	Swaps     Swaps
+	Handlers  Handlers
+	Feed      *eventlog.Log
+	Clients   *connlimit.Limit
+	Access    Access // nil: everybody who reaches the address may call
+
+	MaxWaiting         int           // requests that wait for one model
+	Hold               time.Duration // how long each may wait
+	Turn, MinResidency time.Duration
+	Logger             *slog.Logger
+}
+
+// Access says who may call.
+type Access interface {
+	// Allow returns nil, or an error of code unauthorized or unavailable.
+	Allow(r *http.Request) error
+}
+
+// FrontDoor serves until Close.
+type FrontDoor struct {
+	opts   Options
+	fleet  *fleet
+	sched  *scheduler.Scheduler
+	server *gateway.Server
+
+	stop     context.CancelFunc
+	followed chan struct{} // closed when the events are not followed any more
+}
+
+// New begins to serve.
+func New(o Options) *FrontDoor {
+	f := &FrontDoor{opts: o, fleet: &fleet{o.Instances, o.Swaps}, followed: make(chan struct{})}
+	f.sched = scheduler.New(scheduler.Options{Fleet: f.fleet, MaxWaiting: o.MaxWaiting, Turn: o.Turn, MinResidency: o.MinResidency, Logger: o.Logger})
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	go f.follow(ctx)
+	f.server = gateway.Serve(o.Listener, f, gateway.ServerOptions{Clients: o.Clients, Logger: o.Logger})
+	return f
+}
+
+// Addr returns the address that it serves at.
+func (f *FrontDoor) Addr() string { return f.server.Addr().String() }
+
+// Refuse refuses the requests that wait, and those that come. It waits for what the front door
+// has begun; swaps go on.
+func (f *FrontDoor) Refuse() { f.sched.Close() }
+
+// Close ends the front door after Refuse. It waits for the requests that are being answered until
+// ctx ends.
+func (f *FrontDoor) Close(ctx context.Context) error {
+	cut, err := f.server.Close(ctx)
+	f.stop()
+	<-f.followed
+	if cut > 0 {
+		err = errors.Join(err, fmt.Errorf("cut %d requests at the front door", cut))
+	}
+	return err
+}
+
+// follow tells the scheduler of the changes of instances.
+func (f *FrontDoor) follow(ctx context.Context) {
+	defer close(f.followed)
+	for since := f.opts.Feed.Revision(); ; {
+		events, err := f.opts.Feed.Next(ctx, since)
+		switch {
+		case ctx.Err() != nil || launcher.CodeOf(err) == launcherapi.CodeUnavailable:
+			return
+		case err != nil: // it has fallen behind
+			since = f.opts.Feed.Revision()
+		default:
+			since = events[len(events)-1].Object.Revision
+		}
+		f.sched.Kick()
+	}
+}
+
+// ServeHTTP answers a request.
+func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if f.opts.Access != nil {
+		if err := f.opts.Access.Allow(r); err != nil {
+			fail(w, http.StatusUnauthorized, "AuthenticationError", err.Error())
+			return
+		}
+		r.Header.Del("Authorization") // the token is the front door's, and no engine's
+	}
+	switch {
+	case r.URL.Path == "/health" && r.Method == http.MethodGet:
+		w.WriteHeader(http.StatusOK)
+	case r.URL.Path == "/v1/models" && r.Method == http.MethodGet:
+		f.listModels(w)
+	case r.Method != http.MethodPost || !strings.HasPrefix(r.URL.Path, "/v1/"):
+		fail(w, http.StatusNotFound, "NotFoundError", fmt.Sprintf("%s %s is not served here", r.Method, r.URL.Path))
+	default:
+		f.serve(w, r)
+	}
+}
+
+// fail answers an error as the OpenAI API does.
+func fail(w http.ResponseWriter, status int, kind, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"message": message, "type": kind, "param": nil, "code": status}})
+}
+
+// serve holds a request until its model is awake, and has it answered.
+func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 8<<20))
+	if err != nil {
+		fail(w, http.StatusBadRequest, "BadRequestError", "cannot read the request's body: "+err.Error())
+		return
+	}
+	var named struct {
+		Model string `json:"model"`
+	}
+	if err := json.Unmarshal(body, &named); err != nil || named.Model == "" {
+		fail(w, http.StatusBadRequest, "BadRequestError", "the request names no model")
+		return
+	}
+	id := f.instanceOf(named.Model)
+	if id == "" {
+		fail(w, http.StatusNotFound, "NotFoundError", fmt.Sprintf("there is no model %q", named.Model))
+		return
+	}
+	ticket, err := f.sched.Enter(made(id), 0)
+	if err != nil {
+		w.Header().Set("Retry-After", "5")
+		fail(w, http.StatusTooManyRequests, "TooManyRequestsError", err.Error())
+		return
+	}
+	defer ticket.Leave()
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	ctx, stop := context.WithTimeoutCause(r.Context(), f.opts.Hold, errWaitedTooLong)
+	defer stop()
+	held, release, err := gateway.Hold(ctx, r, ticket.Ready())
+	defer release()
+	if err == nil {
+		err = ticket.Err()
+	}
+	handler := f.opts.Handlers(id)
+	switch {
+	case errors.Is(err, gateway.ErrClientGone):
+		panic(http.ErrAbortHandler)
+	case err != nil:
+		w.Header().Set("Retry-After", strconv.Itoa(5))
+		fail(w, http.StatusServiceUnavailable, "ServiceUnavailableError", err.Error())
+	case handler == nil:
+		fail(w, http.StatusServiceUnavailable, "ServiceUnavailableError", "the model was removed")
+	default:
+		handler.ServeHTTP(w, held)
+	}
+}
+
+var errWaitedTooLong = errors.New("the request waited too long")
+
+// instanceOf returns the instance that serves a model of that name; one that is awake goes first.
+func (f *FrontDoor) instanceOf(model string) string {
+	all, _ := f.opts.Instances.List()
+	found := ""
+	for _, i := range all {
+		if !slices.Contains(i.ServedModelNames, model) && i.InstanceID != model {
+			continue
+		}
+		if found == "" || i.State == string(launcher.Awake) {
+			found = i.InstanceID
+		}
+	}
+	return found
+}
+
+// listModels answers the list of models as the OpenAI API does, each with the state of its
+// instance.
+func (f *FrontDoor) listModels(w http.ResponseWriter) {
+	type model struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Created int64  `json:"created"`
+		OwnedBy string `json:"owned_by"`
+		State   string `json:"state"`
+	}
+	all, _ := f.opts.Instances.List()
+	models := []model{}
+	for _, i := range all {
+		for _, name := range i.ServedModelNames {
+			models = append(models, model{ID: name, Object: "model", Created: i.CreatedAt.Unix(), OwnedBy: "hotseat", State: i.State})
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": models})
+}
