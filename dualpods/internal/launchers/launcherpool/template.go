@@ -208,7 +208,7 @@ const clientCAFlag = "--client-ca=" + trustDir + "/" + mtls.CAFile
 
 func (w *templateBuilder) flags() []string {
 	flags := []string{
-		fmt.Sprintf("--listen=0.0.0.0:%d", w.image.Port), "--instance-host=0.0.0.0",
+		fmt.Sprintf("--listen=0.0.0.0:%d", w.image.Port), "--instance-host=0.0.0.0", "--front-door=",
 		"--state-dir=" + stateDir, "--public-metrics",
 	}
 	flags = append(flags, trustFlags...)

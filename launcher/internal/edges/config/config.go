@@ -25,6 +25,7 @@ type Config struct {
 	VisibleGPUs    []string
 	StateDir       string
 	VLLM           string // program; empty: vllm on PATH
+	LlamaServer    string // program; empty: llama-server on PATH, if it is there
 	TokenFile      string // empty: no token is asked for
 	TLSCert        string // with TLSKey; both empty: plain HTTP
 	TLSKey         string
