@@ -109,7 +109,7 @@ func NewStoppedNode(t *testing.T, flags ...string) *Node {
 	addr := freeAddress(t)
 	n.URL = "http://" + addr
 	n.args = append([]string{
-		"serve", "--listen", addr, "--gpus", "simulated:2", "--state-dir", n.State, "--vllm", bin.enginesim, "--log-level", "debug",
+		"serve", "--listen", addr, "--gpus", "simulated:2", "--state-dir", n.State, "--vllm", bin.enginesim, "--log-level", "debug", "--front-door=",
 	}, flags...)
 	n.env = append(os.Environ(), "HOTSEAT_SIMGPU_DIR="+n.SimFS, "TMPDIR="+temporary)
 	t.Cleanup(n.cleanUp)
