@@ -32,6 +32,13 @@ const (
 // AnnotationPinned is the annotation that, with the value "true", keeps a sleeper from being evicted.
 const AnnotationPinned = "hotseat.dev/pinned"
 
+// Annotations of the instances of the front door's models, which no client may give: the model's
+// name, and a digest of what its engine was started with.
+const (
+	AnnotationModel       = "hotseat.dev/model"
+	AnnotationModelDigest = "hotseat.dev/model-digest"
+)
+
 // Status is the coarse state that the llm-d launcher's clients know.
 type Status string
 

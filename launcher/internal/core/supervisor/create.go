@@ -98,6 +98,22 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compileKey(&plan, devices), method: method, ports: ports}, nil
 }
 
+// Plan returns how many GPUs an instance needs, and how much memory of each, and starts nothing. If
+// the description names no GPUs, the memory is that of the first one.
+func (s *Supervisor) Plan(spec launcherapi.InstanceSpec) (gpus int, bytes uint64, err error) {
+	d, err := s.Draft(launcher.CreateRequest{Spec: spec, DryRun: true})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, device := range s.opts.GPUs.Devices() {
+		if len(spec.GPUUUIDs) == 0 || slices.Contains(spec.GPUUUIDs, device.UUID) {
+			bytes = max(bytes, d.plan.DeviceMemory.Of(device.MemoryTotalBytes))
+			break
+		}
+	}
+	return d.plan.GPUs(), bytes, nil
+}
+
 // DraftAgain reads the create call of an instance that has ended once more.
 func (s *Supervisor) DraftAgain(id string, dryRun bool) (*Draft, error) {
 	s.mu.Lock()
