@@ -69,9 +69,10 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 	if engine.standIn {
 		log.Warn("NO VLLM FOUND: USING THE STAND-IN ENGINE, WHOSE ANSWERS ARE MADE UP. Install vLLM, or name it by --vllm", "program", engine.argv[0])
 	}
-	ctx, stop := untilTold(ctx, log)
+	reload := make(chan struct{}, 1)
+	ctx, stop := untilTold(ctx, reload, log)
 	defer stop()
-	options := daemon.Options{Config: cfg, Program: engine.argv, Logger: log, Stderr: c.err, Serving: c.init.Ready}
+	options := daemon.Options{Config: cfg, Program: engine.argv, Logger: log, Stderr: c.err, Serving: c.init.Ready, Reload: reload}
 	if options.ModelFetch, err = fetchProgram(cfg); err != nil {
 		return &exitError{code: exitUsage, cause: err}
 	}
@@ -154,8 +155,8 @@ func onTheWay(a, b string) bool {
 const together = time.Second
 
 // untilTold ends the context at the first SIGTERM or SIGINT, and the process at the
-// next one that comes more than together later. SIGHUP does nothing.
-func untilTold(parent context.Context, log *slog.Logger) (ctx context.Context, stop func()) {
+// next one that comes more than together later. SIGHUP reads the models again.
+func untilTold(parent context.Context, reload chan<- struct{}, log *slog.Logger) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -166,7 +167,11 @@ func untilTold(parent context.Context, log *slog.Logger) (ctx context.Context, s
 			select {
 			case sig := <-signals:
 				if sig == syscall.SIGHUP {
-					log.Info("ignoring SIGHUP: the launcher reads its configuration only when it starts")
+					log.Info("SIGHUP: reading the models of the configuration again; its settings are read only when the launcher starts")
+					select {
+					case reload <- struct{}{}:
+					default: // it is told already
+					}
 					continue
 				}
 				if told.IsZero() {

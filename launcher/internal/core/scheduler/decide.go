@@ -45,6 +45,8 @@ type Model struct {
 
 	Waiting      int       // requests that wait for it
 	WaitingSince time.Time // when the first of them came
+	Concurrency  int       // requests at once; 0: no limit
+	Retired      bool      // its instance ends as soon as nobody uses it
 	Preload      bool      // to be awake whenever there is room for it
 	NotBefore    time.Time // after a failure: when it may be tried again
 
@@ -198,7 +200,7 @@ func (d *decider) model(name string) *Model {
 
 // retire decides whether a model that nobody uses falls asleep or ends.
 func (d *decider) retire(m *Model) {
-	idle := m.InFlight == 0 && m.Waiting == 0 && !m.Busy && !m.Preload
+	idle := m.InFlight == 0 && m.Waiting == 0 && !m.Busy && (!m.Preload || m.Retired)
 	for _, g := range m.On {
 		if by := d.taken[g]; by != "" && by != m.Name && m.State == launcher.Awake {
 			idle = false // it is about to leave
@@ -213,7 +215,7 @@ func (d *decider) retire(m *Model) {
 	}
 	ends, sleeps := used.Add(m.StopAfter), used.Add(m.SleepAfter)
 	switch {
-	case m.StopAfter > 0 && !ends.After(d.Now):
+	case m.Retired, m.StopAfter > 0 && !ends.After(d.Now):
 		d.out.Actions = append(d.out.Actions, Action{Kind: Stop, Model: m.Name})
 		return
 	case m.SleepAfter > 0 && m.State == launcher.Awake && !sleeps.After(d.Now):

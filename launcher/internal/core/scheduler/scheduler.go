@@ -208,6 +208,16 @@ func (t *Ticket) Leave() {
 	s.Kick()
 }
 
+// Load returns how many requests a model has: those that wait, and those that are answered.
+func (s *Scheduler) Load(model string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.models[model]; d != nil {
+		return len(d.waiting) + d.inFlight
+	}
+	return 0
+}
+
 // Took returns what the last wake or start of a model took; 0: there was none.
 func (s *Scheduler) Took(model string) time.Duration {
 	s.mu.Lock()

@@ -20,6 +20,7 @@ import (
 // about each setting. Paths are absolute, no duration and no number is
 // negative.
 type Config struct {
+	File           string // the configuration file; empty: none. Package catalogue reads its models
 	Listen         string // host:port
 	GPUs           string // as package gpu reads it
 	VisibleGPUs    []string

@@ -46,10 +46,11 @@ import (
 // Options of a Daemon.
 type Options struct {
 	config.Config
-	Program      []string // argv before the engine's arguments; argv[0] is a path
-	ModelFetch   []string // modelfetch and its flags
-	ModelSchemes []string // as myscheme://, that modelfetch has a program for
-	Serving      func()   // called once the launcher serves
+	Program      []string        // argv before the engine's arguments; argv[0] is a path
+	ModelFetch   []string        // modelfetch and its flags
+	ModelSchemes []string        // as myscheme://, that modelfetch has a program for
+	Serving      func()          // called once the launcher serves
+	Reload       <-chan struct{} // tells to read the models of the configuration again
 	Logger       *slog.Logger
 	Stderr       io.Writer // for what modelfetch writes to its standard error
 }
@@ -129,6 +130,9 @@ type Daemon struct {
 	doorToken    *api.TokenFile // nil: its clients need none
 	door         *frontdoor.FrontDoor
 	gates        *gates
+	engines      []engine.Engine
+	gpus         gpu.Provider
+	offers       *frontdoor.Offers // the models of the configuration
 	state        supervisor.SavedState
 	saved        []swap.Saved
 	leased       []portlease.Saved
@@ -187,7 +191,11 @@ func (d *Daemon) open() error {
 	if err := d.openFrontDoor(); err != nil {
 		return err
 	}
+	d.gpus = gpus
 	d.assemble(gpus, host, written, access)
+	if d.offers, err = d.readOffers(); err != nil {
+		return err
+	}
 	return nil
 }
 
@@ -255,6 +263,7 @@ func (d *Daemon) openHost() (*process.Host, error) {
 func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) {
 	vllm := engine.NewVLLM(engine.VLLMOptions{})
 	d.later(func() error { vllm.Close(); return nil })
+	d.engines = []engine.Engine{vllm}
 	d.feed = eventlog.New(d.opts.WatchBuffer, d.state.Revision)
 	queue, writes := &gpuqueue.Queue{}, &statedir.Queue{}
 	m := d.metrics
@@ -285,7 +294,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	}
 	d.sup = supervisor.New(supervisor.Options{
 		Mark:    d.mark,
-		Engines: []engine.Engine{vllm}, Programs: map[string][]string{vllm.Name(): d.opts.Program}, InstanceHost: d.opts.InstanceHost, RankAddress: rankAddress(d.opts.Config), Interface: interfaceOf, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
+		Engines: d.engines, Programs: map[string][]string{vllm.Name(): d.opts.Program}, InstanceHost: d.opts.InstanceHost, RankAddress: rankAddress(d.opts.Config), Interface: interfaceOf, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Leases: d.leases, Sockets: d.newSockets(host), Logs: d.logs, Records: state.instances, Writes: writes, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(), SaveDir: filepath.Join(d.opts.StateDir, savedFolder),
 		Limits: d.opts.limits(), Budget: d.opts.Budgets, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
@@ -363,7 +372,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	go func() { failed <- d.server.Serve(d.listener) }()
 	d.serveFrontDoor(d.gates)
 	d.opts.Serving()
-	stopPruning := d.keepPruning()
+	stopPruning, stopWatching := d.keepPruning(), d.watchCatalogue()
+	defer stopWatching()
 	select {
 	case err := <-failed:
 		stopPruning()

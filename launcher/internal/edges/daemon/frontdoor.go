@@ -49,7 +49,7 @@ func (d *Daemon) serveFrontDoor(g *gates) {
 		return
 	}
 	o := frontdoor.Options{
-		Listener: d.doorListener, Instances: d.sup, Swaps: swapper{d.swaps}, Handlers: g.handler, Feed: d.feed, Clients: g.clients,
+		Listener: d.doorListener, Instances: d.sup, Swaps: swapper{d.swaps}, Handlers: g.handler, Offers: d.offers, Feed: d.feed, Clients: g.clients,
 		MaxWaiting: d.opts.MaxHeldRequests, Hold: d.opts.HoldTimeout, Turn: d.opts.FrontDoorTurn, MinResidency: d.opts.Budgets.MinResidency.D(), Logger: d.log,
 	}
 	if d.doorToken != nil {

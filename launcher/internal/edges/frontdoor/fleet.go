@@ -42,12 +42,12 @@ type Handlers func(id string) http.Handler
 type fleet struct {
 	instances Instances
 	swaps     Swaps
-	offers    atomic.Pointer[offers]
+	offers    atomic.Pointer[Offers]
 }
 
-func newFleet(instances Instances, swaps Swaps) *fleet {
+func newFleet(instances Instances, swaps Swaps, offers *Offers) *fleet {
 	f := &fleet{instances: instances, swaps: swaps}
-	f.offers.Store(&offers{catalogue: &catalogue.Catalogue{}})
+	f.offers.Store(offers)
 	return f
 }
 
@@ -56,7 +56,7 @@ func newFleet(instances Instances, swaps Swaps) *fleet {
 func made(id string) string { return "instance " + id }
 
 // offerOf returns the model of the catalogue whose instance this is; nil: there is none.
-func (o *offers) offerOf(i *launcherapi.Instance) *offer {
+func (o *Offers) offerOf(i *launcherapi.Instance) *offer {
 	if m := o.byName(i.Annotations[launcherapi.AnnotationModel]); m != nil && m.id == i.InstanceID {
 		return m
 	}
@@ -64,7 +64,7 @@ func (o *offers) offerOf(i *launcherapi.Instance) *offer {
 }
 
 // nameOf returns the name of an instance's model.
-func (o *offers) nameOf(i *launcherapi.Instance) string {
+func (o *Offers) nameOf(i *launcherapi.Instance) string {
 	if m := o.offerOf(i); m != nil {
 		return m.Name
 	}

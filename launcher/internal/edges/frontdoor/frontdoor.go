@@ -13,9 +13,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -32,6 +32,7 @@ type Options struct {
 	Instances Instances
 	Swaps     Swaps
 	Handlers  Handlers
+	Offers    *Offers // the models of the catalogue
 	Feed      *eventlog.Log
 	Clients   *connlimit.Limit
 	Access    Access // nil: everybody who reaches the address may call
@@ -55,13 +56,16 @@ type FrontDoor struct {
 	sched  *scheduler.Scheduler
 	server *gateway.Server
 
+	mu      sync.Mutex
+	profile string
+
 	stop     context.CancelFunc
 	followed chan struct{} // closed when the events are not followed any more
 }
 
 // New begins to serve.
 func New(o Options) *FrontDoor {
-	f := &FrontDoor{opts: o, fleet: &fleet{o.Instances, o.Swaps}, followed: make(chan struct{})}
+	f := &FrontDoor{opts: o, fleet: newFleet(o.Instances, o.Swaps, o.Offers), followed: make(chan struct{})}
 	f.sched = scheduler.New(scheduler.Options{Fleet: f.fleet, MaxWaiting: o.MaxWaiting, Turn: o.Turn, MinResidency: o.MinResidency, Logger: o.Logger})
 	ctx, stop := context.WithCancel(context.Background())
 	f.stop = stop
@@ -148,12 +152,12 @@ func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "BadRequestError", "the request names no model")
 		return
 	}
-	id := f.instanceOf(named.Model)
-	if id == "" {
-		fail(w, http.StatusNotFound, "NotFoundError", fmt.Sprintf("there is no model %q", named.Model))
+	target, err := f.resolve(named.Model)
+	if err != nil {
+		fail(w, http.StatusNotFound, "NotFoundError", err.Error())
 		return
 	}
-	ticket, err := f.sched.Enter(made(id), 0)
+	ticket, err := f.sched.Enter(target.model, 0)
 	if err != nil {
 		w.Header().Set("Retry-After", "5")
 		fail(w, http.StatusTooManyRequests, "TooManyRequestsError", err.Error())
@@ -168,7 +172,10 @@ func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = ticket.Err()
 	}
-	handler := f.opts.Handlers(id)
+	var handler http.Handler
+	if i := f.fleet.find(target.model); i != nil {
+		handler = f.opts.Handlers(i.InstanceID)
+	}
 	switch {
 	case errors.Is(err, gateway.ErrClientGone):
 		panic(http.ErrAbortHandler)
@@ -183,39 +190,3 @@ func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 var errWaitedTooLong = errors.New("the request waited too long")
-
-// instanceOf returns the instance that serves a model of that name; one that is awake goes first.
-func (f *FrontDoor) instanceOf(model string) string {
-	all, _ := f.opts.Instances.List()
-	found := ""
-	for _, i := range all {
-		if !slices.Contains(i.ServedModelNames, model) && i.InstanceID != model {
-			continue
-		}
-		if found == "" || i.State == string(launcher.Awake) {
-			found = i.InstanceID
-		}
-	}
-	return found
-}
-
-// listModels answers the list of models as the OpenAI API does, each with the state of its
-// instance.
-func (f *FrontDoor) listModels(w http.ResponseWriter) {
-	type model struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Created int64  `json:"created"`
-		OwnedBy string `json:"owned_by"`
-		State   string `json:"state"`
-	}
-	all, _ := f.opts.Instances.List()
-	models := []model{}
-	for _, i := range all {
-		for _, name := range i.ServedModelNames {
-			models = append(models, model{ID: name, Object: "model", Created: i.CreatedAt.Unix(), OwnedBy: "hotseat", State: i.State})
-		}
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": models})
-}

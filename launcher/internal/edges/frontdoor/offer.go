@@ -16,8 +16,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// offers are the models of a catalogue, with what the launcher needs to start them.
-type offers struct {
+// Offers are the models of a catalogue, with what the launcher needs to start them.
+type Offers struct {
 	catalogue *catalogue.Catalogue
 	models    []offer
 }
@@ -31,10 +31,10 @@ type offer struct {
 	bytes  uint64 // device memory of each
 }
 
-// newOffers works out what the models of a catalogue need. The error names every model whose
+// NewOffers works out what the models of a catalogue need. The error names every model whose
 // engine refuses its arguments.
-func newOffers(c *catalogue.Catalogue, instances Instances) (*offers, error) {
-	all := &offers{catalogue: c}
+func NewOffers(c *catalogue.Catalogue, instances Instances) (*Offers, error) {
+	all := &Offers{catalogue: c}
 	taken := map[string]bool{}
 	var faults []string
 	for _, m := range c.Models {
@@ -110,7 +110,7 @@ func (o *offer) sleepAfter() (after time.Duration, level int) {
 }
 
 // byName returns the model of that name; nil: the catalogue has none.
-func (o *offers) byName(name string) *offer {
+func (o *Offers) byName(name string) *offer {
 	n := slices.IndexFunc(o.models, func(m offer) bool { return m.Name == name })
 	if n < 0 {
 		return nil
