@@ -96,13 +96,17 @@ type Ticket struct {
 	err      error
 }
 
-// New returns a scheduler that acts until Close.
+// New returns a scheduler. It acts from Run to Close.
 func New(o Options) *Scheduler {
 	s := &Scheduler{opts: o, kick: make(chan struct{}, 1), models: map[string]*demand{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Run begins to act.
+func (s *Scheduler) Run() {
 	s.Kick()
 	s.tasks.Go(s.run)
-	return s
 }
 
 // Close fails the requests that wait, ends the actions that run, and waits for them.
@@ -218,14 +222,24 @@ func (s *Scheduler) Load(model string) int {
 	return 0
 }
 
-// Took returns what the last wake or start of a model took; 0: there was none.
-func (s *Scheduler) Took(model string) time.Duration {
+// Demand is what the scheduler knows of a model.
+type Demand struct {
+	Waiting, InFlight int
+	Why               string // why requests wait; empty: it is not known, or none does
+	Failures          int    // in a row
+	NotBefore         time.Time
+	Took              time.Duration // the last wake or start
+}
+
+// Show returns what the scheduler knows of a model.
+func (s *Scheduler) Show(model string) Demand {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := s.models[model]; d != nil {
-		return d.took
+	d := s.models[model]
+	if d == nil {
+		return Demand{}
 	}
-	return 0
+	return Demand{Waiting: len(d.waiting), InFlight: d.inFlight, Why: d.why, Failures: d.failures, NotBefore: d.notBefore, Took: d.took}
 }
 
 // run decides whenever something has changed, or a decision's time has come.

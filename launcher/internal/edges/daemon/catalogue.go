@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,7 +79,7 @@ func (d *Daemon) watchFolder(ctx context.Context, folder string, changed chan<- 
 		}
 		return false
 	})
-	if ctx.Err() == nil && err != nil && !os.IsNotExist(err) {
+	if ctx.Err() == nil && err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.log.Warn("cannot watch a folder with models; send SIGHUP after a change", "folder", folder, "error", err)
 	}
 }

@@ -81,6 +81,7 @@ const (
 	instances    = "instances" // records of instances
 	swaps        = "swaps"     // records of swaps
 	portLeases   = "port-leases"
+	doorFolder   = "front-door" // the record of the profile that is chosen
 	exitsFolder  = "exits"
 	preFolder    = "preloaders"
 	savedFolder  = "saved"      // what engines save that have no process while they sleep
@@ -133,6 +134,7 @@ type Daemon struct {
 	engines      []engine.Engine
 	gpus         gpu.Provider
 	offers       *frontdoor.Offers // the models of the configuration
+	profile      string            // that an earlier launcher has kept
 	state        supervisor.SavedState
 	saved        []swap.Saved
 	leased       []portlease.Saved
@@ -192,11 +194,7 @@ func (d *Daemon) open() error {
 		return err
 	}
 	d.gpus = gpus
-	d.assemble(gpus, host, written, access)
-	if d.offers, err = d.readOffers(); err != nil {
-		return err
-	}
-	return nil
+	return d.assemble(gpus, host, written, access)
 }
 
 func (d *Daemon) later(f func() error) { d.undo = append(d.undo, f) }
@@ -260,7 +258,7 @@ func (d *Daemon) openHost() (*process.Host, error) {
 	return host, nil
 }
 
-func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) {
+func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) error {
 	vllm := engine.NewVLLM(engine.VLLMOptions{})
 	d.later(func() error { vllm.Close(); return nil })
 	d.engines = []engine.Engine{vllm}
@@ -306,11 +304,20 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 			m.Swap(outcome, time.Duration(r.TotalMS*float64(time.Millisecond)))
 		},
 	})
+	if err := d.assembleFrontDoor(d.profile, state.door); err != nil {
+		return err
+	}
+	var door api.FrontDoor
+	if d.door != nil {
+		door = d.door
+	}
 	d.server = api.New(api.Options{
+		FrontDoor: door,
 		Instances: d.sup, Swaps: swapper{d.swaps}, PortLeases: d.leases, Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, StalledSince: d.sup.StalledSince, Preloaders: d.preloaders,
 		Metrics: m.Handler(), Version: version.Version, Access: access, PublicMetrics: d.opts.PublicMetrics, Observe: m.API, Logger: d.log,
 		Connections: connlimit.New(mostAPIConnections()), MaxStreams: mostStreams(),
 	})
+	return nil
 }
 
 func (d *Daemon) newSockets(host *process.Host) *sockets {
@@ -370,7 +377,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.log.Info("launcher is serving", "address", d.Addr(), "state_dir", d.opts.StateDir, "engine", d.opts.Program)
 	failed := make(chan error, 1)
 	go func() { failed <- d.server.Serve(d.listener) }()
-	d.serveFrontDoor(d.gates)
+	if d.door != nil {
+		d.door.Serve()
+	}
 	d.opts.Serving()
 	stopPruning, stopWatching := d.keepPruning(), d.watchCatalogue()
 	defer stopWatching()

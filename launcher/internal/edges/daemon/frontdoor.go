@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/launcher/internal/edges/frontdoor"
@@ -43,19 +44,24 @@ func (d *Daemon) openFrontDoor() error {
 	return nil
 }
 
-// serveFrontDoor begins to serve at the address.
-func (d *Daemon) serveFrontDoor(g *gates) {
+// assembleFrontDoor makes the front door, once its address is open. It serves later.
+func (d *Daemon) assembleFrontDoor(profile string, records *statedir.Records) (err error) {
+	if d.offers, err = d.readOffers(); err != nil {
+		return err
+	}
 	if d.doorListener == nil {
-		return
+		return nil
 	}
 	o := frontdoor.Options{
-		Listener: d.doorListener, Instances: d.sup, Swaps: swapper{d.swaps}, Handlers: g.handler, Offers: d.offers, Feed: d.feed, Clients: g.clients,
+		Listener: d.doorListener, Instances: d.sup, Swaps: swapper{d.swaps}, Handlers: d.gates.handler, Offers: d.offers, Feed: d.feed, Clients: d.gates.clients,
+		Profile: profile, Records: records,
 		MaxWaiting: d.opts.MaxHeldRequests, Hold: d.opts.HoldTimeout, Turn: d.opts.FrontDoorTurn, MinResidency: d.opts.Budgets.MinResidency.D(), Logger: d.log,
 	}
 	if d.doorToken != nil {
 		o.Access = d.doorToken
 	}
 	d.door = frontdoor.New(o)
+	return nil
 }
 
 // openGate is a gate whose handler the front door uses.

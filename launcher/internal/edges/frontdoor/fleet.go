@@ -139,6 +139,11 @@ func (o *offer) describe(m *scheduler.Model, i *launcherapi.Instance) {
 // find returns the instance of a model; nil: it has none.
 func (f *fleet) find(model string) *launcherapi.Instance {
 	all, _ := f.instances.List()
+	return f.findIn(all, model)
+}
+
+// findIn returns the instance of a model among all; nil: it has none.
+func (f *fleet) findIn(all []launcherapi.Instance, model string) *launcherapi.Instance {
 	offers := f.offers.Load()
 	n := slices.IndexFunc(all, func(i launcherapi.Instance) bool { return offers.nameOf(&i) == model })
 	if n < 0 {

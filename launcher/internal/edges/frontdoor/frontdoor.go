@@ -21,6 +21,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/core/scheduler"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
 	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -32,7 +33,9 @@ type Options struct {
 	Instances Instances
 	Swaps     Swaps
 	Handlers  Handlers
-	Offers    *Offers // the models of the catalogue
+	Offers    *Offers            // the models of the catalogue
+	Profile   string             // that was chosen
+	Records   supervisor.Records // keeps it
 	Feed      *eventlog.Log
 	Clients   *connlimit.Limit
 	Access    Access // nil: everybody who reaches the address may call
@@ -56,26 +59,37 @@ type FrontDoor struct {
 	sched  *scheduler.Scheduler
 	server *gateway.Server
 
-	mu      sync.Mutex
-	profile string
+	choosing sync.Mutex
+	mu       sync.Mutex
+	profile  string
 
 	stop     context.CancelFunc
 	followed chan struct{} // closed when the events are not followed any more
 }
 
-// New begins to serve.
+// New returns a front door that does not serve yet.
 func New(o Options) *FrontDoor {
 	f := &FrontDoor{opts: o, fleet: newFleet(o.Instances, o.Swaps, o.Offers), followed: make(chan struct{})}
 	f.sched = scheduler.New(scheduler.Options{Fleet: f.fleet, MaxWaiting: o.MaxWaiting, Turn: o.Turn, MinResidency: o.MinResidency, Logger: o.Logger})
-	ctx, stop := context.WithCancel(context.Background())
-	f.stop = stop
-	go f.follow(ctx)
-	f.server = gateway.Serve(o.Listener, f, gateway.ServerOptions{Clients: o.Clients, Logger: o.Logger})
+	if err := f.checkProfile(o.Profile); err == nil {
+		f.profile = o.Profile
+	} else {
+		o.Logger.Warn("the profile that was chosen is gone", "error", err)
+	}
 	return f
 }
 
+// Serve begins to serve. The caller calls Refuse and Close.
+func (f *FrontDoor) Serve() {
+	f.sched.Run()
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	go f.follow(ctx)
+	f.server = gateway.Serve(f.opts.Listener, f, gateway.ServerOptions{Clients: f.opts.Clients, Logger: f.opts.Logger})
+}
+
 // Addr returns the address that it serves at.
-func (f *FrontDoor) Addr() string { return f.server.Addr().String() }
+func (f *FrontDoor) Addr() string { return f.opts.Listener.Addr().String() }
 
 // Refuse refuses the requests that wait, and those that come. It waits for what the front door
 // has begun; swaps go on.

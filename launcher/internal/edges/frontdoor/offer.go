@@ -1,9 +1,11 @@
 package frontdoor
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -35,28 +37,39 @@ type offer struct {
 // engine refuses its arguments.
 func NewOffers(c *catalogue.Catalogue, instances Instances) (*Offers, error) {
 	all := &Offers{catalogue: c}
+	gpus := []string{}
+	for _, g := range instances.GPUs().GPUs {
+		gpus = append(gpus, g.UUID)
+	}
 	taken := map[string]bool{}
-	var faults []string
+	var faults []error
 	for _, m := range c.Models {
 		o := offer{Model: m, id: freeID(m.Name, taken), digest: digestOf(m)}
-		count, bytes, err := instances.Plan(o.spec(m.GPUs.UUIDs))
-		if err != nil {
-			faults = append(faults, fmt.Sprintf("model %s: %v", m.Name, err))
-			continue
-		}
-		o.count, o.bytes = count, bytes
-		switch {
-		case len(m.GPUs.UUIDs) > 0:
-			o.count = len(m.GPUs.UUIDs)
-		case m.GPUs.Count > 0:
-			o.count = m.GPUs.Count
+		if err := o.plan(instances, gpus); err != nil {
+			faults = append(faults, fmt.Errorf("model %s: %w", m.Name, err))
 		}
 		all.models = append(all.models, o)
 	}
 	if len(faults) > 0 {
-		return nil, fmt.Errorf("%s", strings.Join(faults, "\n"))
+		return nil, errors.Join(faults...)
 	}
 	return all, nil
+}
+
+// plan works out how many GPUs the model needs, of those that there are, and how much of each.
+func (o *offer) plan(instances Instances, gpus []string) (err error) {
+	o.count, o.bytes, err = instances.Plan(o.spec(o.GPUs.UUIDs))
+	if err != nil {
+		return err
+	}
+	o.count = cmp.Or(len(o.GPUs.UUIDs), o.GPUs.Count, o.count)
+	switch {
+	case o.count > len(gpus):
+		return fmt.Errorf("it needs %d GPUs, and the launcher has %d", o.count, len(gpus))
+	case len(o.GPUs.UUIDs) == 0: // with the right number of GPUs the engine looks closer
+		_, _, err = instances.Plan(o.spec(gpus[:o.count]))
+	}
+	return err
 }
 
 var notInID = regexp.MustCompile(`[^A-Za-z0-9._-]+`)

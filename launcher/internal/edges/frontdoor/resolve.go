@@ -94,13 +94,6 @@ func nearest(candidates []catalogue.Candidate, states map[string]launcher.State)
 	return slices.MinFunc(candidates, func(a, b catalogue.Candidate) int { return distance(a) - distance(b) })
 }
 
-// Profile returns the name of the profile that is chosen; empty: none is.
-func (f *FrontDoor) Profile() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.profile
-}
-
 // Reload takes the models of another catalogue. What did not change is not touched; an instance
 // whose model has changed or is gone ends as soon as nobody uses it.
 func (f *FrontDoor) Reload(o *Offers) {
