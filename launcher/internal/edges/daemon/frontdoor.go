@@ -14,6 +14,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/launcher/internal/edges/frontdoor"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
 // This file opens the front door.
@@ -55,13 +56,22 @@ func (d *Daemon) assembleFrontDoor(profile string, records *statedir.Records) (e
 	o := frontdoor.Options{
 		Listener: d.doorListener, Instances: d.sup, Swaps: swapper{d.swaps}, Handlers: d.gates.handler, Offers: d.offers, Feed: d.feed, Clients: d.gates.clients,
 		Profile: profile, Records: records,
-		MaxWaiting: d.opts.MaxHeldRequests, Hold: d.opts.HoldTimeout, Turn: d.opts.FrontDoorTurn, MinResidency: d.opts.Budgets.MinResidency.D(), Logger: d.log,
+		Paths: d.allPaths(), MaxWaiting: d.opts.MaxHeldRequests, Hold: d.opts.HoldTimeout, Start: d.opts.StartTimeout, Turn: d.opts.FrontDoorTurn, MinResidency: d.opts.Budgets.MinResidency.D(), Logger: d.log,
 	}
 	if d.doorToken != nil {
 		o.Access = d.doorToken
 	}
 	d.door = frontdoor.New(o)
 	return nil
+}
+
+// allPaths returns the paths of all engines.
+func (d *Daemon) allPaths() (all engine.Paths) {
+	for _, e := range d.engines {
+		p := e.Paths()
+		all.Status, all.Inference, all.Refused = append(all.Status, p.Status...), append(all.Inference, p.Inference...), append(all.Refused, p.Refused...)
+	}
+	return all
 }
 
 // openGate is a gate whose handler the front door uses.

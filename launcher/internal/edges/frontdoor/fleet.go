@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/inference"
 	"hotseat.dev/hotseat/launcher/internal/core/scheduler"
 	"hotseat.dev/hotseat/launcher/internal/edges/catalogue"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -43,6 +45,7 @@ type fleet struct {
 	instances Instances
 	swaps     Swaps
 	offers    atomic.Pointer[Offers]
+	past      inference.Predictor // of starts and wakes
 }
 
 func newFleet(instances Instances, swaps Swaps, offers *Offers) *fleet {
@@ -154,6 +157,15 @@ func (f *fleet) findIn(all []launcherapi.Instance, model string) *launcherapi.In
 
 // Do carries out an action. A swap goes on when ctx ends.
 func (f *fleet) Do(ctx context.Context, a scheduler.Action) error {
+	began := time.Now()
+	err := f.do(ctx, a)
+	if transition, ok := map[scheduler.Kind]inference.Transition{scheduler.Start: inference.Start, scheduler.Wake: inference.Wake}[a.Kind]; ok && err == nil {
+		f.past.Observe(a.Model, transition, time.Since(began))
+	}
+	return err
+}
+
+func (f *fleet) do(ctx context.Context, a scheduler.Action) error {
 	i, o := f.find(a.Model), f.offers.Load().byName(a.Model)
 	switch {
 	case a.Kind == scheduler.Start && o != nil:

@@ -4,17 +4,12 @@
 package frontdoor
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +18,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/scheduler"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -40,8 +36,10 @@ type Options struct {
 	Clients   *connlimit.Limit
 	Access    Access // nil: everybody who reaches the address may call
 
+	Paths              engine.Paths  // those of all engines
 	MaxWaiting         int           // requests that wait for one model
-	Hold               time.Duration // how long each may wait
+	Hold               time.Duration // how long each may wait for a model that sleeps
+	Start              time.Duration // how long each may wait for a model that has to be started
 	Turn, MinResidency time.Duration
 	Logger             *slog.Logger
 }
@@ -56,6 +54,7 @@ type Access interface {
 type FrontDoor struct {
 	opts   Options
 	fleet  *fleet
+	filter *gateway.Filter
 	sched  *scheduler.Scheduler
 	server *gateway.Server
 
@@ -69,7 +68,7 @@ type FrontDoor struct {
 
 // New returns a front door that does not serve yet.
 func New(o Options) *FrontDoor {
-	f := &FrontDoor{opts: o, fleet: newFleet(o.Instances, o.Swaps, o.Offers), followed: make(chan struct{})}
+	f := &FrontDoor{opts: o, fleet: newFleet(o.Instances, o.Swaps, o.Offers), filter: gateway.NewFilter(o.Paths), followed: make(chan struct{})}
 	f.sched = scheduler.New(scheduler.Options{Fleet: f.fleet, MaxWaiting: o.MaxWaiting, Turn: o.Turn, MinResidency: o.MinResidency, Logger: o.Logger})
 	if err := f.checkProfile(o.Profile); err == nil {
 		f.profile = o.Profile
@@ -123,84 +122,3 @@ func (f *FrontDoor) follow(ctx context.Context) {
 		f.sched.Kick()
 	}
 }
-
-// ServeHTTP answers a request.
-func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if f.opts.Access != nil {
-		if err := f.opts.Access.Allow(r); err != nil {
-			fail(w, http.StatusUnauthorized, "AuthenticationError", err.Error())
-			return
-		}
-		r.Header.Del("Authorization") // the token is the front door's, and no engine's
-	}
-	switch {
-	case r.URL.Path == "/health" && r.Method == http.MethodGet:
-		w.WriteHeader(http.StatusOK)
-	case r.URL.Path == "/v1/models" && r.Method == http.MethodGet:
-		f.listModels(w)
-	case r.Method != http.MethodPost || !strings.HasPrefix(r.URL.Path, "/v1/"):
-		fail(w, http.StatusNotFound, "NotFoundError", fmt.Sprintf("%s %s is not served here", r.Method, r.URL.Path))
-	default:
-		f.serve(w, r)
-	}
-}
-
-// fail answers an error as the OpenAI API does.
-func fail(w http.ResponseWriter, status int, kind, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"message": message, "type": kind, "param": nil, "code": status}})
-}
-
-// serve holds a request until its model is awake, and has it answered.
-func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 8<<20))
-	if err != nil {
-		fail(w, http.StatusBadRequest, "BadRequestError", "cannot read the request's body: "+err.Error())
-		return
-	}
-	var named struct {
-		Model string `json:"model"`
-	}
-	if err := json.Unmarshal(body, &named); err != nil || named.Model == "" {
-		fail(w, http.StatusBadRequest, "BadRequestError", "the request names no model")
-		return
-	}
-	target, err := f.resolve(named.Model)
-	if err != nil {
-		fail(w, http.StatusNotFound, "NotFoundError", err.Error())
-		return
-	}
-	ticket, err := f.sched.Enter(target.model, 0)
-	if err != nil {
-		w.Header().Set("Retry-After", "5")
-		fail(w, http.StatusTooManyRequests, "TooManyRequestsError", err.Error())
-		return
-	}
-	defer ticket.Leave()
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	ctx, stop := context.WithTimeoutCause(r.Context(), f.opts.Hold, errWaitedTooLong)
-	defer stop()
-	held, release, err := gateway.Hold(ctx, r, ticket.Ready())
-	defer release()
-	if err == nil {
-		err = ticket.Err()
-	}
-	var handler http.Handler
-	if i := f.fleet.find(target.model); i != nil {
-		handler = f.opts.Handlers(i.InstanceID)
-	}
-	switch {
-	case errors.Is(err, gateway.ErrClientGone):
-		panic(http.ErrAbortHandler)
-	case err != nil:
-		w.Header().Set("Retry-After", strconv.Itoa(5))
-		fail(w, http.StatusServiceUnavailable, "ServiceUnavailableError", err.Error())
-	case handler == nil:
-		fail(w, http.StatusServiceUnavailable, "ServiceUnavailableError", "the model was removed")
-	default:
-		handler.ServeHTTP(w, held)
-	}
-}
-
-var errWaitedTooLong = errors.New("the request waited too long")

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"hotseat.dev/hotseat/launcher/inference"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -50,6 +51,19 @@ func (f *FrontDoor) names() []listed {
 }
 
 const owner = "hotseat"
+
+// showModel answers one model of the list.
+func (f *FrontDoor) showModel(w http.ResponseWriter, r *http.Request, name string) {
+	all := f.names()
+	n := slices.IndexFunc(all, func(m listed) bool { return m.ID == name })
+	if n < 0 {
+		_, err := f.resolve(name)
+		inference.WriteError(w, r, &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound})
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(all[n])
+}
 
 // listModels answers the list of models as the OpenAI API does.
 func (f *FrontDoor) listModels(w http.ResponseWriter) {

@@ -1,0 +1,260 @@
+package frontdoor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/inference"
+	"hotseat.dev/hotseat/launcher/internal/core/scheduler"
+	"hotseat.dev/hotseat/launcher/internal/edges/browser"
+	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Bounds of requests.
+const (
+	mostJSON = 32 << 20 // a chat may have pictures
+	mostForm = 1 << 30  // of speech; only what stands before the model is held
+	// heldWhole is the size up to which the body of a request that waits is read as a whole: the
+	// server notices by itself then when its client hangs up.
+	heldWhole = 1 << 20
+	// signEvery is the time between two signs of life.
+	signEvery = 5 * time.Second
+	// unknownWait is Retry-After for a model whose transitions have not been seen yet.
+	unknownWait = 5 * time.Second
+)
+
+// ServeHTTP answers a request.
+func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	inference.SetRequestID(w, r)
+	if err := f.admit(r); err != nil {
+		inference.WriteError(w, r, err)
+		return
+	}
+	read := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch path := r.URL.Path; {
+	case read && path == "/health":
+		w.WriteHeader(http.StatusOK)
+	case read && path == modelsPath:
+		f.listModels(w)
+	case read && strings.HasPrefix(path, modelsPath+"/"):
+		f.showModel(w, r, strings.TrimPrefix(path, modelsPath+"/"))
+	case r.Method != http.MethodPost || f.filter.Classify(r.Method, r.RequestURI, false) != gateway.ClassInference:
+		inference.WriteError(w, r, notServed(r))
+	default:
+		f.serve(w, r)
+	}
+}
+
+const modelsPath = "/v1/models"
+
+// admit returns why a client may not call.
+func (f *FrontDoor) admit(r *http.Request) *inference.Error {
+	if err := browser.CheckName(r); err != nil {
+		return &inference.Error{Status: http.StatusForbidden, Message: err.Error()}
+	}
+	if f.opts.Access == nil {
+		return nil
+	}
+	if err := f.opts.Access.Allow(r); err != nil {
+		return &inference.Error{Status: http.StatusUnauthorized, Message: err.Error()}
+	}
+	r.Header.Del("Authorization") // the token is the front door's, and no engine's
+	return nil
+}
+
+func notServed(r *http.Request) *inference.Error {
+	return &inference.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%s %s is not served here", r.Method, r.URL.EscapedPath())}
+}
+
+// serve holds a request until its model is awake, and has it answered.
+func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
+	signs := &inference.Signs{Writer: w, Request: r, Interval: signEvery}
+	body, means, err := f.read(r, signs)
+	if err == nil {
+		err = f.pass(w, r, signs, body, means)
+	}
+	if err != nil {
+		signs.Fail(f.explain(means.model, err))
+	}
+}
+
+// read finds out which model a request is for, and which signs of life its client wants.
+func (f *FrontDoor) read(r *http.Request, signs *inference.Signs) (body *inference.Body, means target, err error) {
+	if body, err = inference.ReadModel(r, inference.Limits{JSON: mostJSON, Form: mostForm}); err != nil {
+		return nil, target{}, err
+	}
+	if means, err = f.resolve(body.Model); err != nil {
+		return nil, target{}, &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound}
+	}
+	signs.Model = body.Model
+	progress, err := inference.ProgressOf(r)
+	if err != nil || progress == inference.ProgressNone {
+		return body, means, err
+	}
+	if err := body.Complete(); err != nil {
+		return nil, target{}, err
+	}
+	if streams, _ := body.Streams(); streams {
+		signs.Progress = progress
+	}
+	return body, means, nil
+}
+
+// pass waits until the model of a request is awake, and hands the request to the gate of the
+// model's instance. An error says that nothing was answered.
+func (f *FrontDoor) pass(w http.ResponseWriter, r *http.Request, signs *inference.Signs, body *inference.Body, means target) error {
+	ticket, err := f.sched.Enter(means.model, 0)
+	if err != nil {
+		return err
+	}
+	defer ticket.Leave()
+	select {
+	case <-ticket.Ready():
+	default:
+		if err := f.hold(r, signs, body, ticket, means.model); err != nil {
+			return err
+		}
+	}
+	if err := ticket.Err(); err != nil {
+		return err
+	}
+	i := f.fleet.find(means.model)
+	var handler http.Handler
+	if i != nil {
+		handler = f.opts.Handlers(i.InstanceID)
+	}
+	if handler == nil {
+		return launcher.Unavailablef("the model was removed while the request waited")
+	}
+	if err := body.Rewrite(servedName(i, body.Model), means.params); err != nil {
+		return err
+	}
+	r = r.WithContext(r.Context()) // a copy: the server needs its own body unchanged
+	r.Body, r.ContentLength = asBody{body}, body.Length()
+	if signs.Began() {
+		w = continued{w}
+	}
+	handler.ServeHTTP(w, r)
+	return nil
+}
+
+// asBody is a body that the server closes.
+type asBody struct{ *inference.Body }
+
+func (asBody) Close() error { return nil }
+
+// continued is an answer whose header was written with a sign of life.
+type continued struct{ http.ResponseWriter }
+
+func (continued) WriteHeader(int) {}
+
+func (c continued) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// servedName returns the name by which an instance knows its model.
+func servedName(i *launcherapi.Instance, asked string) string {
+	for _, name := range i.ServedModelNames {
+		if name == asked {
+			return asked
+		}
+	}
+	if len(i.ServedModelNames) > 0 {
+		return i.ServedModelNames[0]
+	}
+	return asked
+}
+
+var (
+	errWaitedTooLong = errors.New("the request waited too long")
+	errClientGone    = errors.New("the client has hung up")
+)
+
+// hold waits until the model of a request is awake, or the request has failed.
+func (f *FrontDoor) hold(r *http.Request, signs *inference.Signs, body *inference.Body, ticket *scheduler.Ticket, model string) error {
+	if n := r.ContentLength; n >= 0 && n <= heldWhole {
+		if err := body.Complete(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	late := time.AfterFunc(f.patience(model), func() { cancel(errWaitedTooLong) })
+	defer late.Stop()
+	gone, stop := gateway.Hangup(r)
+	defer stop()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-gone:
+			cancel(errClientGone)
+		case <-ctx.Done():
+		}
+	}()
+	signs.Request = r.WithContext(ctx)
+	err := signs.Wait(ticket.Ready(), ticket.Why)
+	signs.Request = r
+	cause := context.Cause(ctx)
+	cancel(nil)
+	<-watched
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(cause, errWaitedTooLong):
+		return fmt.Errorf("%w: %s", errWaitedTooLong, ticket.Why())
+	}
+	panic(http.ErrAbortHandler) // the client is gone
+}
+
+// patience returns how long a request may wait for a model: as long as a start may take, unless
+// the model only sleeps.
+func (f *FrontDoor) patience(model string) time.Duration {
+	if i := f.fleet.find(model); i != nil {
+		switch launcher.State(i.State) {
+		case launcher.Sleeping, launcher.FallingAsleep, launcher.Waking, launcher.Awake:
+			return f.opts.Hold
+		case launcher.Starting, launcher.Stopping, launcher.Stopped, launcher.Failed:
+		}
+	}
+	return max(f.opts.Hold, f.opts.Start)
+}
+
+// explain returns the answer to a request that failed.
+func (f *FrontDoor) explain(model string, err error) *inference.Error {
+	if known, ok := errors.AsType[*inference.Error](err); ok {
+		return known
+	}
+	answer := &inference.Error{Status: http.StatusServiceUnavailable, Message: err.Error(), RetryAfter: f.retryAfter(model)}
+	if _, full := errors.AsType[*scheduler.FullError](err); full {
+		answer.Status = http.StatusTooManyRequests
+		return answer
+	}
+	failed, ok := errors.AsType[*scheduler.NotBroughtInError](err)
+	if !ok {
+		return answer
+	}
+	if failed.Retry > 0 {
+		answer.RetryAfter = failed.Retry
+	}
+	switch launcher.CodeOf(failed.Err) {
+	case launcherapi.CodeEngineFailed, launcherapi.CodeEngineTimeout, launcherapi.CodeInvalid:
+		answer.Status = http.StatusBadGateway
+	case launcherapi.CodeNotFound:
+		answer.Status = http.StatusNotFound
+	}
+	return answer
+}
+
+// retryAfter predicts how long the next wake or start of a model takes.
+func (f *FrontDoor) retryAfter(model string) time.Duration {
+	took := inference.Start
+	if i := f.fleet.find(model); i != nil && !launcher.State(i.State).Ended() && i.State != string(launcher.Starting) {
+		took = inference.Wake
+	}
+	return f.fleet.past.RetryAfter(model, took, 0, unknownWait)
+}
