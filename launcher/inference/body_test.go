@@ -165,7 +165,8 @@ func upload(t *testing.T, modelFirst bool, model string) ([]byte, string) {
 	}
 	file, err := w.CreateFormFile("file", "model")
 	require.NoError(t, err)
-	_, err = file.Write(bytes.Repeat([]byte("\r\n--"+w.Boundary()[:30]+"\r\r\n\n--"), 40<<20/42))
+	block := strings.Repeat("sound", 800) + "\r\n--" + w.Boundary()[:30] + "\r\r\n\n--"
+	_, err = file.Write(bytes.Repeat([]byte(block), 40<<20/len(block)))
 	require.NoError(t, err)
 	require.NoError(t, w.WriteField("language", "en"))
 	if !modelFirst {
