@@ -73,6 +73,9 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 	ctx, stop := untilTold(ctx, reload, log)
 	defer stop()
 	options := daemon.Options{Config: cfg, Program: engine.argv, Logger: log, Stderr: c.err, Serving: c.init.Ready, Reload: reload}
+	if options.LlamaServer, err = findLlama(cfg.LlamaServer); err != nil {
+		return &exitError{code: exitUsage, cause: err}
+	}
 	if options.ModelFetch, err = fetchProgram(cfg); err != nil {
 		return &exitError{code: exitUsage, cause: err}
 	}

@@ -52,7 +52,7 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 		return nil, err
 	}
 	if s.opts.Programs[eng.Name()] == nil {
-		return nil, launcher.Invalidf("body.engine", "this launcher has no program for the engine %s", eng.Name())
+		return nil, launcher.Invalidf("body.engine", "this launcher has no program for the engine %s; install it, or name its program in the configuration of the launcher", eng.Name())
 	}
 	devices, err := s.devices("body.gpu_uuids", c.Spec.GPUUUIDs)
 	if err != nil {

@@ -47,6 +47,7 @@ import (
 type Options struct {
 	config.Config
 	Program      []string        // argv before the engine's arguments; argv[0] is a path
+	LlamaServer  []string        // the same of the engine llamacpp; nil: there is none
 	ModelFetch   []string        // modelfetch and its flags
 	ModelSchemes []string        // as myscheme://, that modelfetch has a program for
 	Serving      func()          // called once the launcher serves
@@ -261,7 +262,13 @@ func (d *Daemon) openHost() (*process.Host, error) {
 func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) error {
 	vllm := engine.NewVLLM(engine.VLLMOptions{})
 	d.later(func() error { vllm.Close(); return nil })
-	d.engines = []engine.Engine{vllm}
+	llama := engine.NewLlamaCpp(engine.LlamaCppOptions{})
+	d.later(func() error { llama.Close(); return nil })
+	d.engines = []engine.Engine{vllm, llama}
+	programs := map[string][]string{vllm.Name(): d.opts.Program}
+	if d.opts.LlamaServer != nil {
+		programs[llama.Name()] = d.opts.LlamaServer
+	}
 	d.feed = eventlog.New(d.opts.WatchBuffer, d.state.Revision)
 	queue, writes := &gpuqueue.Queue{}, &statedir.Queue{}
 	m := d.metrics
@@ -292,7 +299,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	}
 	d.sup = supervisor.New(supervisor.Options{
 		Mark:    d.mark,
-		Engines: d.engines, Programs: map[string][]string{vllm.Name(): d.opts.Program}, InstanceHost: d.opts.InstanceHost, RankAddress: rankAddress(d.opts.Config), Interface: interfaceOf, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
+		Engines: d.engines, Programs: programs, InstanceHost: d.opts.InstanceHost, RankAddress: rankAddress(d.opts.Config), Interface: interfaceOf, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Leases: d.leases, Sockets: d.newSockets(host), Logs: d.logs, Records: state.instances, Writes: writes, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(), SaveDir: filepath.Join(d.opts.StateDir, savedFolder),
 		Limits: d.opts.limits(), Budget: d.opts.Budgets, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
