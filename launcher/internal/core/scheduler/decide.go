@@ -1,7 +1,7 @@
 // Package scheduler decides which models are awake on which GPUs, from the requests that wait
-// for them, and asks the launcher for the starts, wakes, sleeps and swaps that brings them there.
+// for them, and asks the launcher for the starts, wakes, sleeps and swaps that bring them there.
 //
-// [Decide] is pure; spec/scheduling.md has its rules. [Scheduler] keeps the requests, looks at
+// [Decide] is pure; spec/scheduling.md has its tables. [Scheduler] keeps the requests, looks at
 // the launcher's instances whenever something changes, and carries the decisions out.
 package scheduler
 
@@ -30,9 +30,10 @@ type Model struct {
 	Priority int  // the higher one goes first
 	Pinned   bool // once awake, it leaves for no other model
 
-	GPUs  []string // UUIDs that it has to be on; empty: any Count of them
-	Count int      // how many GPUs it needs
-	Bytes uint64   // device memory that it takes of each GPU; 0: all of it
+	GPUs        []string // UUIDs that it has to be on; empty: any Count of them
+	Count       int      // how many GPUs it needs
+	Bytes       uint64   // device memory that it takes of each GPU; 0: not known, so nothing is awake beside it
+	Concurrency int      // how many requests it answers at once; 0: any number
 
 	State    launcher.State // of its instance; empty: it has none
 	On       []string       // GPUs of its instance
@@ -44,8 +45,7 @@ type Model struct {
 	Return   time.Duration  // what its last wake or start took; 0: it is not known
 
 	Waiting      int       // requests that wait for it
-	WaitingSince time.Time // when the first of them came
-	Concurrency  int       // requests at once; 0: no limit
+	WaitingSince time.Time // when the first of those with the highest priority came
 	Retired      bool      // its instance ends as soon as nobody uses it
 	Preload      bool      // to be awake whenever there is room for it
 	NotBefore    time.Time // after a failure: when it may be tried again
@@ -55,13 +55,25 @@ type Model struct {
 	StopAfter  time.Duration // how long it is kept without a request; 0: for ever
 }
 
+// isChanging reports whether the model's instance is on its way to another state.
+func (m *Model) isChanging() bool { return m.Busy || m.State.Moving() }
+
+// waitsSince returns since when a model waits for its turn. Requests that it left unanswered at
+// the end of its last turn give it no place before others that have waited meanwhile.
+func (m *Model) waitsSince() time.Time {
+	if m.Since.After(m.WaitingSince) {
+		return m.Since
+	}
+	return m.WaitingSince
+}
+
 // World is everything that a decision depends on.
 type World struct {
 	Now    time.Time
 	GPUs   []GPU // in the order in which they are filled
 	Models []Model
 
-	// Turn is how long a model that has requests stays awake at least while others wait.
+	// Turn is how long a model that is in use stays awake at least while others wait.
 	Turn time.Duration
 	// MinResidency is how long every model stays awake at least.
 	MinResidency time.Duration
@@ -78,8 +90,37 @@ const (
 	Stop  Kind = "stop" // its instance is deleted
 )
 
+// The rows of the tables in spec/scheduling.md.
+const (
+	rowBacksOff     = "backs off"
+	rowWakes        = "wakes"
+	rowStarts       = "starts"
+	rowWakesInTurn  = "wakes in turn"
+	rowStartsInTurn = "starts in turn"
+	rowMoves        = "moves"
+	rowTurn         = "turn of another"
+	rowHands        = "GPU changes hands"
+	rowHigher       = "higher priority"
+	rowPinned       = "pinned there"
+	rowPreload      = "no room to preload"
+	rowNoSuchGPU    = "no such GPU"
+	rowTooFewGPUs   = "too few GPUs"
+	rowNoMemory     = "no memory"
+
+	rowNeither   = "neither awake nor asleep"
+	rowPreloaded = "preloaded"
+	rowInUse     = "in use"
+	rowRetired   = "retired"
+	rowLeaving   = "leaving"
+	rowRefused   = "refused before"
+	rowStopTime  = "stop_after is over"
+	rowSleepTime = "sleep_after is over"
+	rowStays     = "stays"
+)
+
 // Action is something to begin now.
 type Action struct {
+	Row   string // of the tables in spec/scheduling.md
 	Kind  Kind
 	Model string
 	GPUs  []string // where it starts or wakes
@@ -89,6 +130,7 @@ type Action struct {
 
 // Wait says why a model that is wanted is not brought in now.
 type Wait struct {
+	Row    string // of the tables in spec/scheduling.md
 	Model  string
 	Reason string
 	Until  time.Time // when to decide again, if nothing changes before; zero: only a change helps
@@ -105,11 +147,16 @@ type Decision struct {
 
 // Decide returns what to do now. Its actions do not touch each other's GPUs.
 func Decide(w World) Decision {
-	d := &decider{World: w, taken: map[string]string{}}
+	d := &decider{World: w, taken: map[string]string{}, awake: map[string][]*Model{}}
 	for n := range d.Models {
 		m := &d.Models[n]
-		if m.Busy || m.State.Moving() {
+		if m.isChanging() {
 			d.take(m.On, m.Name)
+		}
+		if m.State == launcher.Awake {
+			for _, g := range m.On {
+				d.awake[g] = append(d.awake[g], m)
+			}
 		}
 	}
 	for _, m := range d.wanted() {
@@ -118,21 +165,22 @@ func Decide(w World) Decision {
 	for n := range d.Models {
 		d.retire(&d.Models[n])
 	}
-	for _, wait := range d.out.Waits {
-		d.wakeAt(wait.Until)
-	}
 	return d.out
 }
 
 type decider struct {
 	World
-	taken map[string]string // by GPU: the model that moves there, or that waits for it first
+	awake map[string][]*Model // by GPU
+	taken map[string]string   // by GPU: the model that moves there, or that waits for it first
 	out   Decision
 }
 
+// take notes that GPUs are a model's, unless they are another's already.
 func (d *decider) take(gpus []string, model string) {
 	for _, g := range gpus {
-		d.taken[g] = model
+		if d.taken[g] == "" {
+			d.taken[g] = model
+		}
 	}
 }
 
@@ -149,18 +197,12 @@ func (d *decider) wanted() []*Model {
 	var all []*Model
 	for n := range d.Models {
 		m := &d.Models[n]
-		if (m.Waiting > 0 || m.Preload) && !m.Busy && !m.State.Moving() && m.State != launcher.Awake {
+		if (m.Waiting > 0 || m.Preload) && !m.isChanging() && m.State != launcher.Awake {
 			all = append(all, m)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *Model) int {
-		if aWaits, bWaits := a.Waiting > 0, b.Waiting > 0; aWaits != bWaits {
-			if aWaits {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.WaitingSince.Compare(b.WaitingSince))
+		return cmp.Or(cmp.Compare(min(b.Waiting, 1), min(a.Waiting, 1)), cmp.Compare(b.Priority, a.Priority), a.waitsSince().Compare(b.waitsSince()))
 	})
 	return all
 }
@@ -168,66 +210,46 @@ func (d *decider) wanted() []*Model {
 // bringIn decides how a model becomes awake, or why it waits.
 func (d *decider) bringIn(m *Model) {
 	if m.NotBefore.After(d.Now) {
-		d.out.Waits = append(d.out.Waits, Wait{Model: m.Name, Reason: "it failed, and is tried again later", Until: m.NotBefore})
+		d.wait(m, placement{row: rowBacksOff, reason: "it failed, and is tried again later", until: m.NotBefore, rank: blocked})
 		return
 	}
-	p := d.place(m)
+	p, moves := d.place(m)
 	switch {
-	case p.never != "":
-		d.out.Waits = append(d.out.Waits, Wait{Model: m.Name, Reason: p.never, Hopeless: p.hopeless})
-	case p.reason != "":
-		if m.Waiting > 0 {
-			d.take(p.gpus, m.Name) // so that no later request gets there first
-		}
-		d.out.Waits = append(d.out.Waits, Wait{Model: m.Name, Reason: p.reason, Until: p.until})
+	case p.rank > leaves:
+		d.wait(m, p)
+	case moves:
+		d.take(p.gpus, m.Name)
+		d.out.Actions = append(d.out.Actions, Action{Row: rowMoves, Kind: Stop, Model: m.Name})
 	default:
-		kind := Start
-		if m.State == launcher.Sleeping {
-			kind = Wake
+		a := Action{Row: rowStarts, Kind: Start, Model: m.Name, GPUs: p.gpus, Out: p.out}
+		inTurn := len(p.out) > 0
+		switch asleep := m.State == launcher.Sleeping; {
+		case asleep && inTurn:
+			a.Row, a.Kind = rowWakesInTurn, Wake
+		case asleep:
+			a.Row, a.Kind = rowWakes, Wake
+		case inTurn:
+			a.Row = rowStartsInTurn
 		}
 		d.take(p.gpus, m.Name)
-		for _, out := range p.out {
-			d.take(d.model(out).On, m.Name)
+		for _, g := range p.gpus {
+			for _, out := range d.awake[g] {
+				if inTurn {
+					d.take(out.On, m.Name)
+				}
+			}
 		}
-		d.out.Actions = append(d.out.Actions, Action{Kind: kind, Model: m.Name, GPUs: p.gpus, Out: p.out})
+		d.out.Actions = append(d.out.Actions, a)
 	}
 }
 
-func (d *decider) model(name string) *Model {
-	n := slices.IndexFunc(d.Models, func(m Model) bool { return m.Name == name })
-	return &d.Models[n]
-}
-
-// retire decides whether a model that nobody uses falls asleep or ends.
-func (d *decider) retire(m *Model) {
-	idle := m.InFlight == 0 && m.Waiting == 0 && !m.Busy && (!m.Preload || m.Retired)
-	for _, g := range m.On {
-		if by := d.taken[g]; by != "" && by != m.Name && m.State == launcher.Awake {
-			idle = false // it is about to leave
-		}
+// wait notes why a model waits. If its turn will come, no model after it gets its GPUs first.
+func (d *decider) wait(m *Model, p placement) {
+	if p.rank == later && m.Waiting > 0 {
+		d.take(p.gpus, m.Name)
 	}
-	if !idle || m.State != launcher.Awake && m.State != launcher.Sleeping {
-		return
-	}
-	used := m.LastUsed
-	if m.State == launcher.Awake && m.Since.After(used) {
-		used = m.Since
-	}
-	ends, sleeps := used.Add(m.StopAfter), used.Add(m.SleepAfter)
-	switch {
-	case m.Retired, m.StopAfter > 0 && !ends.After(d.Now):
-		d.out.Actions = append(d.out.Actions, Action{Kind: Stop, Model: m.Name})
-		return
-	case m.SleepAfter > 0 && m.State == launcher.Awake && !sleeps.After(d.Now):
-		d.out.Actions = append(d.out.Actions, Action{Kind: Sleep, Model: m.Name, Level: m.SleepLevel})
-		return
-	}
-	if m.StopAfter > 0 {
-		d.wakeAt(ends)
-	}
-	if m.SleepAfter > 0 && m.State == launcher.Awake {
-		d.wakeAt(sleeps)
-	}
+	d.out.Waits = append(d.out.Waits, Wait{Row: p.row, Model: m.Name, Reason: p.reason, Until: p.until, Hopeless: p.rank == impossible})
+	d.wakeAt(p.until)
 }
 
 // explain formats a reason.

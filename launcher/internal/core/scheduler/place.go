@@ -9,68 +9,87 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
+// rank orders placements; the lowest is the best.
+type rank int
+
+const (
+	free       rank = iota // there is room beside the models that are awake
+	leaves                 // the models that are awake there may leave now
+	later                  // its turn there will come
+	blocked                // it comes in only if something else changes
+	impossible             // no turn of the models helps
+)
+
 // placement is where a model could be awake.
 type placement struct {
 	gpus []string
 	out  []string // models that leave
+	rank rank
 
-	reason   string    // why not now; empty: now
-	until    time.Time // when that may be over; zero: only a change helps
-	never    string    // why not as long as the same models are there
-	hopeless bool      // that is no matter of turns
+	row    string // for those that are not for now, as the reason and the time
+	reason string
+	until  time.Time // when to look again; zero: only a change helps
 
-	idle time.Duration // how long those that leave were not used, by what their return costs
+	idle  float64   // for how many of their returns those that leave were not used
+	since time.Time // when the last of those that leave became awake
 }
 
-// place returns the best placement of a model: one that is free, one whose models can leave now,
-// one that is free soonest.
-func (d *decider) place(m *Model) placement {
-	var best placement
-	found := false
-	for _, gpus := range d.candidates(m) {
-		p := d.look(m, gpus)
-		if !found || better(p, best) {
-			best, found = p, true
-		}
+// lingers is how long a model still counts as in use after an answer, so that a client that asks
+// again at once does not lose the model in between.
+const lingers = time.Second
+
+// place returns the best placement of a model. A sleeper moves if it cannot be awake where it is,
+// and is not bound to its GPUs: it is stopped first, and then starts elsewhere.
+func (d *decider) place(m *Model) (best placement, moves bool) {
+	bound := m.GPUs
+	if m.State == launcher.Sleeping {
+		bound = m.On
 	}
-	if !found {
-		return placement{never: explain("it needs %d GPUs, and the launcher has %d", m.Count, len(d.GPUs)), hopeless: true}
+	best = d.best(m, d.candidates(m, bound))
+	if best.rank < blocked || !best.until.IsZero() || m.State != launcher.Sleeping || len(m.GPUs) > 0 {
+		return best, false
+	}
+	if elsewhere := d.best(m, d.candidates(m, nil)); elsewhere.rank < blocked {
+		return elsewhere, true
+	}
+	return best, false
+}
+
+// best returns the best placement of a model on one of these sets of GPUs.
+func (d *decider) best(m *Model, candidates [][]string) placement {
+	if len(candidates) == 0 {
+		return placement{rank: impossible, row: rowTooFewGPUs, reason: explain("it needs %d GPUs, and the launcher has %d", m.Count, len(d.GPUs))}
+	}
+	best := d.look(m, candidates[0])
+	for _, gpus := range candidates[1:] {
+		if p := d.look(m, gpus); p.compare(best) < 0 {
+			best = p
+		}
 	}
 	return best
 }
 
-// better orders placements.
-func better(a, b placement) bool {
-	rank := func(p placement) int {
-		switch {
-		case p.hopeless:
-			return 4
-		case p.never != "":
-			return 3
-		case p.reason != "":
-			return 2
-		case len(p.out) > 0:
+// compare returns a negative number if the first placement is the better one.
+func (p placement) compare(other placement) int {
+	soon := func(p placement) int {
+		if p.until.IsZero() {
 			return 1
 		}
 		return 0
 	}
-	if x, y := rank(a), rank(b); x != y {
-		return x < y
-	}
-	if !a.until.Equal(b.until) {
-		return !a.until.IsZero() && (b.until.IsZero() || a.until.Before(b.until))
-	}
-	return a.idle > b.idle
+	return cmp.Or(
+		cmp.Compare(p.rank, other.rank),
+		cmp.Compare(soon(p), soon(other)), p.until.Compare(other.until),
+		cmp.Compare(other.idle, p.idle), p.since.Compare(other.since),
+	)
 }
 
-// candidates returns the sets of GPUs on which a model could be: those of its instance or those
-// that it has to be on, or else a set that is built from each GPU on, by what is best next to it.
-func (d *decider) candidates(m *Model) [][]string {
+// candidates returns the sets of GPUs on which a model could be: those that it is bound to, or
+// else a set that is built from each GPU on, by what is best next to it.
+func (d *decider) candidates(m *Model, bound []string) [][]string {
 	switch {
-	case m.State == launcher.Sleeping:
-		return [][]string{m.On}
-	case len(m.GPUs) > 0:
-		return [][]string{m.GPUs}
+	case len(bound) > 0:
+		return [][]string{bound}
 	case m.Count > len(d.GPUs):
 		return nil
 	}
@@ -78,26 +97,10 @@ func (d *decider) candidates(m *Model) [][]string {
 	for _, g := range d.GPUs {
 		alone = append(alone, d.look(m, []string{g.UUID}))
 	}
-	slices.SortStableFunc(alone, func(a, b placement) int {
-		switch {
-		case better(a, b):
-			return -1
-		case better(b, a):
-			return 1
-		}
-		return 0
-	})
-	if m.Count <= 1 {
-		return [][]string{alone[0].gpus}
-	}
+	slices.SortStableFunc(alone, placement.compare)
 	var all [][]string
-	for n := range alone {
-		set := slices.Clone(alone[n].gpus)
-		for _, g := range d.companions(alone[n].gpus[0], alone) {
-			if len(set) < m.Count {
-				set = append(set, g)
-			}
-		}
+	for _, p := range alone {
+		set := append(slices.Clone(p.gpus), d.companions(p.gpus[0], alone)[:max(m.Count, 1)-1]...)
 		slices.SortFunc(set, func(a, b string) int { return cmp.Compare(d.index(a), d.index(b)) })
 		all = append(all, set)
 	}
@@ -112,9 +115,7 @@ func (d *decider) companions(uuid string, alone []placement) []string {
 		g := p.gpus[0]
 		switch {
 		case g == uuid:
-		case slices.ContainsFunc(d.Models, func(m Model) bool {
-			return m.State == launcher.Awake && slices.Contains(m.On, g) && slices.Contains(m.On, uuid)
-		}):
+		case slices.ContainsFunc(d.awake[uuid], func(m *Model) bool { return slices.Contains(m.On, g) }):
 			shared = append(shared, g)
 		default:
 			rest = append(rest, g)
@@ -129,40 +130,39 @@ func (d *decider) index(uuid string) int {
 
 // look says whether a model can be awake on these GPUs, and who leaves for it.
 func (d *decider) look(m *Model, gpus []string) placement {
-	p := placement{gpus: gpus}
 	var occupants []*Model
-	beside := true // it fits beside those that are awake
+	beside, hands := true, ""
 	for _, uuid := range gpus {
 		n := d.index(uuid)
 		if n < 0 {
-			return placement{gpus: gpus, never: explain("the launcher has no GPU %s", uuid), hopeless: true}
+			return placement{gpus: gpus, rank: impossible, row: rowNoSuchGPU, reason: explain("the launcher has no GPU %s", uuid)}
 		}
 		g := d.GPUs[n]
-		need, there := cmp.Or(m.Bytes, g.TotalBytes), d.occupants(uuid)
-		if need+g.ForeignBytes > g.TotalBytes {
-			return placement{gpus: gpus, hopeless: true, never: explain("it needs %s of GPU %s, of which other processes than the launcher's use %s of %s",
-				launcher.BytesText(need), uuid, launcher.BytesText(g.ForeignBytes), launcher.BytesText(g.TotalBytes))}
+		if m.Bytes+g.ForeignBytes > g.TotalBytes {
+			return placement{gpus: gpus, rank: impossible, row: rowNoMemory, reason: explain("it needs %s of GPU %s, of which other processes than the launcher's use %s of %s",
+				launcher.BytesText(m.Bytes), uuid, launcher.BytesText(g.ForeignBytes), launcher.BytesText(g.TotalBytes))}
 		}
-		used := g.ForeignBytes + g.AsleepBytes
-		for _, o := range there {
+		used := cmp.Or(m.Bytes, g.TotalBytes) + g.ForeignBytes + g.AsleepBytes
+		for _, o := range d.awake[uuid] {
 			used += cmp.Or(o.Bytes, g.TotalBytes)
 			if !slices.Contains(occupants, o) {
 				occupants = append(occupants, o)
 			}
 		}
-		beside = beside && (len(there) == 0 || used+need <= g.TotalBytes)
-		if by := d.taken[uuid]; by != "" && by != m.Name {
-			p.reason = explain("GPU %s changes hands: %s comes or leaves first", uuid, by)
+		beside = beside && (len(d.awake[uuid]) == 0 || used <= g.TotalBytes)
+		if by := d.taken[uuid]; hands == "" && by != "" && by != m.Name {
+			hands = explain("GPU %s changes hands: %s comes or leaves first", uuid, by)
 		}
 	}
-	if p.reason != "" || beside {
-		return p
+	switch {
+	case hands != "":
+		return placement{gpus: gpus, rank: later, row: rowHands, reason: hands}
+	case beside:
+		return placement{gpus: gpus}
+	case m.Waiting == 0:
+		return placement{gpus: gpus, rank: blocked, row: rowPreload, reason: "it is to be preloaded, and others are awake there: " + names(occupants)}
 	}
-	if m.Waiting == 0 { // it is to be preloaded
-		return placement{gpus: gpus, never: "others are awake there: " + names(occupants)}
-	}
-	d.leave(m, &p, occupants)
-	return p
+	return d.leave(m, gpus, occupants)
 }
 
 func names(models []*Model) string {
@@ -173,49 +173,59 @@ func names(models []*Model) string {
 	return strings.Join(all, ", ")
 }
 
-// occupants returns the models that are awake on a GPU.
-func (d *decider) occupants(uuid string) []*Model {
-	var all []*Model
-	for n := range d.Models {
-		if m := &d.Models[n]; m.State == launcher.Awake && slices.Contains(m.On, uuid) {
-			all = append(all, m)
-		}
-	}
-	return all
-}
-
 // leave decides whether the models that are awake on a placement can leave for a model now.
-func (d *decider) leave(m *Model, p *placement, occupants []*Model) {
-	for _, o := range occupants {
-		stays := d.MinResidency
-		inUse := o.InFlight > 0 || o.Waiting > 0
+func (d *decider) leave(m *Model, gpus []string, occupants []*Model) placement {
+	p := placement{gpus: gpus, rank: leaves}
+	for n, o := range occupants {
+		until, inUse := d.usedUntil(o)
 		switch {
 		case o.Pinned:
-			*p = placement{gpus: p.gpus, never: explain("%s is pinned there", o.Name)}
-			return
+			return placement{gpus: gpus, rank: blocked, row: rowPinned, reason: explain("%s is pinned there", o.Name)}
 		case o.Priority > m.Priority && inUse:
-			*p = placement{gpus: p.gpus, reason: explain("%s is in use there, and goes first", o.Name)}
-			return
-		case inUse:
-			stays = max(stays, d.Turn)
+			return placement{gpus: gpus, rank: blocked, row: rowHigher, reason: explain("%s is in use there, and goes first", o.Name), until: until}
 		}
 		for _, g := range o.On {
-			if by := d.taken[g]; by != "" && by != m.Name && by != o.Name {
-				*p = placement{gpus: p.gpus, reason: explain("GPU %s changes hands: %s comes or leaves first", g, by)}
-				return
+			if by := d.taken[g]; by != "" && by != m.Name {
+				return placement{gpus: gpus, rank: later, row: rowHands, reason: explain("GPU %s changes hands: %s comes or leaves first", g, by)}
 			}
 		}
-		if free := o.Since.Add(stays); free.After(d.Now) && free.After(p.until) {
-			p.until, p.reason = free, explain("%s has its turn there", o.Name)
+		if stays := d.staysUntil(o); stays.After(d.Now) && stays.After(p.until) {
+			p.until, p.rank, p.row, p.reason = stays, later, rowTurn, explain("%s has its turn there", o.Name)
 		}
-		unused := d.Now.Sub(o.LastUsed)
-		if inUse {
-			unused = 0
+		idle := 0.0
+		if !inUse {
+			idle = d.Now.Sub(o.LastUsed).Seconds() / max(1, o.Return.Seconds())
 		}
-		idle := unused / max(1, time.Duration(o.Return/time.Second))
-		if len(p.out) == 0 || idle < p.idle {
+		if n == 0 || idle < p.idle {
 			p.idle = idle
+		}
+		if o.Since.After(p.since) {
+			p.since = o.Since
 		}
 		p.out = append(p.out, o.Name)
 	}
+	return p
+}
+
+// usedUntil reports whether a model is in use, and until when if no request comes; zero: not
+// before its requests are answered.
+func (d *decider) usedUntil(o *Model) (until time.Time, inUse bool) {
+	if o.InFlight > 0 || o.Waiting > 0 {
+		return time.Time{}, true
+	}
+	until = o.LastUsed.Add(lingers)
+	return until, until.After(d.Now)
+}
+
+// staysUntil returns until when an awake model stays there though others wait.
+func (d *decider) staysUntil(o *Model) time.Time {
+	stays, turn := o.Since.Add(d.MinResidency), o.Since.Add(d.Turn)
+	until, inUse := d.usedUntil(o)
+	if inUse && !until.IsZero() && until.Before(turn) {
+		turn = until
+	}
+	if inUse && turn.After(stays) {
+		return turn
+	}
+	return stays
 }

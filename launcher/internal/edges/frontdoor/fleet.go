@@ -133,7 +133,7 @@ func (o *offer) describe(m *scheduler.Model, i *launcherapi.Instance) {
 	ended := i != nil && m.State.Ended()
 	m.Preload = m.Preload || ended && m.State == launcher.Failed && o.Restart == catalogue.RestartOnFailure
 	if i == nil || ended { // it may start anywhere
-		m.State, m.On, m.GPUs, m.Count, m.Bytes = "", nil, o.GPUs.UUIDs, o.count, max(m.Bytes, o.bytes)
+		m.On, m.GPUs, m.Count, m.Bytes = nil, o.GPUs.UUIDs, o.count, max(m.Bytes, o.bytes)
 		return
 	}
 	m.Retired = i.Annotations[launcherapi.AnnotationModelDigest] != o.digest

@@ -54,13 +54,19 @@ func (f *FrontDoor) choose(offers *Offers, means catalogue.Target) catalogue.Can
 		return nearest(means.Candidates, f.states(offers))
 	case catalogue.StrategySpillover:
 		for _, c := range means.Candidates {
-			if f.sched.Load(c.Model) < means.N {
+			if f.load(c.Model) < means.N {
 				return c
 			}
 		}
-		return slices.MinFunc(means.Candidates, func(a, b catalogue.Candidate) int { return f.sched.Load(a.Model) - f.sched.Load(b.Model) })
+		return slices.MinFunc(means.Candidates, func(a, b catalogue.Candidate) int { return f.load(a.Model) - f.load(b.Model) })
 	}
 	return means.Candidates[0]
+}
+
+// load returns how many requests a model has: those that wait, and those that are answered.
+func (f *FrontDoor) load(model string) int {
+	d := f.sched.Show(model)
+	return d.Waiting + d.InFlight
 }
 
 // states returns the states of the instances of the catalogue's models.

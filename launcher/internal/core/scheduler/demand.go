@@ -1,0 +1,154 @@
+package scheduler
+
+import (
+	"fmt"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+)
+
+// How long a model that failed is left alone. The pause doubles with each failure in a row; after
+// heldBackAfter of them the model is held back: requests for it are refused at once.
+const (
+	shortestBackOff = time.Second
+	heldBackAfter   = 5
+	heldBackFor     = 5 * time.Minute
+
+	wellAfter     = time.Minute            // a model that was awake for so long has no failures in a row
+	afterConflict = 200 * time.Millisecond // the pause after somebody else got there first
+	mostConflicts = 25                     // after so many of them in a row it counts as a failure
+	afterRefusal  = 10 * time.Second       // the pause after a sleep or a stop that failed
+)
+
+// NotBroughtInError says why a model is not awake. Its cause has the code of a [launcher.Error],
+// if the launcher tried.
+type NotBroughtInError struct {
+	Model    string
+	Err      error
+	Retry    time.Duration // when it is tried again; 0: nothing was tried
+	HeldBack int           // how often it has failed in a row, if it is held back for it
+}
+
+func (e *NotBroughtInError) Error() string {
+	text := fmt.Sprintf("the model %s could not be made awake: %v", e.Model, e.Err)
+	if e.HeldBack > 0 {
+		text += fmt.Sprintf("; it has failed %d times in a row, and is tried again in %s", e.HeldBack, e.Retry.Round(time.Second))
+	}
+	return text
+}
+
+func (e *NotBroughtInError) Unwrap() error { return e.Err }
+
+func closing(model string) error {
+	return &NotBroughtInError{Model: model, Err: launcher.Unavailablef("the launcher is closing")}
+}
+
+// demand is what the scheduler knows of a model.
+type demand struct {
+	awake    bool        // when it was last looked at, and no action has begun since
+	limit    int         // how many requests it answers at once; 0: any number
+	waiting  []*Ticket   // those of a higher priority first, and of one priority in the order in which they came
+	answered map[int]int // how many requests are being answered, by priority
+	lastUsed time.Time
+	why      string // why it waits
+
+	acting     *Action // that changes it now; nil: none does
+	took       time.Duration
+	awakeSince time.Time // when it last became awake
+	wasAwake   bool      // when it was last looked at
+
+	failures  int   // in a row
+	cause     error // of the last one
+	conflicts int   // in a row
+	notBefore time.Time
+}
+
+func (s *Scheduler) demand(model string) *demand {
+	d := s.models[model]
+	if d == nil {
+		d = &demand{answered: map[int]int{}}
+		s.models[model] = d
+	}
+	return d
+}
+
+func (d *demand) inFlight() (all int) {
+	for _, n := range d.answered {
+		all += n
+	}
+	return all
+}
+
+// see notes what a look shows: a model that has been awake for a while is well, and an engine that
+// ended while it was awake has failed.
+func (d *demand) see(m *Model) {
+	now := time.Now()
+	switch {
+	case m.State == launcher.Awake:
+		if !m.Since.Equal(d.awakeSince) {
+			d.awakeSince, d.notBefore = m.Since, time.Time{}
+		}
+		if now.Sub(m.Since) >= wellAfter {
+			d.failures = 0
+		}
+	case m.State == launcher.Failed && d.wasAwake:
+		if m.Since.Sub(d.awakeSince) >= wellAfter {
+			d.failures = 0
+		}
+		d.failed(now, launcher.EngineFailedf("the engine ended while it was awake"))
+	}
+	d.wasAwake = m.State == launcher.Awake
+}
+
+// failed notes a failure.
+func (d *demand) failed(now time.Time, cause error) {
+	d.failures++
+	d.cause = cause
+	d.notBefore = now.Add(heldBackFor)
+	if d.failures < heldBackAfter {
+		d.notBefore = now.Add(shortestBackOff << (d.failures - 1))
+	}
+}
+
+// failure returns the last failure as an error.
+func (d *demand) failure(model string, now time.Time) *NotBroughtInError {
+	e := &NotBroughtInError{Model: model, Err: d.cause, Retry: d.notBefore.Sub(now)}
+	if d.failures >= heldBackAfter {
+		e.HeldBack = d.failures
+	}
+	return e
+}
+
+// isHeldBack reports whether requests for the model are refused, as it fails again and again.
+func (d *demand) isHeldBack(now time.Time) bool {
+	return d.failures >= heldBackAfter && d.notBefore.After(now)
+}
+
+// ask fills in which requests wait for a model, and how urgent they are.
+func (d *demand) ask(m *Model) {
+	own := m.Priority
+	m.Waiting = len(d.waiting)
+	for _, t := range d.waiting {
+		p := max(own, t.priority)
+		if p < m.Priority {
+			break
+		}
+		if p > m.Priority || m.WaitingSince.IsZero() || t.since.Before(m.WaitingSince) {
+			m.Priority, m.WaitingSince = p, t.since
+		}
+	}
+	held := 0 // were let through just before it fell asleep
+	if !d.awake {
+		held = min(d.inFlight(), m.Held)
+		m.Waiting += held
+	}
+	if !d.awake && held == 0 {
+		return
+	}
+	for p := range d.answered {
+		m.Priority = max(m.Priority, p)
+	}
+	if held > 0 && (m.WaitingSince.IsZero() || m.Since.Before(m.WaitingSince)) {
+		m.WaitingSince = m.Since
+	}
+}

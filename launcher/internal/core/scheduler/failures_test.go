@@ -1,0 +1,139 @@
+package scheduler
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func TestFailuresBackOffAndHoldTheModelBack(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		f.with(func() { f.models[0].failing = 6 })
+		for n, pause := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+			first, second := enter(t, s, "x", 0), enter(t, s, "x", 0)
+			took, err := awaitIt(t, first)
+			assert.Equal(t, pause+10*time.Second, took.Round(100*time.Millisecond), n)
+			failed, ok := errors.AsType[*NotBroughtInError](err)
+			require.True(t, ok)
+			assert.Equal(t, launcherapi.CodeEngineFailed, launcher.CodeOf(err))
+			if n < 4 {
+				assert.Equal(t, time.Second<<n, failed.Retry)
+				assert.EqualError(t, err, "the model x could not be made awake: x cannot start")
+			} else {
+				assert.EqualError(t, err, "the model x could not be made awake: x cannot start; it has failed 5 times in a row, and is tried again in 5m0s")
+			}
+			assert.Equal(t, err, second.Err())
+		}
+		f.did()
+		pass(time.Minute)
+		_, err := s.Enter("x", 0)
+		assert.EqualError(t, err, "the model x could not be made awake: x cannot start; it has failed 5 times in a row, and is tried again in 4m0s")
+		assert.Empty(t, f.did())
+		pass(4 * time.Minute)
+		_, err = awaitIt(t, enter(t, s, "x", 0))
+		assert.ErrorContains(t, err, "it has failed 6 times in a row")
+		pass(5 * time.Minute)
+		_, err = awaitIt(t, enter(t, s, "x", 0))
+		require.NoError(t, err)
+		pass(2 * time.Minute)
+		f.with(func() { f.kill(f.models[0]) })
+		pass(10 * time.Millisecond)
+		assert.Equal(t, 1, s.models["x"].failures, "it was awake for long")
+	}, 1, model("x"))
+}
+
+func TestHeldBackModelThatAClientWakesAnswers(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		for range heldBackAfter {
+			f.with(func() { f.models[0].failing = 1 })
+			_, err := awaitIt(t, enter(t, s, "x", 0))
+			require.Error(t, err)
+		}
+		_, err := s.Enter("x", 0)
+		require.ErrorContains(t, err, "5 times in a row")
+		f.with(func() { f.set(f.models[0], launcher.Awake) })
+		pass(20 * time.Millisecond)
+		assert.True(t, isReady(enter(t, s, "x", 0)))
+	}, 1, model("x"))
+}
+
+func TestEngineThatEndsAgainAndAgainIsHeldBack(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		var last error
+		for range heldBackAfter {
+			ticket := enter(t, s, "x", 0)
+			_, last = awaitIt(t, ticket)
+			require.NoError(t, last)
+			pass(time.Second)
+			f.with(func() { f.kill(f.models[0]) })
+			ticket.Leave()
+			pass(20 * time.Millisecond)
+		}
+		_, last = s.Enter("x", 0)
+		assert.EqualError(t, last, "the model x could not be made awake: the engine ended while it was awake; it has failed 5 times in a row, and is tried again in 5m0s")
+	}, 1, model("x"))
+}
+
+func TestRequestsThatWaitForAPlaceAreRefusedWhenTheModelIsHeldBack(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		answered, waits := enter(t, s, "x", 0), enter(t, s, "x", 0)
+		s.mu.Lock()
+		s.models["x"].failures = heldBackAfter - 1
+		s.mu.Unlock()
+		f.with(func() { f.kill(f.models[0]) })
+		took, err := awaitIt(t, waits)
+		assert.ErrorContains(t, err, "5 times in a row")
+		assert.Less(t, took, time.Second)
+		answered.Leave()
+	}, 1, model("x", awake("a"), since(0), func(m *Model) { m.Concurrency = 1 }))
+}
+
+func TestConflictsAreRetriedAndThenFail(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		refusals := 3
+		f.with(func() {
+			f.refuse = func(Action) error {
+				if refusals--; refusals < 0 {
+					return nil
+				}
+				return launcher.Conflictf("somebody was faster")
+			}
+		})
+		ticket := enter(t, s, "x", 0)
+		took, err := awaitIt(t, ticket)
+		require.NoError(t, err)
+		assert.Equal(t, 3*afterConflict+2*time.Second, took.Round(100*time.Millisecond))
+		ticket.Leave()
+		f.with(func() { refusals = 1000; f.set(f.models[0], launcher.Sleeping) })
+		pass(20 * time.Millisecond)
+		took, err = awaitIt(t, enter(t, s, "x", 0))
+		assert.ErrorContains(t, err, "somebody was faster")
+		assert.Equal(t, mostConflicts*afterConflict, took.Round(100*time.Millisecond))
+	}, 1, model("x", asleep("a")))
+}
+
+func TestHopelessRequestsAreRefusedWithTheNumbers(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		ticket := enter(t, s, "x", 0)
+		waits := enter(t, s, "y", 0)
+		f.with(func() { f.gpus[0].ForeignBytes = 21 * gib })
+		_, err := awaitIt(t, waits)
+		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err))
+		assert.ErrorContains(t, err, "it needs 60.0 GiB of GPU a, of which other processes than the launcher's use 21.0 GiB of 80.0 GiB")
+		assert.True(t, isReady(ticket))
+		looks := f.looks
+		pass(time.Hour)
+		assert.Less(t, f.looks-looks, 3)
+		assert.Empty(t, f.did())
+		f.with(func() { f.gpus[0].ForeignBytes = 0 })
+		ticket.Leave()
+		_, err = awaitIt(t, enter(t, s, "y", 0))
+		require.NoError(t, err)
+	}, 1, model("x", awake("a"), since(0)), model("y", takes(60*gib)))
+}

@@ -1,0 +1,309 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// instance is a model and its instance in a simulated launcher.
+type instance struct {
+	Model
+	needs             uint64 // of each GPU
+	start, wake, rest time.Duration
+	failing           int // so many starts and wakes fail
+
+	removed bool
+	leftAt  time.Time // when it was last awake
+}
+
+// fleet is a simulated launcher.
+type fleet struct {
+	mu      sync.Mutex
+	gpus    []GPU
+	models  []*instance
+	drain   time.Duration // how long a swap waits for answers at most
+	calls   []string
+	looks   int
+	changed chan struct{} // closed at each change
+	kick    func()
+	refuse  func(a Action) error // refuses an action; nil: none is refused
+	watch   func(a Action)       // sees each action before it begins
+}
+
+func newFleet(gpus int, models ...Model) *fleet {
+	f := &fleet{changed: make(chan struct{}), kick: func() {}, drain: 10 * time.Second, gpus: world(gpus).GPUs}
+	for _, m := range models {
+		f.models = append(f.models, newInstance(m))
+	}
+	return f
+}
+
+func newInstance(m Model) *instance {
+	m.Count = max(m.Count, 1)
+	return &instance{Model: m, needs: cmp.Or(m.Bytes, 60*gib), start: 10 * time.Second, wake: 2 * time.Second, rest: time.Second}
+}
+
+// change tells everybody that something has changed. The lock is held.
+func (f *fleet) change() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+	f.kick()
+}
+
+// set changes a state. The lock is held.
+func (f *fleet) set(i *instance, state launcher.State) {
+	if i.State == launcher.Awake && state != launcher.Awake {
+		i.leftAt = time.Now()
+	}
+	i.State, i.Since = state, time.Now()
+	f.change()
+}
+
+func (f *fleet) find(model string) *instance {
+	n := slices.IndexFunc(f.models, func(i *instance) bool { return i.Name == model && !i.removed })
+	if n < 0 {
+		return nil
+	}
+	return f.models[n]
+}
+
+func (f *fleet) Look() ([]GPU, []Model) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looks++
+	var models []Model
+	for _, i := range f.models {
+		if !i.removed {
+			models = append(models, i.Model)
+		}
+	}
+	return slices.Clone(f.gpus), models
+}
+
+func (f *fleet) Do(ctx context.Context, a Action) error {
+	done := make(chan error, 1)
+	go func() { done <- f.carryOut(a) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// carryOut does what the launcher does for an action, as its own API or as a swap.
+func (f *fleet) carryOut(a Action) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, strings.TrimSpace(fmt.Sprintf("%s %s %s", a.Kind, a.Model, strings.Join(a.Out, ","))))
+	if f.watch != nil {
+		f.watch(a)
+	}
+	if f.refuse != nil {
+		if err := f.refuse(a); err != nil {
+			return err
+		}
+	}
+	i := f.find(a.Model)
+	if i == nil {
+		return launcher.NotFound(a.Model)
+	}
+	out, err := f.claim(i, a)
+	if err != nil {
+		return err
+	}
+	if a.Kind == Start {
+		i.On = a.GPUs
+	}
+	switch a.Kind {
+	case Stop:
+		return f.end(i)
+	case Sleep:
+		return f.layDown(i)
+	case Start, Wake:
+	}
+	defer f.release(i)
+	for _, o := range out {
+		if err := f.layDown(o); err != nil {
+			return err
+		}
+	}
+	return f.bringUp(i, a.Kind)
+}
+
+// claim checks an action as the launcher's ledger does, and claims its models. It returns those
+// that leave. The lock is held.
+func (f *fleet) claim(i *instance, a Action) (out []*instance, err error) {
+	comesIn := a.Kind == Start || a.Kind == Wake
+	for _, o := range f.models {
+		if o != i && comesIn && len(a.Out) > 0 && o.State == launcher.Awake && slices.ContainsFunc(a.GPUs, func(g string) bool { return slices.Contains(o.On, g) }) {
+			out = append(out, o)
+		}
+	}
+	for _, o := range append(slices.Clone(out), i) {
+		if o.isChanging() {
+			return nil, launcher.Conflictf("%s is %s", o.Name, o.State)
+		}
+	}
+	if a.Kind == Wake && i.State != launcher.Sleeping || a.Kind == Start && i.State != "" && !i.State.Ended() || a.Kind == Sleep && i.State != launcher.Awake {
+		return nil, launcher.Conflictf("%s is %s", i.Name, i.State)
+	}
+	for n := range f.gpus {
+		if g := f.gpus[n]; comesIn && slices.Contains(a.GPUs, g.UUID) {
+			if used := i.needs + g.ForeignBytes + f.awakeBytes(g.UUID, append(out, i)); used > g.TotalBytes {
+				return nil, &launcher.Error{Code: launcherapi.CodeDoesNotFit, Detail: fmt.Sprintf("GPU %s has %d bytes, %d would be used", g.UUID, g.TotalBytes, used)}
+			}
+		}
+	}
+	for _, o := range append(slices.Clone(out), i) {
+		o.Busy = true
+	}
+	return out, nil
+}
+
+// awakeBytes returns what instances hold of a GPU, but for some. The lock is held.
+func (f *fleet) awakeBytes(uuid string, but []*instance) (bytes uint64) {
+	for _, o := range f.models {
+		if o.State != "" && o.State != launcher.Sleeping && !o.State.Ended() && slices.Contains(o.On, uuid) && !slices.Contains(but, o) {
+			bytes += o.needs
+		}
+	}
+	return bytes
+}
+
+func (f *fleet) release(i *instance) {
+	i.Busy = false
+	f.change()
+}
+
+// pause lets time pass without the lock, and reports whether the instance is still in its state.
+func (f *fleet) pause(i *instance, d time.Duration) error {
+	state := i.State
+	f.mu.Unlock()
+	<-time.After(d)
+	f.mu.Lock()
+	if i.State != state || i.removed {
+		return launcher.EngineFailedf("%s has ended", i.Name)
+	}
+	return nil
+}
+
+// layDown drains an instance and has it sleep. The lock is held.
+func (f *fleet) layDown(i *instance) error {
+	defer f.release(i)
+	if i.State != launcher.Awake {
+		return launcher.EngineFailedf("%s has ended", i.Name)
+	}
+	f.set(i, launcher.FallingAsleep)
+	for deadline := time.After(f.drain); i.InFlight > 0; {
+		changed := f.changed
+		f.mu.Unlock()
+		select {
+		case <-changed:
+			f.mu.Lock()
+			continue
+		case <-deadline:
+		}
+		f.mu.Lock()
+		break
+	}
+	if err := f.pause(i, i.rest); err != nil {
+		return err
+	}
+	f.set(i, launcher.Sleeping)
+	return nil
+}
+
+func (f *fleet) bringUp(i *instance, kind Kind) error {
+	state, takes := launcher.Waking, i.wake
+	if kind == Start {
+		state, takes = launcher.Starting, i.start
+	}
+	f.set(i, state)
+	if err := f.pause(i, takes); err != nil {
+		return err
+	}
+	if i.failing > 0 {
+		i.failing--
+		f.set(i, launcher.Failed)
+		return launcher.EngineFailedf("%s cannot start", i.Name)
+	}
+	f.set(i, launcher.Awake)
+	return nil
+}
+
+func (f *fleet) end(i *instance) error {
+	defer f.release(i)
+	f.set(i, launcher.Stopping)
+	if err := f.pause(i, i.rest); err != nil {
+		return err
+	}
+	i.On = nil
+	f.set(i, "")
+	return nil
+}
+
+// kill ends an engine.
+func (f *fleet) kill(i *instance) {
+	if i.State != "" && !i.State.Ended() {
+		f.set(i, launcher.Failed)
+	}
+}
+
+// answer has a model answer a request, which its gate holds until it is awake. It reports whether
+// it was answered.
+func (f *fleet) answer(i *instance, takes time.Duration, gone <-chan struct{}) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hold(i, gone)
+	if i.State != launcher.Awake {
+		return false
+	}
+	i.InFlight++
+	defer func() {
+		i.InFlight--
+		i.LastUsed = time.Now()
+		f.change()
+	}()
+	for deadline := time.After(takes); i.State == launcher.Awake || i.State == launcher.FallingAsleep; {
+		changed := f.changed
+		f.mu.Unlock()
+		select {
+		case <-changed:
+			f.mu.Lock()
+			continue
+		case <-deadline:
+			f.mu.Lock()
+			return true
+		case <-gone:
+		}
+		f.mu.Lock()
+		return false
+	}
+	return false
+}
+
+// hold waits at the gate of an instance. The lock is held.
+func (f *fleet) hold(i *instance, gone <-chan struct{}) {
+	i.Held++
+	defer func() { i.Held-- }()
+	for i.State != launcher.Awake && i.State != "" && !i.State.Ended() && !i.removed {
+		changed := f.changed
+		f.mu.Unlock()
+		select {
+		case <-changed:
+			f.mu.Lock()
+		case <-gone:
+			f.mu.Lock()
+			return
+		}
+	}
+}
