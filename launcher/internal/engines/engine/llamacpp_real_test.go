@@ -1,0 +1,404 @@
+//go:build llamacpp
+
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/helpers/harness"
+	"hotseat.dev/hotseat/test/helpers/patience"
+)
+
+func realLlama(t *testing.T) harness.LlamaCpp {
+	t.Helper()
+	real, err := harness.FindLlamaCpp()
+	require.NoError(t, err)
+	return real
+}
+
+// llamaServer is a real llama-server, started by a plan.
+type llamaServer struct {
+	t       *testing.T
+	adapter *LlamaCpp
+	plan    Plan
+	socket  string
+	cmd     *exec.Cmd
+	log     *syncedLog
+	exited  chan struct{}
+}
+
+// syncedLog is what a process has written so far.
+type syncedLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *syncedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *syncedLog) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Split(l.text.String(), "\n")
+}
+
+// planLlama makes a server of a plan, which is not started yet.
+func planLlama(t *testing.T, saved string, args ...string) *llamaServer {
+	t.Helper()
+	s := &llamaServer{t: t, adapter: NewLlamaCpp(LlamaCppOptions{}), socket: filepath.Join(t.TempDir(), "engine.sock")}
+	t.Cleanup(s.adapter.Close)
+	var err error
+	s.plan, err = s.adapter.Plan(Request{Args: args, BaseEnv: os.Environ(), SaveDir: saved})
+	require.NoError(t, err)
+	return s
+}
+
+// startLlama starts a server and waits until it is ready.
+func startLlama(t *testing.T, saved string, args ...string) *llamaServer {
+	t.Helper()
+	s := planLlama(t, saved, args...)
+	s.start()
+	s.await()
+	return s
+}
+
+func (s *llamaServer) start() {
+	s.t.Helper()
+	s.startAt(s.plan.SocketArgv(s.socket))
+}
+
+func (s *llamaServer) startAt(argv []string) {
+	s.t.Helper()
+	s.log, s.exited = &syncedLog{}, make(chan struct{})
+	s.cmd = exec.Command(realLlama(s.t).Program, argv...)
+	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = s.plan.SocketEnv(), s.log, s.log
+	require.NoError(s.t, s.cmd.Start())
+	cmd, exited := s.cmd, s.exited
+	go func() {
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	s.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-exited
+	})
+}
+
+func (s *llamaServer) base() string { return SocketBase(s.socket) }
+
+// await waits until the server is ready.
+func (s *llamaServer) await() {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool { return s.adapter.Ready(s.t.Context(), s.base()) == nil }, patience.Wait(), 5*time.Millisecond, "%s", s.log.lines())
+}
+
+// end sends a signal and waits for the end.
+func (s *llamaServer) end(signal syscall.Signal) {
+	s.t.Helper()
+	require.NoError(s.t, s.cmd.Process.Signal(signal))
+	s.ends()
+}
+
+func (s *llamaServer) ends() {
+	s.t.Helper()
+	select {
+	case <-s.exited:
+	case <-time.After(patience.Wait()):
+		s.t.Fatalf("llama-server does not end: %s", s.log.lines())
+	}
+}
+
+// restart ends the server, removes its socket, and starts it again.
+func (s *llamaServer) restart() {
+	s.t.Helper()
+	s.end(syscall.SIGTERM)
+	require.NoError(s.t, os.Remove(s.socket))
+	s.start()
+	s.await()
+}
+
+// llamaCompletion is what matters of an answer.
+type llamaCompletion struct {
+	Model   string `json:"model"`
+	Choices []struct {
+		Text string `json:"text"`
+	} `json:"choices"`
+	Timings struct {
+		Cached    int `json:"cache_n"`
+		Evaluated int `json:"prompt_n"`
+	} `json:"timings"`
+}
+
+// complete asks for eight tokens.
+func (s *llamaServer) complete(prompt string) (c llamaCompletion) {
+	s.t.Helper()
+	body := map[string]any{"prompt": prompt, "max_tokens": 8, "temperature": 0}
+	answer, err := s.adapter.call(s.t.Context(), http.MethodPost, s.base(), "/v1/completions", body, s.plan.APIKey)
+	require.NoError(s.t, err)
+	require.NoError(s.t, json.Unmarshal(answer, &c))
+	require.Len(s.t, c.Choices, 1)
+	require.NotEmpty(s.t, c.Choices[0].Text)
+	return c
+}
+
+func (s *llamaServer) save(dir string) error {
+	return s.adapter.Save(s.t.Context(), s.base(), dir, s.plan.APIKey)
+}
+
+func (s *llamaServer) restore(dir string) error {
+	return s.adapter.Restore(s.t.Context(), s.base(), dir, s.plan.APIKey)
+}
+
+const (
+	firstPrompt  = "The capital of France is"
+	secondPrompt = "Another conversation, which is about something else."
+)
+
+func TestLlamaConversationsGoOnAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	s := startLlama(t, dir, "-m", realLlama(t).ModelA, "--alias", "tiny,small", "--api-key", "sesame")
+	assert.Equal(t, []string{"tiny", "small"}, s.plan.ServedNames)
+	require.NoError(t, s.restore(dir), "nothing was saved")
+	first, second := s.complete(firstPrompt), s.complete(secondPrompt)
+	assert.Contains(t, s.plan.ServedNames, first.Model) // llama-server sorts its names
+	assert.Zero(t, first.Timings.Cached)
+	require.NoError(t, s.save(dir))
+
+	s.restart()
+	require.NoError(t, s.restore(dir))
+	for prompt, before := range map[string]llamaCompletion{firstPrompt: first, secondPrompt: second} {
+		after := s.complete(prompt)
+		assert.Equal(t, before.Choices, after.Choices)
+		assert.Equal(t, 1, after.Timings.Evaluated, "the last token is evaluated anew, and no other")
+	}
+	more := s.complete(firstPrompt + first.Choices[0].Text + " and so on")
+	assert.Equal(t, len(" and so on")+1, more.Timings.Evaluated, "the new tokens, and the last one that was answered")
+
+	s.restart()
+	assert.Zero(t, s.complete(secondPrompt).Timings.Cached, "without Restore")
+}
+
+// Of a slot that was restored, GET /slots shows no tokens until it is used.
+func TestLlamaSavesASlotThatWasOnlyRestored(t *testing.T) {
+	dir := t.TempDir()
+	s := startLlama(t, dir, realLlama(t).ModelA)
+	s.complete(firstPrompt)
+	for range 2 {
+		require.NoError(t, s.save(dir))
+		s.restart()
+		require.NoError(t, s.restore(dir))
+	}
+	assert.Equal(t, 1, s.complete(firstPrompt).Timings.Evaluated)
+}
+
+func TestLlamaReplacesWhatWasSaved(t *testing.T) {
+	dir := t.TempDir()
+	s := startLlama(t, dir, realLlama(t).ModelA)
+	s.complete(firstPrompt)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "slot-17"), []byte("of an earlier save"), 0o600))
+	require.NoError(t, s.save(dir))
+	s.restart()
+	require.NoError(t, s.save(dir))
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var slots []string
+	for _, file := range files {
+		if info, err := file.Info(); err == nil && info.Size() > 100 && file.Name() != savedSlotsFile {
+			slots = append(slots, file.Name())
+		}
+	}
+	assert.Empty(t, slots, "no slot of the engine that was ended")
+}
+
+func TestLlamaBeginsAnewWithABrokenSlot(t *testing.T) {
+	dir := t.TempDir()
+	s := startLlama(t, dir, realLlama(t).ModelA)
+	answer := s.complete(firstPrompt)
+	s.complete(secondPrompt)
+	require.NoError(t, s.save(dir))
+	slots, err := filepath.Glob(filepath.Join(dir, "slot-*"))
+	require.NoError(t, err)
+	for _, file := range slots {
+		if info, err := os.Stat(file); err == nil {
+			require.NoError(t, os.Truncate(file, info.Size()/2))
+		}
+	}
+	s.restart()
+	require.ErrorContains(t, s.restore(dir), "cannot restore slot")
+	assert.Equal(t, answer.Choices, s.complete(firstPrompt).Choices)
+}
+
+// llama-server itself would take the slots of a model of the same shape.
+func TestLlamaTakesNoSlotsOfAnotherModel(t *testing.T) {
+	real := realLlama(t)
+	dir, model := t.TempDir(), filepath.Join(t.TempDir(), "model.gguf")
+	install := func(from string) {
+		data, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(model, data, 0o600))
+	}
+	install(real.ModelB)
+	s := startLlama(t, dir, model)
+	other := s.complete(firstPrompt)
+	install(real.ModelA)
+	s.restart()
+	answer := s.complete(firstPrompt)
+	assert.NotEqual(t, other.Choices, answer.Choices, "the models answer differently")
+	require.NoError(t, s.save(dir))
+
+	install(real.ModelB)
+	s.restart()
+	require.ErrorContains(t, s.restore(dir), "have changed")
+	assert.Equal(t, other.Choices, s.complete(firstPrompt).Choices)
+}
+
+func TestLlamaReadsAModelInParts(t *testing.T) {
+	real := realLlama(t)
+	whole := startLlama(t, "", real.ModelA).complete(firstPrompt)
+	s := planLlama(t, "", "hf://org/name")
+	require.NoError(t, s.plan.ReadFrom(real.Split))
+	s.start()
+	s.await()
+	assert.Equal(t, whole.Choices, s.complete(firstPrompt).Choices)
+}
+
+func TestLlamaIsNotReadyWhileItLoads(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "model.gguf") // which llama-server opens, and waits
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	s := planLlama(t, "", pipe)
+	require.True(t, Refused(s.adapter.Ready(t.Context(), s.base())))
+	s.start()
+	var status *StatusError
+	require.Eventually(t, func() bool {
+		err := s.adapter.Ready(t.Context(), s.base())
+		return !Refused(err) && assert.ErrorAs(t, err, &status)
+	}, patience.Wait(), 5*time.Millisecond)
+	assert.Equal(t, http.StatusServiceUnavailable, status.Status)
+
+	s.end(syscall.SIGTERM) // before it has a handler for it
+	signal := s.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal()
+	assert.Equal(t, CauseKilled, s.adapter.Diagnose(Exit{Signal: int(signal)}, s.log.lines()).Code)
+}
+
+func TestLlamaLeavesItsSocketAndNoProcess(t *testing.T) {
+	for name, signal := range map[string]syscall.Signal{"told to end": syscall.SIGTERM, "killed": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) {
+			s := startLlama(t, "", realLlama(t).ModelA)
+			pid := strconv.Itoa(s.cmd.Process.Pid)
+			children, err := os.ReadFile(filepath.Join("/proc", pid, "task", pid, "children"))
+			require.NoError(t, err)
+			assert.Empty(t, string(children), "one process is all of it")
+			s.complete(firstPrompt) // its handler of signals is there by now
+			s.end(signal)
+			assert.Equal(t, signal == syscall.SIGTERM, s.cmd.ProcessState.Success())
+			assert.FileExists(t, s.socket)
+			require.True(t, Refused(s.adapter.Ready(t.Context(), s.base())))
+
+			s.start()
+			s.ends()
+			cause := s.adapter.Diagnose(exitOf(s.cmd), s.log.lines())
+			assert.Equal(t, CausePortTaken, cause.Code, "the launcher has to remove the socket: %s", cause.Message)
+			require.NoError(t, os.Remove(s.socket))
+			s.start()
+			s.await()
+		})
+	}
+}
+
+func exitOf(cmd *exec.Cmd) Exit {
+	code := cmd.ProcessState.ExitCode()
+	return Exit{Code: &code}
+}
+
+func TestLlamaAnswersProbes(t *testing.T) {
+	s := startLlama(t, "", "-m", realLlama(t).ModelA, "--api-key", "sesame")
+	first, err := s.adapter.Probe(t.Context(), s.base(), s.plan.ServedNames[0], s.plan.APIKey, "")
+	require.NoError(t, err)
+	assert.Equal(t, kindCompletion, first.Kind)
+	assert.NotEmpty(t, first.Token)
+	dear, err := s.adapter.Probe(t.Context(), s.base(), s.plan.ServedNames[0], s.plan.APIKey, kindLikeliest)
+	require.NoError(t, err)
+	assert.Len(t, dear.Likeliest, likeliest)
+	assert.Equal(t, first.Token, dear.Token)
+	assert.Equal(t, first.Token, dear.Likeliest[0])
+	_, err = s.adapter.Probe(t.Context(), s.base(), s.plan.ServedNames[0], "", first.Kind)
+	require.ErrorContains(t, err, "401")
+	progress, err := s.adapter.Progress(t.Context(), s.base())
+	require.NoError(t, err)
+	assert.Empty(t, progress, "the counters need the key")
+}
+
+func TestLlamaEmbeds(t *testing.T) {
+	s := startLlama(t, t.TempDir(), "-m", realLlama(t).ModelA, "--embeddings", "--pooling", "mean")
+	first, err := s.adapter.Probe(t.Context(), s.base(), "any", "", "embedding")
+	require.NoError(t, err)
+	again, err := s.adapter.Probe(t.Context(), s.base(), "any", "", first.Kind)
+	require.NoError(t, err)
+	assert.True(t, again.Like(first))
+	require.NoError(t, s.save(t.TempDir()))
+}
+
+func TestLlamaCountsWhatItDoes(t *testing.T) {
+	s := startLlama(t, "", realLlama(t).ModelA)
+	idle, err := s.adapter.Progress(t.Context(), s.base())
+	require.NoError(t, err)
+	require.NotEmpty(t, idle)
+	s.complete(firstPrompt)
+	busy, err := s.adapter.Progress(t.Context(), s.base())
+	require.NoError(t, err)
+	assert.NotEqual(t, idle, busy)
+}
+
+// The table of flags is written anew by -update.
+func TestLlamaFlagsAreThoseOfItsHelp(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), realLlama(t).Program, "--help").Output()
+	require.NoError(t, err)
+	table := "# llama-server, written by TestLlamaFlagsAreThoseOfItsHelp: how many values, the variable, the names\n"
+	names := regexp.MustCompile(`^(-[^ ,]+(?:, +-[^ ,]+)*)(.*)$`)
+	variable := regexp.MustCompile(`\(env: (\w+)\)`)
+	two := regexp.MustCompile(`^[A-Z]+ [A-Z]+$`)
+	var flags, line []string
+	for text := range strings.Lines(string(out)) {
+		text = strings.TrimRight(text, "\n")
+		if m := names.FindStringSubmatch(text); m != nil && !strings.HasPrefix(text, "-----") {
+			if line != nil {
+				flags = append(flags, strings.Join(line, " "))
+			}
+			placeholder := m[2]
+			if len(text) > 40 && text[39] == ' ' { // the description begins there, or else in the next line
+				placeholder = text[len(m[1]):40]
+			}
+			values := "1"
+			switch placeholder = strings.TrimSpace(placeholder); {
+			case placeholder == "":
+				values = "0"
+			case two.MatchString(placeholder):
+				values = "2"
+			}
+			line = append([]string{values, "-"}, regexp.MustCompile(`, +`).Split(m[1], -1)...)
+		}
+		if m := variable.FindStringSubmatch(text); m != nil && line != nil {
+			line[1] = m[1]
+		}
+	}
+	flags = append(flags, strings.Join(line, " "))
+	golden(t, "llamacpp_flags.txt", table+strings.Join(flags, "\n")+"\n")
+}
