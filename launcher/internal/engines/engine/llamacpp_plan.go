@@ -50,7 +50,7 @@ func (*LlamaCpp) Plan(r Request) (Plan, error) {
 		Model: s.model, ServedNames: s.aliases,
 		TP: gpus, PP: 1, PCP: 1, DPLocal: 1,
 		PublicHost: s.host, PublicPort: s.port,
-		APIKey: key, KeepAlive: llamaKeepAlive,
+		APIKey: key, KeepAlive: llamaKeepAlive, TakesSocket: true,
 		Notes: append(line.notes, notes...),
 		env:   env,
 	}
