@@ -74,7 +74,7 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	plan, err := eng.Plan(engine.Request{
 		Options: spec.Options, Args: spec.Args, GPUs: engineGPUs(devices), Env: env,
 		Accelerator: s.opts.GPUs.Kind(), InstanceHost: s.opts.InstanceHost, SleepMode: s.opts.SleepMode,
-		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(), Rank: placed, SaveDir: s.saveDir(c.ID),
+		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(), Rank: placed, ServedName: c.Spec.Annotations[launcherapi.AnnotationModel], SaveDir: s.saveDir(c.ID),
 	})
 	hidden.Find(spec, plan.ConfigWords)
 	if err != nil {

@@ -140,6 +140,10 @@ type Request struct {
 	// server by itself.
 	Rank *rank.Rank
 
+	// ServedName is what clients call the model, if the arguments do not say; empty: its path
+	// or name.
+	ServedName string
+
 	// SaveDir is a folder for what a Restarted engine keeps while it sleeps. The launcher
 	// makes it before it starts the engine, and removes it with the instance.
 	SaveDir string

@@ -55,7 +55,7 @@ func (*LlamaCpp) Plan(r Request) (Plan, error) {
 		env:   env,
 	}
 	if len(p.ServedNames) == 0 {
-		p.ServedNames = []string{p.Model}
+		p.ServedNames = []string{cmp.Or(r.ServedName, p.Model)}
 	}
 	file, err := modelFile(s.model)
 	if err != nil {

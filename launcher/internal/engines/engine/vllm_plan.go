@@ -64,7 +64,7 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 		p.Scratch = socketFolder
 	}
 	if len(p.ServedNames) == 0 {
-		p.ServedNames = []string{p.Model}
+		p.ServedNames = []string{cmp.Or(r.ServedName, p.Model)}
 	}
 	if s.sleepMode != nil && !*s.sleepMode {
 		p.Notes = append(p.Notes, "--no-enable-sleep-mode: this instance will keep its device memory while it sleeps")
@@ -74,8 +74,8 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 		if p.Rank != nil {
 			argv = append(argv, p.Rank.Arguments()...)
 		}
-		if p.Folder != "" && len(s.servedNames) == 0 {
-			argv = append(argv, "--served-model-name", s.model)
+		if (p.Folder != "" || r.ServedName != "") && len(s.servedNames) == 0 {
+			argv = append(argv, "--served-model-name", p.ServedNames[0])
 		}
 		if inject {
 			argv = append(argv, "--enable-sleep-mode")

@@ -24,8 +24,9 @@ import (
 // with the final zero, unix(7)).
 const longestScratch = 107 - len("/") - 36
 
-// socketName is the name of the socket in a tree's folder at which its program listens.
-const socketName = "http"
+// socketName is the name of the socket in a tree's folder at which its program listens. llama-server
+// takes a path for a socket by this end alone.
+const socketName = "http.sock"
 
 // folderOf returns the path of a tree's folder. It depends on the tree's name alone, so
 // that a later Host finds the folder too.
