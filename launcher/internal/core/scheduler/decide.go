@@ -7,7 +7,6 @@ package scheduler
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -145,7 +144,8 @@ type Decision struct {
 	Next    time.Time // when to decide again, if nothing changes before; zero: only after a change
 }
 
-// Decide returns what to do now. Its actions do not touch each other's GPUs.
+// Decide returns what to do now. On GPUs where an action brings a model in, no other action
+// changes what is awake.
 func Decide(w World) Decision {
 	d := &decider{World: w, taken: map[string]string{}, awake: map[string][]*Model{}}
 	for n := range d.Models {
@@ -210,7 +210,7 @@ func (d *decider) wanted() []*Model {
 // bringIn decides how a model becomes awake, or why it waits.
 func (d *decider) bringIn(m *Model) {
 	if m.NotBefore.After(d.Now) {
-		d.wait(m, placement{row: rowBacksOff, reason: "it failed, and is tried again later", until: m.NotBefore, rank: blocked})
+		d.wait(m, placement{rank: blocked, row: rowBacksOff, until: m.NotBefore})
 		return
 	}
 	p, moves := d.place(m)
@@ -245,12 +245,10 @@ func (d *decider) bringIn(m *Model) {
 
 // wait notes why a model waits. If its turn will come, no model after it gets its GPUs first.
 func (d *decider) wait(m *Model, p placement) {
+	reason := d.reason(m, p)
 	if p.rank == later && m.Waiting > 0 {
 		d.take(p.gpus, m.Name)
 	}
-	d.out.Waits = append(d.out.Waits, Wait{Row: p.row, Model: m.Name, Reason: p.reason, Until: p.until, Hopeless: p.rank == impossible})
+	d.out.Waits = append(d.out.Waits, Wait{Row: p.row, Model: m.Name, Reason: reason, Until: p.until, Hopeless: p.rank == impossible})
 	d.wakeAt(p.until)
 }
-
-// explain formats a reason.
-func explain(format string, args ...any) string { return fmt.Sprintf(format, args...) }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,8 +21,9 @@ type instance struct {
 	start, wake, rest time.Duration
 	failing           int // so many starts and wakes fail
 
-	removed bool
-	leftAt  time.Time // when it was last awake
+	removed   bool
+	changedAt time.Time // when its configuration was changed
+	leftAt    time.Time // when it was last awake
 }
 
 // fleet is a simulated launcher.
@@ -29,13 +31,13 @@ type fleet struct {
 	mu      sync.Mutex
 	gpus    []GPU
 	models  []*instance
+	residue uint64        // what a sleeper holds of each GPU
 	drain   time.Duration // how long a swap waits for answers at most
 	calls   []string
 	looks   int
 	changed chan struct{} // closed at each change
 	kick    func()
 	refuse  func(a Action) error // refuses an action; nil: none is refused
-	watch   func(a Action)       // sees each action before it begins
 }
 
 func newFleet(gpus int, models ...Model) *fleet {
@@ -85,7 +87,15 @@ func (f *fleet) Look() ([]GPU, []Model) {
 			models = append(models, i.Model)
 		}
 	}
-	return slices.Clone(f.gpus), models
+	gpus := slices.Clone(f.gpus)
+	for n := range gpus {
+		for _, m := range models {
+			if m.State == launcher.Sleeping && slices.Contains(m.On, gpus[n].UUID) {
+				gpus[n].AsleepBytes += f.residue
+			}
+		}
+	}
+	return gpus, models
 }
 
 func (f *fleet) Do(ctx context.Context, a Action) error {
@@ -104,9 +114,6 @@ func (f *fleet) carryOut(a Action) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, strings.TrimSpace(fmt.Sprintf("%s %s %s", a.Kind, a.Model, strings.Join(a.Out, ","))))
-	if f.watch != nil {
-		f.watch(a)
-	}
 	if f.refuse != nil {
 		if err := f.refuse(a); err != nil {
 			return err
@@ -131,10 +138,8 @@ func (f *fleet) carryOut(a Action) error {
 	case Start, Wake:
 	}
 	defer f.release(i)
-	for _, o := range out {
-		if err := f.layDown(o); err != nil {
-			return err
-		}
+	if err := f.layAllDown(out); err != nil {
+		return err
 	}
 	return f.bringUp(i, a.Kind)
 }
@@ -159,7 +164,7 @@ func (f *fleet) claim(i *instance, a Action) (out []*instance, err error) {
 	for n := range f.gpus {
 		if g := f.gpus[n]; comesIn && slices.Contains(a.GPUs, g.UUID) {
 			if used := i.needs + g.ForeignBytes + f.awakeBytes(g.UUID, append(out, i)); used > g.TotalBytes {
-				return nil, &launcher.Error{Code: launcherapi.CodeDoesNotFit, Detail: fmt.Sprintf("GPU %s has %d bytes, %d would be used", g.UUID, g.TotalBytes, used)}
+				return nil, &launcher.Error{Code: launcherapi.CodeDoesNotFit, Detail: fmt.Sprintf("GPU %s has %d GiB, %d would be used: %s", g.UUID, g.TotalBytes/gib, used/gib, f.states())}
 			}
 		}
 	}
@@ -169,10 +174,11 @@ func (f *fleet) claim(i *instance, a Action) (out []*instance, err error) {
 	return out, nil
 }
 
-// awakeBytes returns what instances hold of a GPU, but for some. The lock is held.
+// awakeBytes returns what instances hold of a GPU, but for some and for sleepers that end. The
+// lock is held.
 func (f *fleet) awakeBytes(uuid string, but []*instance) (bytes uint64) {
 	for _, o := range f.models {
-		if o.State != "" && o.State != launcher.Sleeping && !o.State.Ended() && slices.Contains(o.On, uuid) && !slices.Contains(but, o) {
+		if (o.State == launcher.Awake || o.State.Moving() && o.State != launcher.Stopping) && slices.Contains(o.On, uuid) && !slices.Contains(but, o) {
 			bytes += o.needs
 		}
 	}
@@ -203,7 +209,7 @@ func (f *fleet) layDown(i *instance) error {
 		return launcher.EngineFailedf("%s has ended", i.Name)
 	}
 	f.set(i, launcher.FallingAsleep)
-	for deadline := time.After(f.drain); i.InFlight > 0; {
+	for deadline := time.After(f.drain); i.InFlight > 0 && i.State == launcher.FallingAsleep; {
 		changed := f.changed
 		f.mu.Unlock()
 		select {
@@ -215,6 +221,9 @@ func (f *fleet) layDown(i *instance) error {
 		f.mu.Lock()
 		break
 	}
+	if i.State != launcher.FallingAsleep {
+		return launcher.EngineFailedf("%s has ended", i.Name)
+	}
 	if err := f.pause(i, i.rest); err != nil {
 		return err
 	}
@@ -222,7 +231,27 @@ func (f *fleet) layDown(i *instance) error {
 	return nil
 }
 
+// layAllDown has instances sleep side by side. The lock is held.
+func (f *fleet) layAllDown(all []*instance) error {
+	errs := make([]error, len(all))
+	var tasks sync.WaitGroup
+	for n, i := range all {
+		tasks.Go(func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			errs[n] = f.layDown(i)
+		})
+	}
+	f.mu.Unlock()
+	tasks.Wait()
+	f.mu.Lock()
+	return errors.Join(errs...)
+}
+
 func (f *fleet) bringUp(i *instance, kind Kind) error {
+	if i.removed {
+		return launcher.NotFound(i.Name)
+	}
 	state, takes := launcher.Waking, i.wake
 	if kind == Start {
 		state, takes = launcher.Starting, i.start
@@ -306,4 +335,14 @@ func (f *fleet) hold(i *instance, gone <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// states tells how the instances are. The lock is held.
+func (f *fleet) states() (text string) {
+	for _, i := range f.models {
+		if i.State != "" && !i.removed {
+			text += fmt.Sprintf("%s %s on %v; ", i.Name, i.State, i.On)
+		}
+	}
+	return text
 }

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,9 +27,10 @@ type placement struct {
 	out  []string // models that leave
 	rank rank
 
-	row    string // for those that are not for now, as the reason and the time
-	reason string
-	until  time.Time // when to look again; zero: only a change helps
+	row   string    // of those that are not for now, as what follows
+	by    []*Model  // who is in the way
+	gpu   string    // where
+	until time.Time // when to look again; zero: only a change helps
 
 	idle  float64   // for how many of their returns those that leave were not used
 	since time.Time // when the last of those that leave became awake
@@ -58,7 +60,7 @@ func (d *decider) place(m *Model) (best placement, moves bool) {
 // best returns the best placement of a model on one of these sets of GPUs.
 func (d *decider) best(m *Model, candidates [][]string) placement {
 	if len(candidates) == 0 {
-		return placement{rank: impossible, row: rowTooFewGPUs, reason: explain("it needs %d GPUs, and the launcher has %d", m.Count, len(d.GPUs))}
+		return placement{rank: impossible, row: rowTooFewGPUs}
 	}
 	best := d.look(m, candidates[0])
 	for _, gpus := range candidates[1:] {
@@ -71,7 +73,7 @@ func (d *decider) best(m *Model, candidates [][]string) placement {
 
 // compare returns a negative number if the first placement is the better one.
 func (p placement) compare(other placement) int {
-	soon := func(p placement) int {
+	undated := func(p placement) int {
 		if p.until.IsZero() {
 			return 1
 		}
@@ -79,7 +81,7 @@ func (p placement) compare(other placement) int {
 	}
 	return cmp.Or(
 		cmp.Compare(p.rank, other.rank),
-		cmp.Compare(soon(p), soon(other)), p.until.Compare(other.until),
+		cmp.Compare(undated(p), undated(other)), p.until.Compare(other.until),
 		cmp.Compare(other.idle, p.idle), p.since.Compare(other.since),
 	)
 }
@@ -98,9 +100,12 @@ func (d *decider) candidates(m *Model, bound []string) [][]string {
 		alone = append(alone, d.look(m, []string{g.UUID}))
 	}
 	slices.SortStableFunc(alone, placement.compare)
+	if m.Count <= 1 {
+		return [][]string{alone[0].gpus}
+	}
 	var all [][]string
 	for _, p := range alone {
-		set := append(slices.Clone(p.gpus), d.companions(p.gpus[0], alone)[:max(m.Count, 1)-1]...)
+		set := append(slices.Clone(p.gpus), d.companions(p.gpus[0], alone)[:m.Count-1]...)
 		slices.SortFunc(set, func(a, b string) int { return cmp.Compare(d.index(a), d.index(b)) })
 		all = append(all, set)
 	}
@@ -131,16 +136,15 @@ func (d *decider) index(uuid string) int {
 // look says whether a model can be awake on these GPUs, and who leaves for it.
 func (d *decider) look(m *Model, gpus []string) placement {
 	var occupants []*Model
-	beside, hands := true, ""
+	beside, changes := true, ""
 	for _, uuid := range gpus {
 		n := d.index(uuid)
 		if n < 0 {
-			return placement{gpus: gpus, rank: impossible, row: rowNoSuchGPU, reason: explain("the launcher has no GPU %s", uuid)}
+			return placement{gpus: gpus, rank: impossible, row: rowNoSuchGPU, gpu: uuid}
 		}
 		g := d.GPUs[n]
 		if m.Bytes+g.ForeignBytes > g.TotalBytes {
-			return placement{gpus: gpus, rank: impossible, row: rowNoMemory, reason: explain("it needs %s of GPU %s, of which other processes than the launcher's use %s of %s",
-				launcher.BytesText(m.Bytes), uuid, launcher.BytesText(g.ForeignBytes), launcher.BytesText(g.TotalBytes))}
+			return placement{gpus: gpus, rank: impossible, row: rowNoMemory, gpu: uuid}
 		}
 		used := cmp.Or(m.Bytes, g.TotalBytes) + g.ForeignBytes + g.AsleepBytes
 		for _, o := range d.awake[uuid] {
@@ -150,19 +154,44 @@ func (d *decider) look(m *Model, gpus []string) placement {
 			}
 		}
 		beside = beside && (len(d.awake[uuid]) == 0 || used <= g.TotalBytes)
-		if by := d.taken[uuid]; hands == "" && by != "" && by != m.Name {
-			hands = explain("GPU %s changes hands: %s comes or leaves first", uuid, by)
+		if by := d.taken[uuid]; by != "" && by != m.Name {
+			changes = uuid
 		}
 	}
 	switch {
-	case hands != "":
-		return placement{gpus: gpus, rank: later, row: rowHands, reason: hands}
+	case changes != "":
+		return placement{gpus: gpus, rank: later, row: rowHands, gpu: changes}
 	case beside:
 		return placement{gpus: gpus}
 	case m.Waiting == 0:
-		return placement{gpus: gpus, rank: blocked, row: rowPreload, reason: "it is to be preloaded, and others are awake there: " + names(occupants)}
+		return placement{gpus: gpus, rank: blocked, row: rowPreload, by: occupants}
 	}
 	return d.leave(m, gpus, occupants)
+}
+
+// reason says why a model does not come in on its best placement now.
+func (d *decider) reason(m *Model, p placement) string {
+	switch p.row {
+	case rowBacksOff:
+		return "it failed, and is tried again later"
+	case rowTurn:
+		return names(p.by) + " has its turn there"
+	case rowHands:
+		return fmt.Sprintf("GPU %s changes hands: %s comes or leaves first", p.gpu, d.taken[p.gpu])
+	case rowHigher:
+		return names(p.by) + " is in use there, and goes first"
+	case rowPinned:
+		return names(p.by) + " is pinned there"
+	case rowPreload:
+		return "it is to be preloaded, and others are awake there: " + names(p.by)
+	case rowNoSuchGPU:
+		return "the launcher has no GPU " + p.gpu
+	case rowTooFewGPUs:
+		return fmt.Sprintf("it needs %d GPUs, and the launcher has %d", m.Count, len(d.GPUs))
+	}
+	g := d.GPUs[d.index(p.gpu)]
+	return fmt.Sprintf("it needs %s of GPU %s, of which other processes than the launcher's use %s of %s",
+		launcher.BytesText(m.Bytes), p.gpu, launcher.BytesText(g.ForeignBytes), launcher.BytesText(g.TotalBytes))
 }
 
 func names(models []*Model) string {
@@ -177,20 +206,21 @@ func names(models []*Model) string {
 func (d *decider) leave(m *Model, gpus []string, occupants []*Model) placement {
 	p := placement{gpus: gpus, rank: leaves}
 	for n, o := range occupants {
+		by := occupants[n : n+1]
 		until, inUse := d.usedUntil(o)
 		switch {
 		case o.Pinned:
-			return placement{gpus: gpus, rank: blocked, row: rowPinned, reason: explain("%s is pinned there", o.Name)}
+			return placement{gpus: gpus, rank: blocked, row: rowPinned, by: by}
 		case o.Priority > m.Priority && inUse:
-			return placement{gpus: gpus, rank: blocked, row: rowHigher, reason: explain("%s is in use there, and goes first", o.Name), until: until}
+			return placement{gpus: gpus, rank: blocked, row: rowHigher, by: by, until: until}
 		}
 		for _, g := range o.On {
 			if by := d.taken[g]; by != "" && by != m.Name {
-				return placement{gpus: gpus, rank: later, row: rowHands, reason: explain("GPU %s changes hands: %s comes or leaves first", g, by)}
+				return placement{gpus: gpus, rank: later, row: rowHands, gpu: g}
 			}
 		}
 		if stays := d.staysUntil(o); stays.After(d.Now) && stays.After(p.until) {
-			p.until, p.rank, p.row, p.reason = stays, later, rowTurn, explain("%s has its turn there", o.Name)
+			p.until, p.rank, p.row, p.by = stays, later, rowTurn, by
 		}
 		idle := 0.0
 		if !inUse {

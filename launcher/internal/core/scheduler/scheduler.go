@@ -139,7 +139,7 @@ func (s *Scheduler) step() time.Time {
 		there[models[n].Name] = true
 		s.fillIn(&models[n])
 	}
-	s.forget(there)
+	models = append(models, s.forget(there)...)
 	decision := Decide(World{Now: time.Now(), GPUs: gpus, Models: models, Turn: s.opts.Turn, MinResidency: s.opts.MinResidency})
 	for _, w := range decision.Waits {
 		d := s.demand(w.Model)
@@ -160,7 +160,9 @@ func (s *Scheduler) fillIn(m *Model) {
 	d := s.demand(m.Name)
 	if d.acting != nil {
 		m.Busy = true
-		m.On = append(m.On[:len(m.On):len(m.On)], d.acting.GPUs...) // the fleet may not show the new instance yet
+		if isNew := m.State == "" || m.State.Ended(); isNew && d.acting.Model == m.Name && d.acting.Kind == Start { // the fleet does not show the new instance yet
+			m.On = d.acting.GPUs
+		}
 	}
 	d.see(m)
 	d.limit, d.awake = m.Concurrency, m.State == launcher.Awake && !m.Busy
@@ -178,18 +180,23 @@ func (s *Scheduler) fillIn(m *Model) {
 	d.ask(m)
 }
 
-// forget forgets the models that are not there any more. The lock is held.
-func (s *Scheduler) forget(there map[string]bool) {
+// forget forgets the models that are not there any more. It returns those whose GPUs an action
+// still changes. The lock is held.
+func (s *Scheduler) forget(there map[string]bool) (changing []Model) {
 	for name, d := range s.models {
 		if there[name] {
 			continue
 		}
 		d.awake = false
 		s.refuse(d, &NotBroughtInError{Model: name, Err: launcher.NotFound(name)})
-		if d.inFlight() == 0 && d.acting == nil {
+		switch {
+		case d.acting != nil:
+			changing = append(changing, Model{Name: name, Busy: true, On: d.acting.GPUs})
+		case d.inFlight() == 0:
 			delete(s.models, name)
 		}
 	}
+	return changing
 }
 
 // begin begins an action. The lock is held.

@@ -1,0 +1,78 @@
+package scheduler
+
+import (
+	"testing"
+
+	"hotseat.dev/hotseat/test/helpers/schedules"
+)
+
+// defects are rules that are taken out one by one, and what shows that the checks can fail.
+var defects = schedules.Defects{Dirs: []string{"."}, All: []schedules.Defect{
+	schedules.NewDefect("scheduler: a pinned model leaves",
+		"		case o.Pinned:\n", "		case o.Pinned && o.Name == m.Name:\n",
+	),
+	schedules.NewDefect("scheduler: a lower priority puts a higher one to sleep",
+		"case o.Priority > m.Priority && inUse:", "case o.Priority > m.Priority && inUse && o.Pinned:",
+	),
+	schedules.NewDefect("scheduler: requests do not raise the priority of their model",
+		"		m.Priority = max(m.Priority, p)\n", "		m.Priority = max(m.Priority, min(p, 0))\n",
+	),
+	schedules.NewDefect("scheduler: turns are not kept",
+		"	if inUse && turn.After(stays) {\n", "	if inUse && turn.After(stays) && turn.IsZero() {\n",
+	),
+	schedules.NewDefect("scheduler: min_residency is not kept",
+		"stays, turn := o.Since.Add(d.MinResidency), o.Since.Add(d.Turn)", "stays, turn := o.Since, o.Since.Add(d.Turn)",
+	),
+	schedules.NewDefect("scheduler: a model that waits reserves nothing",
+		"	if p.rank == later && m.Waiting > 0 {\n", "	if p.rank == later && m.Waiting < 0 {\n",
+	),
+	schedules.NewDefect("scheduler: the latest model comes first",
+		"a.waitsSince().Compare(b.waitsSince())", "b.waitsSince().Compare(a.waitsSince())",
+	),
+	schedules.NewDefect("scheduler: requests left from its last turn bring a model back first",
+		"	if m.Since.After(m.WaitingSince) {\n", "	if m.Since.IsZero() && m.Since.After(m.WaitingSince) {\n",
+	),
+	schedules.NewDefect("scheduler: requests are let through while their model leaves",
+		"s.demand(name).acting, s.demand(name).awake = &a, false", "s.demand(name).acting = &a",
+		"d.limit, d.awake = m.Concurrency, m.State == launcher.Awake && !m.Busy", "d.limit, d.awake = m.Concurrency, m.State == launcher.Awake || m.State == launcher.Sleeping && m.Busy",
+	),
+	schedules.NewDefect("scheduler: a GPU is given away while the fleet does not show the new instance",
+		"			m.On = d.acting.GPUs\n", "			m.On = nil\n",
+	),
+	schedules.NewDefect("scheduler: the GPUs of a model that has vanished are given away while it starts",
+		"	models = append(models, s.forget(there)...)\n", "	s.forget(there)\n",
+	),
+	schedules.NewDefect("scheduler: a sleep that is refused is tried again at once",
+		"		d.conflicts, d.notBefore = 0, now.Add(afterRefusal)", "		d.conflicts = 0",
+	),
+	schedules.NewDefect("scheduler: a failed start is tried again at once",
+		"	d.notBefore = now.Add(heldBackFor)\n	if d.failures < heldBackAfter {\n		d.notBefore = now.Add(shortestBackOff << (d.failures - 1))\n	}\n", "	_ = now\n",
+	),
+	schedules.NewDefect("scheduler: a place that becomes free is given to nobody",
+		"		d.lastUsed = time.Now()\n		s.admit(d)\n", "		d.lastUsed = time.Now()\n",
+	),
+	schedules.NewDefect("scheduler: more requests are let through than the model answers at once",
+		"return d.awake && (d.limit == 0 || d.inFlight() < d.limit)", "return d.awake && (d.limit == 0 || d.inFlight() <= d.limit)",
+	),
+	schedules.NewDefect("scheduler: requests overtake others of their priority",
+		"d.waiting[n-1].priority < priority", "d.waiting[n-1].priority <= priority",
+	),
+	schedules.NewDefect("scheduler: the end of the last answer is not told",
+		"	if s.waiting > 0 && len(d.answered) == 0 { //", "	if s.waiting < 0 && len(d.answered) == 0 { //",
+	),
+	schedules.NewDefect("scheduler: models are kept awake though nobody asked for them",
+		"		if (m.Waiting > 0 || m.Preload) &&", "		if (m.Waiting > 0 || m.Preload || m.StopAfter > 0) &&",
+	),
+	schedules.NewDefect("scheduler: a sleeper never moves",
+		"	if elsewhere := d.best(m, d.candidates(m, nil)); elsewhere.rank < blocked {", "	if elsewhere := d.best(m, d.candidates(m, nil)); elsewhere.rank < free {",
+	),
+	schedules.NewDefect("scheduler: it looks without a pause",
+		"		pause.Reset(betweenSteps)\n", "		pause.Reset(0)\n",
+	),
+}}
+
+func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }
+
+// TestEachDefectIsFound builds the simulation with each defect, and plays seeds until one shows
+// it. SEEDS bounds them.
+func TestEachDefectIsFound(t *testing.T) { defects.Find(t) }
