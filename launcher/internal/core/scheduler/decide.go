@@ -40,6 +40,7 @@ type Model struct {
 	Since    time.Time      // when it entered State
 	LastUsed time.Time      // the end of its last answer
 	InFlight int            // requests that are being answered
+	Repeats  bool           // since it is awake, a request came soon after the end of the last answer
 	Held     int            // requests that wait at its gate
 	Return   time.Duration  // what its last wake or start took; 0: it is not known
 

@@ -67,7 +67,7 @@ var defects = schedules.Defects{Dirs: []string{"."}, All: []schedules.Defect{
 		"	if elsewhere := d.best(m, d.candidates(m, nil)); elsewhere.rank < blocked {", "	if elsewhere := d.best(m, d.candidates(m, nil)); elsewhere.rank < free {",
 	),
 	schedules.NewDefect("scheduler: it looks without a pause",
-		"		pause.Reset(betweenSteps)\n", "		pause.Reset(0)\n",
+		"		pause.Reset(min(max(betweenSteps, pauses*time.Since(began)), longestPause))\n", "		pause.Reset(0 * time.Since(began))\n",
 	),
 }}
 

@@ -96,13 +96,17 @@ func (s *Scheduler) Show(model string) Demand {
 	return Demand{Waiting: len(d.waiting), InFlight: d.inFlight(), Why: d.why, Failures: d.failures, NotBefore: d.notBefore, Took: d.took}
 }
 
-// betweenSteps is the pause after each step, so that what changes all the time is looked at a
-// hundred times a second at most.
-const betweenSteps = 10 * time.Millisecond
+// After each step is a pause of so many times what the step took, so that looking at what changes
+// all the time takes a twentieth of a processor at most, and nobody waits for long.
+const (
+	pauses       = 20
+	betweenSteps = time.Millisecond // the shortest pause
+	longestPause = 10 * time.Millisecond
+)
 
 // run decides whenever something has changed, or a decision's time has come.
 func (s *Scheduler) run() {
-	next, pause := time.NewTimer(time.Hour), time.NewTimer(betweenSteps)
+	next, pause := time.NewTimer(time.Hour), time.NewTimer(longestPause)
 	defer next.Stop()
 	defer pause.Stop()
 	for {
@@ -113,10 +117,11 @@ func (s *Scheduler) run() {
 			return
 		}
 		next.Stop()
+		began := time.Now()
 		if at := s.step(); !at.IsZero() {
 			next.Reset(max(0, time.Until(at)))
 		}
-		pause.Reset(betweenSteps)
+		pause.Reset(min(max(betweenSteps, pauses*time.Since(began)), longestPause))
 		select {
 		case <-pause.C:
 		case <-s.ctx.Done():
@@ -171,7 +176,7 @@ func (s *Scheduler) fillIn(m *Model) {
 		s.refuse(d, d.failure(m.Name, now))
 	}
 	m.InFlight = max(m.InFlight, d.inFlight())
-	m.NotBefore, m.Return = d.notBefore, d.took
+	m.NotBefore, m.Return, m.Repeats = d.notBefore, d.took, d.repeats
 	for _, used := range []time.Time{d.lastUsed, d.awakeSince} {
 		if used.After(m.LastUsed) {
 			m.LastUsed = used
