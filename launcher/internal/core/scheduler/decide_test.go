@@ -50,6 +50,7 @@ func pinned(m *Model)                    { m.Pinned = true }
 func retired(m *Model)                   { m.Retired = true }
 func preload(m *Model)                   { m.Preload = true }
 func busy(m *Model)                      { m.Busy = true }
+func repeats(m *Model)                   { m.Repeats = true }
 func answers(m *Model)                   { m.InFlight = 1 }
 func wide(m *Model)                      { m.Count = 2 }
 func bound(gpus ...string) func(*Model) {
@@ -148,8 +149,8 @@ func TestEachRowOfScheduling(t *testing.T) {
 		// Row 17: turns.
 		"the turn is not over":                           {world(1, model("o", a, since(10*time.Second), answers), model("x", waits(0))), "turn of another: x waits 20s; again in 20s"},
 		"requests wait for its turn too":                 {world(1, model("o", a, since(10*time.Second), waits(0)), model("x", waits(0))), "turn of another: x waits 20s; again in 20s"},
-		"it answered just now":                           {world(1, model("o", a, since(10*time.Second), used(200*time.Millisecond)), model("x", waits(0))), "turn of another: x waits 800ms; again in 800ms"},
-		"it answered just before its turn is over":       {world(1, model("o", a, since(turn-100*time.Millisecond), used(200*time.Millisecond)), model("x", waits(0))), "turn of another: x waits 100ms; again in 100ms"},
+		"it answered just now":                           {world(1, model("o", a, since(10*time.Second), used(200*time.Millisecond), repeats), model("x", waits(0))), "turn of another: x waits 800ms; again in 800ms"},
+		"it answered just before its turn is over":       {world(1, model("o", a, since(turn-100*time.Millisecond), used(200*time.Millisecond), repeats), model("x", waits(0))), "turn of another: x waits 100ms; again in 100ms"},
 		"it is not in use":                               {world(1, model("o", a, since(10*time.Second), used(2*time.Second)), model("x", waits(0))), "starts in turn: start x on a for o"},
 		"the minimum residency is not over":              {resides(world(1, model("o", a, since(10*time.Second), used(2*time.Second)), model("x", waits(0)))), "turn of another: x waits 5s; again in 5s"},
 		"the sooner turn is awaited":                     {world(2, model("o", a, since(5*time.Second), answers), model("p", b, since(10*time.Second), answers), model("x", waits(0))), "turn of another: x waits 20s; again in 20s"},
@@ -170,7 +171,7 @@ func TestEachRowOfScheduling(t *testing.T) {
 		"and elsewhere it is not its turn yet":      {world(2, model("o", a, pinned), model("p", b, since(10*time.Second), answers), model("x", asleep("a"), waits(0))), "turn of another: x waits 20s; again in 20s"},
 		"and it is bound to that GPU":               {world(2, model("o", a, pinned), model("x", asleep("a"), bound("a"), waits(0))), "pinned there: x waits"},
 		"a higher one is hammered where it sleeps":  {world(2, model("o", a, answers, priority(1)), model("x", asleep("a"), waits(0))), "moves: stop x"},
-		"a higher one has answered where it sleeps": {world(2, model("o", a, used(0), priority(1)), model("x", asleep("a"), waits(0))), "higher priority: x waits 1s; again in 1s"},
+		"a higher one has answered where it sleeps": {world(2, model("o", a, used(0), repeats, priority(1)), model("x", asleep("a"), waits(0))), "higher priority: x waits 1s; again in 1s"},
 		"it waits for its turn where it sleeps":     {world(2, model("o", a, since(10*time.Second), answers), model("x", asleep("a"), waits(0))), "turn of another: x waits 20s; again in 20s"},
 		// Row 20: priority.
 		"a higher one is in use":                     {world(1, model("o", a, answers, priority(1)), model("x", waits(0))), "higher priority: x waits"},
