@@ -226,8 +226,10 @@ func TestBodiesOfAnyContentTypeAreJSONWhereOllamasAre(t *testing.T) {
 		stream, given := b.Streams()
 		assert.True(t, !stream && given)
 	}
-	b, err := ReadModel(request(strings.NewReader(`{"model": "m"}`), "application/vnd.api+json; charset=utf-8"), limits)
-	require.NoError(t, err)
-	_, given := b.Streams()
-	assert.False(t, given)
+	for _, contentType := range []string{"application/vnd.api+json; charset=utf-8", "Application/JSON; charset"} {
+		b, err := ReadModel(request(strings.NewReader(`{"model": "m"}`), contentType), limits)
+		require.NoError(t, err)
+		_, given := b.Streams()
+		assert.False(t, given)
+	}
 }

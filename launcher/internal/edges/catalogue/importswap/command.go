@@ -36,7 +36,7 @@ func (im *importer) command(where string, m *catalogue.Model, cmd string) (sleep
 		}
 		words, sleeps = words[behind:], true
 	}
-	args := words
+	var args []string
 	switch {
 	case len(words) == 0:
 		return false
