@@ -54,9 +54,10 @@ type Body struct {
 // bytes arrive; Complete does. The error is an *Error, or that of the connection.
 func ReadModel(r *http.Request, limits Limits) (*Body, error) {
 	b := &Body{source: r.Body, limit: limits.JSON, length: r.ContentLength}
-	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	// A type whose parameters alone are malformed comes with an error, and without them.
+	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
-	case err == nil && kind == "multipart/form-data":
+	case kind == "multipart/form-data":
 		if params["boundary"] == "" {
 			return nil, invalid(CodeNotForm, "", "the content type multipart/form-data has no boundary")
 		}
@@ -64,7 +65,7 @@ func ReadModel(r *http.Request, limits Limits) (*Body, error) {
 		f := newFormScanner(params["boundary"])
 		f.done = b.formModel
 		b.scan = f
-	case limits.AnyContentType, err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json")):
+	case limits.AnyContentType, kind == "application/json", strings.HasSuffix(kind, "+json"):
 		b.scan = &scanner{done: b.member}
 	default:
 		return nil, invalid(CodeContentType, "", "the content type must be application/json or multipart/form-data, not %q", r.Header.Get("Content-Type"))

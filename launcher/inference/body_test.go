@@ -203,7 +203,7 @@ func TestModelOfAFormIsFoundBeforeOrAfterItsFile(t *testing.T) {
 }
 
 func TestFormsAreReadInAnyPortions(t *testing.T) {
-	body := strings.ReplaceAll("preamble --B\n--B\nContent-Disposition: form-data; name=empty\n\n\n--B \t\nContent-Disposition: form-data; name=file; filename=x\nContent-Type: a/b\n\n--BB\n--B-\n\n--B\ncontent-disposition:form-data; name=\"model\"\n\n--Bx\n--B--\nepilogue", "\n", "\r\n")
+	body := strings.ReplaceAll("preamble --B\n--B\nContent-Disposition: form-data; name=empty\n\n\n--B \t\nContent-Disposition: form-data; name=file; filename=x\nContent-Type: a/b\n\n--BB\nContent-Disposition: form-data; name=model\n\nfalse\n--B-\n\n--B\ncontent-disposition:form-data; name=\"model\"\n\n--Bx\n--B--\nepilogue", "\n", "\r\n")
 	for chunking, wrap := range chunkings {
 		b, err := ReadModel(request(wrap(strings.NewReader(body)), `multipart/form-data; boundary="B"`), limits)
 		require.NoError(t, err, chunking)
@@ -226,8 +226,10 @@ func TestBodiesOfAnyContentTypeAreJSONWhereOllamasAre(t *testing.T) {
 		stream, given := b.Streams()
 		assert.True(t, !stream && given)
 	}
-	b, err := ReadModel(request(strings.NewReader(`{"model": "m"}`), "application/vnd.api+json; charset=utf-8"), limits)
-	require.NoError(t, err)
-	_, given := b.Streams()
-	assert.False(t, given)
+	for _, contentType := range []string{"application/vnd.api+json; charset=utf-8", "Application/JSON; charset"} {
+		b, err := ReadModel(request(strings.NewReader(`{"model": "m"}`), contentType), limits)
+		require.NoError(t, err)
+		_, given := b.Streams()
+		assert.False(t, given)
+	}
 }

@@ -72,3 +72,16 @@ func TestRewriteOfABodyCompletesItForParameters(t *testing.T) {
 	require.ErrorAs(t, b.Rewrite("n", Params{Strip: []string{"x"}}), &got)
 	assert.Equal(t, CodeNotJSON, got.Code)
 }
+
+func TestNameIsChangedWhereverChunksEnd(t *testing.T) {
+	for pad := firstChunk - 40; pad < firstChunk+5; pad++ {
+		before, after := `{"a":"`+strings.Repeat("x", pad)+`","model":`, `,"b":1}`
+		b, err := ReadModel(request(strings.NewReader(before+`"a model"`+after), jsonType), limits)
+		require.NoError(t, err)
+		require.NoError(t, b.Complete())
+		require.NoError(t, b.Rewrite("served", Params{}))
+		all, err := io.ReadAll(b.Replay())
+		require.NoError(t, err)
+		require.Equal(t, before+`"served"`+after, string(all), pad)
+	}
+}

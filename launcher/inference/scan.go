@@ -221,7 +221,7 @@ func (s *scanner) value(c byte) error {
 	case c >= '1' && c <= '9':
 		s.begin(c, inInteger)
 	case c == 't', c == 'f', c == 'n':
-		s.literal = map[byte]string{'t': "rue", 'f': "alse", 'n': "ull"}[c]
+		s.literal = map[byte]string{'t': "true", 'f': "false", 'n': "null"}[c][1:]
 		s.begin(c, inLiteral)
 	default:
 		return s.syntax(c, "a value")

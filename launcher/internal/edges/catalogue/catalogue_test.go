@@ -148,3 +148,11 @@ func TestVariablesOfTheLauncherTakeTheirPlace(t *testing.T) {
 		"A": {Value: "/home/a/x/secret$"}, "B": {Value: "$HOME {env:HOME}"}, "C": {FromFile: "/f"},
 	}, m.EnvVars(machine().Env))
 }
+
+func TestParametersAreSetAsJSONHasThem(t *testing.T) {
+	c := parsed(t, `models: [{name: a, options: b, params: {set: {a: 1e3, b: "1e3", c: 0x10, d: 1.50, e: .5, f: null, g: "\u00e9<"}}}]`)
+	assert.Equal(t, map[string]json.RawMessage{
+		"a": json.RawMessage(`1e3`), "b": json.RawMessage(`"1e3"`), "c": json.RawMessage(`16`), "d": json.RawMessage(`1.50`),
+		"e": json.RawMessage(`0.5`), "f": json.RawMessage(`null`), "g": json.RawMessage(`"é\u003c"`),
+	}, c.Models[0].Params.Set)
+}

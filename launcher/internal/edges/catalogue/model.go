@@ -36,7 +36,13 @@ func (v value) names() []string {
 func (d *decoder) model(v value) Model {
 	m := Model{Engine: d.machine.Engines[0], Restart: RestartOnFailure}
 	v.key = "a model"
-	v.object([]field{
+	v.object(d.modelFields(&m), "name")
+	d.checkModel(v, &m)
+	return m
+}
+
+func (d *decoder) modelFields(m *Model) []field {
+	return []field{
 		{"name", func(v value) { m.Name = v.name() }},
 		{"aliases", func(v value) { m.Aliases = v.names() }},
 		{"engine", func(v value) { m.Engine = v.choice(d.machine.Engines...) }},
@@ -54,9 +60,7 @@ func (d *decoder) model(v value) Model {
 		{"fingerprint", func(v value) { m.Fingerprint = new(bool); v.boolean(m.Fingerprint) }},
 		{"restart", func(v value) { m.Restart = v.choice(RestartOnFailure, RestartNever) }},
 		{"params", func(v value) { m.Params, m.Variants = v.modelParams() }},
-	}, "name")
-	d.checkModel(v, &m)
-	return m
+	}
 }
 
 // checkModel finds fields that contradict each other.

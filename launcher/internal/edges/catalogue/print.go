@@ -42,8 +42,11 @@ func (p *printer) field(depth int, key, value string) {
 	if value != "" {
 		value = " " + value
 	}
-	fmt.Fprintf(&p.out, "%s%s:%s\n", strings.Repeat("  ", depth), scalar(key), value)
+	fmt.Fprintf(&p.out, "%s%s:%s\n", strings.Repeat("  ", depth), key, value)
 }
+
+// entry writes a line whose key is the user's.
+func (p *printer) entry(depth int, key, value string) { p.field(depth, scalar(key), value) }
 
 // first writes the name that an item begins with.
 func (p *printer) first(name string) { fmt.Fprintf(&p.out, "- name: %s\n", scalar(name)) }
@@ -112,10 +115,10 @@ func (p *printer) env(env map[string]launcherapi.EnvValue) {
 	p.field(1, "env", "")
 	for _, name := range sortedKeys(env) {
 		if file := env[name].FromFile; file != "" {
-			p.field(2, name, "{from_file: "+quoted(file)+"}")
+			p.entry(2, name, "{from_file: "+quoted(file)+"}")
 			continue
 		}
-		p.field(2, name, scalar(env[name].Value))
+		p.entry(2, name, scalar(env[name].Value))
 	}
 }
 
@@ -140,7 +143,7 @@ func (p *printer) params(depth int, params inference.Params) {
 	}
 	p.field(depth, "set", "")
 	for _, name := range sortedKeys(params.Set) {
-		p.field(depth+1, name, string(params.Set[name])) // JSON is YAML
+		p.entry(depth+1, name, string(params.Set[name])) // JSON is YAML
 	}
 }
 
@@ -152,10 +155,10 @@ func (p *printer) variants(variants map[string]inference.Params) {
 	for _, name := range sortedKeys(variants) {
 		v := variants[name]
 		if len(v.Strip)+len(v.Set) == 0 {
-			p.field(3, name, "{}")
+			p.entry(3, name, "{}")
 			continue
 		}
-		p.field(3, name, "")
+		p.entry(3, name, "")
 		p.params(4, v)
 	}
 }
@@ -175,17 +178,19 @@ func (p *printer) profile(f Profile) {
 		if f.Pins[name] != "" {
 			target = scalar(f.Pins[name])
 		}
-		p.field(2, name, target)
+		p.entry(2, name, target)
 	}
 }
 
-// plain matches texts that YAML reads as strings without quotes. No word of YAML 1.1 for
-// true, false or null contains one of the characters behind the first letter.
-var plain = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*[._/-][A-Za-z0-9._/-]*$|^[a-z]{4,}$`)
+// plain matches texts that YAML reads as strings without quotes, apart from words.
+var plain = regexp.MustCompile(`^(--?|/)?[A-Za-z][A-Za-z0-9]*([._/-][A-Za-z0-9]+)*$`)
+
+// words are those that YAML, of one version or the other, reads as something else.
+var words = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 // scalar writes a string, with quotes where they are needed.
 func scalar(text string) string {
-	if plain.MatchString(text) && text != "true" && text != "false" && text != "null" {
+	if plain.MatchString(text) && !slices.Contains(words, strings.ToLower(text)) {
 		return text
 	}
 	return quoted(text)

@@ -3,7 +3,26 @@ package catalogue
 func (d *decoder) selector(v value) Selector {
 	s := Selector{N: 1}
 	v.key = "a selector"
-	v.object([]field{
+	v.object(s.fields(), "name", "strategy", "models")
+	if s.Strategy == StrategySpillover {
+		return s
+	}
+	s.N = 0
+	if at, given := d.places[v.path+".n"]; given && s.Strategy != "" {
+		d.failAt(at, "n goes with the strategy %s, not with %s", StrategySpillover, s.Strategy)
+	}
+	return s
+}
+
+func (d *decoder) profile(v value) Profile {
+	var p Profile
+	v.key = "a profile"
+	v.object(p.fields(), "name", "pins")
+	return p
+}
+
+func (s *Selector) fields() []field {
+	return []field{
 		{"name", func(v value) { s.Name = v.name() }},
 		{"strategy", func(v value) {
 			s.Strategy = v.choice(StrategyNearest, StrategyPin, StrategySpillover, "warm")
@@ -18,26 +37,16 @@ func (d *decoder) selector(v value) Selector {
 			}
 		}},
 		{"n", func(v value) { v.integer(&s.N, 1) }},
-	}, "name", "strategy", "models")
-	if s.Strategy == StrategySpillover {
-		return s
 	}
-	s.N = 0
-	if at, given := d.places[v.path+".n"]; given && s.Strategy != "" {
-		d.failAt(at, "n goes with the strategy %s, not with %s", StrategySpillover, s.Strategy)
-	}
-	return s
 }
 
-func (d *decoder) profile(v value) Profile {
-	var p Profile
-	v.key = "a profile"
-	v.object([]field{
+func (p *Profile) fields() []field {
+	return []field{
 		{"name", func(v value) { p.Name = v.name() }},
 		{"pins", func(v value) {
 			p.Pins = map[string]string{}
 			v.entries(func(key, of value) {
-				name := value{d, key.node, key.path, "a pin"}.nameOf(key.key)
+				name := value{key.d, key.node, key.path, "a pin"}.nameOf(key.key)
 				if kindOf(of.node) == "nothing" {
 					p.Pins[name] = ""
 					return
@@ -48,6 +57,5 @@ func (d *decoder) profile(v value) Profile {
 				v.fail("pins is empty: say what names stand for, as in \"fast: qwen-small\"")
 			}
 		}},
-	}, "name", "pins")
-	return p
+	}
 }
