@@ -31,7 +31,8 @@ func (*LlamaCpp) Name() string { return "llamacpp" }
 const llamaKeepAlive = 5 * time.Second
 
 // Paths leaves out those that change the engine or show other clients' prompts: /slots, /props,
-// /lora-adapters, /models/load and /models/unload, /tools.
+// /lora-adapters, /models/load and /models/unload, /tools. Two below /v1/ name or end the answers
+// of other clients.
 func (*LlamaCpp) Paths() Paths {
 	return Paths{
 		Status: []string{"/health", "/v1/health", "/metrics", "/models", "/v1/models"},
@@ -39,6 +40,7 @@ func (*LlamaCpp) Paths() Paths {
 			"/completion", "/completions", "/chat/completions", "/embedding", "/embeddings", "/infill",
 			"/rerank", "/reranking", "/tokenize", "/detokenize", "/apply-template",
 		},
+		Refused: []string{"/v1/chat/completions/control", "/v1/streams/lookup"},
 	}
 }
 

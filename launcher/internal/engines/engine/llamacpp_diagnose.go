@@ -70,8 +70,15 @@ func (*LlamaCpp) Diagnose(exit Exit, tail []string) Cause {
 			return cause
 		}
 	}
+	if said == "" && exit.Code != nil && *exit.Code == 1 {
+		said = "; " + lostLines
+	}
 	return exit.plain("llamacpp", said)
 }
+
+// lostLines explains a log without an error. llama-server writes its log in a thread of its own,
+// which its exit cuts off: of a hundred failures, a few have no reason.
+const lostLines = "llama-server at times loses the last lines of its log, as it did here: start it again to see why"
 
 // llamaComplaints are the lines that were not logged as harmless. said is the first one that was
 // logged as an error, to be put behind a message.

@@ -18,10 +18,10 @@ var ggufPart = regexp.MustCompile(`-(\d{5})-of-(\d{5})\.gguf$`)
 // modelFile returns the file that llama-server is given for a model: the path itself, or, of a
 // folder, the model in it.
 func modelFile(path string) (string, error) {
-	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return path, nil // llama-server says what is wrong with it
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return ggufIn(path)
 	}
-	return ggufIn(path)
+	return path, nil // if it is not there, llama-server says so
 }
 
 // ggufIn returns the one model in a folder: its only GGUF file, or its first part. Files that

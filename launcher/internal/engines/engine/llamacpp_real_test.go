@@ -196,6 +196,22 @@ func TestLlamaConversationsGoOnAfterARestart(t *testing.T) {
 	assert.Zero(t, s.complete(secondPrompt).Timings.Cached, "without Restore")
 }
 
+// The launcher asks an engine that has woken for one token. With one slot, llama-server keeps the
+// conversation that the question replaces in main memory, and takes it back from there.
+func TestLlamaConversationSurvivesAProbe(t *testing.T) {
+	for _, slots := range []string{"1", "-1"} {
+		dir := t.TempDir()
+		s := startLlama(t, dir, "-m", realLlama(t).ModelA, "--parallel", slots)
+		s.complete(secondPrompt)
+		require.NoError(t, s.save(dir))
+		s.restart()
+		require.NoError(t, s.restore(dir))
+		_, err := s.adapter.Probe(t.Context(), s.base(), s.plan.ServedNames[0], "", "")
+		require.NoError(t, err)
+		assert.Equal(t, 1, s.complete(secondPrompt).Timings.Evaluated, "%s slots", slots)
+	}
+}
+
 // Of a slot that was restored, GET /slots shows no tokens until it is used.
 func TestLlamaSavesASlotThatWasOnlyRestored(t *testing.T) {
 	dir := t.TempDir()
@@ -280,6 +296,17 @@ func TestLlamaReadsAModelInParts(t *testing.T) {
 	assert.Equal(t, whole.Choices, s.complete(firstPrompt).Choices)
 }
 
+func TestLlamaModelsTellTheirShape(t *testing.T) {
+	real := realLlama(t)
+	parts := ggufParts(filepath.Join(real.Split, "tiny-a-00001-of-00002.gguf"))
+	require.Len(t, parts, 2)
+	for _, file := range []string{real.ModelA, parts[0]} {
+		got, err := readShape(file)
+		require.NoError(t, err)
+		assert.Equal(t, shape{layers: 2, width: 64, heads: 2, cacheHeads: 2, context: 512}, got)
+	}
+}
+
 func TestLlamaIsNotReadyWhileItLoads(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "model.gguf") // which llama-server opens, and waits
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
@@ -315,7 +342,9 @@ func TestLlamaLeavesItsSocketAndNoProcess(t *testing.T) {
 			s.start()
 			s.ends()
 			cause := s.adapter.Diagnose(exitOf(s.cmd), s.log.lines())
-			assert.Equal(t, CausePortTaken, cause.Code, "the launcher has to remove the socket: %s", cause.Message)
+			if !strings.Contains(cause.Message, lostLines) {
+				assert.Equal(t, CausePortTaken, cause.Code, "the launcher has to remove the socket: %s", cause.Message)
+			}
 			require.NoError(t, os.Remove(s.socket))
 			s.start()
 			s.await()
