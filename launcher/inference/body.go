@@ -192,6 +192,20 @@ func (b *Body) Complete() error {
 	return nil
 }
 
+// Ahead reads up to most bytes, from the first one on, of what the client sends into memory. It
+// reports whether that is the whole body. It must come before the first Read.
+func (b *Body) Ahead(most int64) (whole bool, err error) {
+	for !b.ended && b.held.length < most {
+		if err := b.pull(); err != nil {
+			return false, err
+		}
+	}
+	if b.ended {
+		b.length = b.held.length
+	}
+	return b.ended, nil
+}
+
 // Replay gives the whole body after Complete, each time from its beginning.
 func (b *Body) Replay() io.Reader { return &replay{of: &b.held} }
 

@@ -72,11 +72,11 @@ func (m *Model) changeFrom(old *Model) Change {
 
 // ofEngine are the fields that the engine was started with.
 func (m *Model) ofEngine() map[string]any {
-	return map[string]any{"engine": m.Engine, "options": m.words(), "gpus": [2]any{m.GPUs.Count, full(m.GPUs.UUIDs)}, "env": fullMap[launcherapi.EnvValue](m.Env)}
+	return map[string]any{"engine": m.Engine, "options": m.Words(), "gpus": [2]any{m.GPUs.Count, full(m.GPUs.UUIDs)}, "env": fullMap[launcherapi.EnvValue](m.Env)}
 }
 
-// words is the command line, however it was written.
-func (m *Model) words() []string {
+// Words is the command line, however it was written.
+func (m *Model) Words() []string {
 	if m.Options == "" {
 		return m.Args
 	}

@@ -129,6 +129,7 @@ type Daemon struct {
 	mark         string
 	keepMark     func()         // writes the mark into the state folder, where it is missing
 	doorListener net.Listener   // nil: there is no front door
+	doorPort     int            // 0 likewise
 	doorToken    *api.TokenFile // nil: its clients need none
 	door         *frontdoor.FrontDoor
 	gates        *gates
@@ -274,7 +275,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	m := d.metrics
 	g := &gates{
 		ports: gateway.NewPorts(), clients: connlimit.New(mostClients()), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
-		compat: d.opts.LLMDCompat, logger: d.log, open: map[string]*gateway.Proxy{},
+		compat: d.opts.LLMDCompat, logger: d.log, doorPort: d.doorPort, open: map[string]*gateway.Proxy{},
 		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
 	}
 	d.gates = g

@@ -33,7 +33,7 @@ func (d *Daemon) openFrontDoor() error {
 	case err != nil:
 		return fmt.Errorf("cannot listen for the front door: %w; choose another address by --front-door, or turn it off by --front-door \"\"", err)
 	}
-	d.doorListener = listener
+	d.doorListener, d.doorPort = listener, listener.Addr().(*net.TCPAddr).Port
 	d.later(func() error { return ignoreClosed(listener.Close()) })
 	if d.opts.FrontDoorTokenFile == "" {
 		return nil
@@ -56,12 +56,13 @@ func (d *Daemon) assembleFrontDoor(profile string, records *statedir.Records) (e
 	o := frontdoor.Options{
 		Listener: d.doorListener, Instances: d.sup, Swaps: swapper{d.swaps}, Handlers: d.gates.handler, Offers: d.offers, Feed: d.feed, Clients: d.gates.clients,
 		Profile: profile, Records: records,
-		Paths: d.allPaths(), MaxWaiting: d.opts.MaxHeldRequests, Hold: d.opts.HoldTimeout, Start: d.opts.StartTimeout, Turn: d.opts.FrontDoorTurn, MinResidency: d.opts.Budgets.MinResidency.D(), Logger: d.log,
+		Paths: d.allPaths(), MaxWaiting: d.opts.MaxHeldRequests, Hold: d.opts.HoldTimeout, Start: d.opts.StartTimeout, Turn: d.opts.FrontDoorTurn, MinResidency: d.opts.Budgets.MinResidency.D(), Observer: d.metrics, Logger: d.log,
 	}
 	if d.doorToken != nil {
 		o.Access = d.doorToken
 	}
 	d.door = frontdoor.New(o)
+	d.metrics.WatchFrontDoor(d.door.Waiting)
 	return nil
 }
 

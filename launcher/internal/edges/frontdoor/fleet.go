@@ -45,12 +45,13 @@ type fleet struct {
 	instances Instances
 	swaps     Swaps
 	offers    atomic.Pointer[Offers]
+	observer  Observer
 	past      inference.Predictor // of starts and wakes
 }
 
-func newFleet(instances Instances, swaps Swaps, offers *Offers) *fleet {
-	f := &fleet{instances: instances, swaps: swaps}
-	f.offers.Store(offers)
+func newFleet(o Options) *fleet {
+	f := &fleet{instances: o.Instances, swaps: o.Swaps, observer: o.Observer}
+	f.offers.Store(o.Offers)
 	return f
 }
 
@@ -159,6 +160,11 @@ func (f *fleet) findIn(all []launcherapi.Instance, model string) *launcherapi.In
 func (f *fleet) Do(ctx context.Context, a scheduler.Action) error {
 	began := time.Now()
 	err := f.do(ctx, a)
+	outcome := "done"
+	if err != nil {
+		outcome = "failed"
+	}
+	f.observer.FrontDoorTransition(string(a.Kind), outcome)
 	if transition, ok := map[scheduler.Kind]inference.Transition{scheduler.Start: inference.Start, scheduler.Wake: inference.Wake}[a.Kind]; ok && err == nil {
 		f.past.Observe(a.Model, transition, time.Since(began))
 	}

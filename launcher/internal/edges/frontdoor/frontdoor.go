@@ -10,8 +10,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
@@ -41,6 +44,7 @@ type Options struct {
 	Hold               time.Duration // how long each may wait for a model that sleeps
 	Start              time.Duration // how long each may wait for a model that has to be started
 	Turn, MinResidency time.Duration
+	Observer           Observer
 	Logger             *slog.Logger
 }
 
@@ -58,7 +62,9 @@ type FrontDoor struct {
 	sched  *scheduler.Scheduler
 	server *gateway.Server
 
+	entering sync.Mutex // held from the choice of a model to its ticket
 	choosing sync.Mutex
+	memory   *semaphore.Weighted // for the bodies of requests that wait
 	mu       sync.Mutex
 	profile  string
 
@@ -68,7 +74,7 @@ type FrontDoor struct {
 
 // New returns a front door that does not serve yet.
 func New(o Options) *FrontDoor {
-	f := &FrontDoor{opts: o, fleet: newFleet(o.Instances, o.Swaps, o.Offers), filter: gateway.NewFilter(o.Paths), followed: make(chan struct{})}
+	f := &FrontDoor{opts: o, fleet: newFleet(o), filter: gateway.NewFilter(inferenceAlone(o.Paths)), memory: semaphore.NewWeighted(mostHeldBytes), followed: make(chan struct{})}
 	f.sched = scheduler.New(scheduler.Options{Fleet: f.fleet, MaxWaiting: o.MaxWaiting, Turn: o.Turn, MinResidency: o.MinResidency, Logger: o.Logger})
 	if err := f.checkProfile(o.Profile); err == nil {
 		f.profile = o.Profile
@@ -76,6 +82,11 @@ func New(o Options) *FrontDoor {
 		o.Logger.Warn("the profile that was chosen is gone", "error", err)
 	}
 	return f
+}
+
+// inferenceAlone returns paths without those that only tell of one engine.
+func inferenceAlone(p engine.Paths) engine.Paths {
+	return engine.Paths{Inference: p.Inference, Refused: slices.Concat(p.Refused, p.Status)}
 }
 
 // Serve begins to serve. The caller calls Refuse and Close.

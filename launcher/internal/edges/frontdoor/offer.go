@@ -85,9 +85,10 @@ func freeID(model string, taken map[string]bool) string {
 	return id
 }
 
-// digestOf returns a digest of what the engine of a model is started with.
+// digestOf returns a digest of what the engine of a model is started with: of the fields whose
+// change is a [catalogue.Restart].
 func digestOf(m catalogue.Model) string {
-	text, err := json.Marshal([]any{m.Engine, m.Options, m.Args, m.GPUs, m.EnvVars(os.LookupEnv), m.StartMethod})
+	text, err := json.Marshal([]any{m.Engine, m.Words(), m.GPUs, m.EnvVars(os.LookupEnv)})
 	if err != nil {
 		panic(err) // texts and numbers
 	}

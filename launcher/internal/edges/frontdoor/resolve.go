@@ -4,31 +4,34 @@ import (
 	"slices"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/inference"
+	"hotseat.dev/hotseat/launcher/internal/core/scheduler"
 	"hotseat.dev/hotseat/launcher/internal/edges/catalogue"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// target is where a request goes.
-type target struct {
-	model  string           // as the scheduler names it
-	params inference.Params // what is changed in the request
-}
-
-// resolve says which model a client's name means now: one of the catalogue, or else an instance
-// that somebody has made. The error is a *[catalogue.UnknownModel].
-func (f *FrontDoor) resolve(name string) (target, error) {
+// resolve says what a client's name means now: models of the catalogue, or else an instance that
+// somebody has made. The error is a *[catalogue.UnknownModel].
+func (f *FrontDoor) resolve(name string) (catalogue.Target, error) {
 	offers := f.fleet.offers.Load()
 	means, err := offers.catalogue.Resolve(name, f.Profile())
 	if err == nil {
-		chosen := f.choose(offers, means)
-		return target{model: chosen.Model, params: chosen.Params}, nil
+		return means, nil
 	}
 	all, _ := f.opts.Instances.List()
 	if i := madeAs(offers, all, name); i != nil {
-		return target{model: made(i.InstanceID)}, nil
+		return catalogue.Target{Candidates: []catalogue.Candidate{{Model: made(i.InstanceID)}}}, nil
 	}
-	return target{}, err
+	return catalogue.Target{}, err
+}
+
+// enter chooses among the models that a name stands for, and asks the scheduler for the chosen
+// one. Each request sees those that came before.
+func (f *FrontDoor) enter(means catalogue.Target) (catalogue.Candidate, *scheduler.Ticket, error) {
+	f.entering.Lock()
+	defer f.entering.Unlock()
+	chosen := f.choose(f.fleet.offers.Load(), means)
+	ticket, err := f.sched.Enter(chosen.Model, 0)
+	return chosen, ticket, err
 }
 
 // madeAs returns the instance that somebody has made and that serves a model of that name; one
@@ -106,6 +109,7 @@ func (f *FrontDoor) Reload(o *Offers) {
 	before := f.fleet.offers.Swap(o)
 	for _, change := range catalogue.Diff(before.catalogue, o.catalogue) {
 		if change.Kind != catalogue.Same {
+			f.fleet.past.Forget(change.Model)
 			f.opts.Logger.Info("the catalogue has changed", "model", change.Model, "change", change.Kind, "fields", change.Fields)
 		}
 	}

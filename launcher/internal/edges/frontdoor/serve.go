@@ -1,6 +1,7 @@
 package frontdoor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"hotseat.dev/hotseat/launcher/inference"
 	"hotseat.dev/hotseat/launcher/internal/core/scheduler"
 	"hotseat.dev/hotseat/launcher/internal/edges/browser"
+	"hotseat.dev/hotseat/launcher/internal/edges/catalogue"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -20,9 +22,10 @@ import (
 const (
 	mostJSON = 32 << 20 // a chat may have pictures
 	mostForm = 1 << 30  // of speech; only what stands before the model is held
-	// heldWhole is the size up to which the body of a request that waits is read as a whole: the
-	// server notices by itself then when its client hangs up.
-	heldWhole = 1 << 20
+	// heldWhole is the size up to which the body of a request is read as a whole.
+	heldWhole = 8 << 20
+	// mostHeldBytes bounds what all of them take.
+	mostHeldBytes = 256 << 20
 	// signEvery is the time between two signs of life.
 	signEvery = 5 * time.Second
 	// unknownWait is Retry-After for a model whose transitions have not been seen yet.
@@ -33,6 +36,7 @@ const (
 func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inference.SetRequestID(w, r)
 	if err := f.admit(r); err != nil {
+		f.opts.Observer.FrontDoorRequest(outcomeRefused)
 		inference.WriteError(w, r, err)
 		return
 	}
@@ -45,6 +49,7 @@ func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case read && strings.HasPrefix(path, modelsPath+"/"):
 		f.showModel(w, r, strings.TrimPrefix(path, modelsPath+"/"))
 	case r.Method != http.MethodPost || f.filter.Classify(r.Method, r.RequestURI, false) != gateway.ClassInference:
+		f.opts.Observer.FrontDoorRequest(outcomeRefused)
 		inference.WriteError(w, r, notServed(r))
 	default:
 		f.serve(w, r)
@@ -74,42 +79,86 @@ func notServed(r *http.Request) *inference.Error {
 
 // serve holds a request until its model is awake, and has it answered.
 func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
-	signs := &inference.Signs{Writer: w, Request: r, Interval: signEvery}
-	body, means, err := f.read(r, signs)
+	q := &request{ResponseWriter: w, r: r, signs: &inference.Signs{Writer: w, Request: r, Interval: signEvery}}
+	defer func() { // also after an answer that is broken off, which panics
+		f.memory.Release(q.reserved)
+		f.opts.Observer.FrontDoorRequest(cmp.Or(q.outcome, outcomeCut))
+	}()
+	err := f.read(q)
 	if err == nil {
-		err = f.pass(w, r, signs, body, means)
+		err = f.pass(q)
 	}
-	if err != nil {
-		signs.Fail(f.explain(means.model, err))
+	q.outcome = outcomeOf(err)
+	switch {
+	case q.outcome == outcomeClientGone:
+		panic(http.ErrAbortHandler)
+	case err != nil:
+		q.signs.Fail(f.explain(q.chosen.Model, err))
 	}
 }
 
+// request is a request for a model.
+type request struct {
+	http.ResponseWriter
+
+	r        *http.Request
+	signs    *inference.Signs
+	body     *inference.Body
+	reserved int64 // of the memory for bodies
+	means    catalogue.Target
+	chosen   catalogue.Candidate // among those
+	outcome  string
+}
+
 // read finds out which model a request is for, and which signs of life its client wants.
-func (f *FrontDoor) read(r *http.Request, signs *inference.Signs) (body *inference.Body, means target, err error) {
-	if body, err = inference.ReadModel(r, inference.Limits{JSON: mostJSON, Form: mostForm}); err != nil {
-		return nil, target{}, err
+func (f *FrontDoor) read(q *request) (err error) {
+	if q.body, err = inference.ReadModel(q.r, inference.Limits{JSON: mostJSON, Form: mostForm}); err != nil {
+		return err
 	}
-	if means, err = f.resolve(body.Model); err != nil {
-		return nil, target{}, &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound}
+	if q.means, err = f.resolve(q.body.Model); err != nil {
+		return &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound}
 	}
-	signs.Model = body.Model
-	progress, err := inference.ProgressOf(r)
+	if err := f.readAhead(q); err != nil {
+		return err
+	}
+	q.signs.Model = q.body.Model
+	progress, err := inference.ProgressOf(q.r)
 	if err != nil || progress == inference.ProgressNone {
-		return body, means, err
+		return err
 	}
-	if err := body.Complete(); err != nil {
-		return nil, target{}, err
+	if err := q.body.Complete(); err != nil {
+		return err
 	}
-	if streams, _ := body.Streams(); streams {
-		signs.Progress = progress
+	if streams, _ := q.body.Streams(); streams {
+		q.signs.Progress = progress
 	}
-	return body, means, nil
+	return nil
+}
+
+// readAhead reads a body that is not too long as a whole, as far as there is memory for it: the
+// server notices then when the client hangs up, and no client that sends slowly has a place among
+// the requests that wait.
+func (f *FrontDoor) readAhead(q *request) error {
+	if q.r.ContentLength > heldWhole {
+		return nil
+	}
+	size := q.r.ContentLength
+	if size < 0 {
+		size = heldWhole
+	}
+	if !f.memory.TryAcquire(size) {
+		return nil
+	}
+	q.reserved = size
+	_, err := q.body.Ahead(size)
+	return err
 }
 
 // pass waits until the model of a request is awake, and hands the request to the gate of the
 // model's instance. An error says that nothing was answered.
-func (f *FrontDoor) pass(w http.ResponseWriter, r *http.Request, signs *inference.Signs, body *inference.Body, means target) error {
-	ticket, err := f.sched.Enter(means.model, 0)
+func (f *FrontDoor) pass(q *request) error {
+	chosen, ticket, err := f.enter(q.means)
+	q.chosen = chosen
 	if err != nil {
 		return err
 	}
@@ -117,14 +166,17 @@ func (f *FrontDoor) pass(w http.ResponseWriter, r *http.Request, signs *inferenc
 	select {
 	case <-ticket.Ready():
 	default:
-		if err := f.hold(r, signs, body, ticket, means.model); err != nil {
+		began := time.Now()
+		err := f.hold(q, ticket)
+		f.opts.Observer.FrontDoorWait(outcomeOf(errors.Join(err, ticket.Err())), time.Since(began))
+		if err != nil {
 			return err
 		}
 	}
 	if err := ticket.Err(); err != nil {
 		return err
 	}
-	i := f.fleet.find(means.model)
+	i := f.fleet.find(chosen.Model)
 	var handler http.Handler
 	if i != nil {
 		handler = f.opts.Handlers(i.InstanceID)
@@ -132,15 +184,15 @@ func (f *FrontDoor) pass(w http.ResponseWriter, r *http.Request, signs *inferenc
 	if handler == nil {
 		return launcher.Unavailablef("the model was removed while the request waited")
 	}
-	if err := body.Rewrite(servedName(i, body.Model), means.params); err != nil {
+	if err := q.body.Rewrite(servedName(i, q.body.Model), chosen.Params); err != nil {
 		return err
 	}
-	r = r.WithContext(r.Context()) // a copy: the server needs its own body unchanged
-	r.Body, r.ContentLength = asBody{body}, body.Length()
-	if signs.Began() {
-		w = continued{w}
+	r := q.r.WithContext(q.r.Context()) // a copy: the server needs its own body unchanged
+	r.Body, r.ContentLength = asBody{q.body}, q.body.Length()
+	if q.signs.Began() {
+		return (&continued{ResponseWriter: q.ResponseWriter}).answer(handler, r)
 	}
-	handler.ServeHTTP(w, r)
+	handler.ServeHTTP(q.ResponseWriter, r)
 	return nil
 }
 
@@ -148,13 +200,6 @@ func (f *FrontDoor) pass(w http.ResponseWriter, r *http.Request, signs *inferenc
 type asBody struct{ *inference.Body }
 
 func (asBody) Close() error { return nil }
-
-// continued is an answer whose header was written with a sign of life.
-type continued struct{ http.ResponseWriter }
-
-func (continued) WriteHeader(int) {}
-
-func (c continued) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // servedName returns the name by which an instance knows its model.
 func servedName(i *launcherapi.Instance, asked string) string {
@@ -175,17 +220,12 @@ var (
 )
 
 // hold waits until the model of a request is awake, or the request has failed.
-func (f *FrontDoor) hold(r *http.Request, signs *inference.Signs, body *inference.Body, ticket *scheduler.Ticket, model string) error {
-	if n := r.ContentLength; n >= 0 && n <= heldWhole {
-		if err := body.Complete(); err != nil {
-			return err
-		}
-	}
-	ctx, cancel := context.WithCancelCause(r.Context())
+func (f *FrontDoor) hold(q *request, ticket *scheduler.Ticket) error {
+	ctx, cancel := context.WithCancelCause(q.r.Context())
 	defer cancel(nil)
-	late := time.AfterFunc(f.patience(model), func() { cancel(errWaitedTooLong) })
+	late := time.AfterFunc(f.patience(q.chosen.Model), func() { cancel(errWaitedTooLong) })
 	defer late.Stop()
-	gone, stop := gateway.Hangup(r)
+	gone, stop := gateway.Hangup(q.r)
 	defer stop()
 	watched := make(chan struct{})
 	go func() {
@@ -196,9 +236,9 @@ func (f *FrontDoor) hold(r *http.Request, signs *inference.Signs, body *inferenc
 		case <-ctx.Done():
 		}
 	}()
-	signs.Request = r.WithContext(ctx)
-	err := signs.Wait(ticket.Ready(), ticket.Why)
-	signs.Request = r
+	q.signs.Request = q.r.WithContext(ctx)
+	err := q.signs.Wait(ticket.Ready(), ticket.Why)
+	q.signs.Request = q.r
 	cause := context.Cause(ctx)
 	cancel(nil)
 	<-watched
@@ -208,13 +248,13 @@ func (f *FrontDoor) hold(r *http.Request, signs *inference.Signs, body *inferenc
 	case errors.Is(cause, errWaitedTooLong):
 		return fmt.Errorf("%w: %s", errWaitedTooLong, ticket.Why())
 	}
-	panic(http.ErrAbortHandler) // the client is gone
+	return errClientGone
 }
 
 // patience returns how long a request may wait for a model: as long as a start may take, unless
-// the model only sleeps.
+// the model only sleeps and its process is there.
 func (f *FrontDoor) patience(model string) time.Duration {
-	if i := f.fleet.find(model); i != nil {
+	if i := f.fleet.find(model); i != nil && i.PID != 0 {
 		switch launcher.State(i.State) {
 		case launcher.Sleeping, launcher.FallingAsleep, launcher.Waking, launcher.Awake:
 			return f.opts.Hold
