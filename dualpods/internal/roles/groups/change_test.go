@@ -138,15 +138,16 @@ func TestEachRowOfChanges(t *testing.T) {
 			w.plans[current].template.Roles[0].Replicas = new(int32(0)) // a RoleScaler has the number
 			w.Serving.Status.Groups = []v1alpha1.ServingGroupStatus{{Name: "llama-0", Revision: current, RoleReplicas: map[string]int32{"prefill": 2, "decode": 1, "router": 1}}}
 		}, "change begins", "", nil, begun, ""},
-		"a group that does not run":               {"", func(_ *World, m []*Member) { unready(m[0]) }, "", "", nil, "", ""},
-		"the mode is Recreate":                    {"", func(w *World, _ []*Member) { w.Serving.Spec.UpdateMode = "" }, "", "", nil, "", ""},
-		"nobody is told":                          {begun, func(*World, []*Member) {}, "server not told", Patch, []string{"prefill-0", "prefill-1"}, begun, "prepare"},
-		"one is not told":                         {begun, func(w *World, m []*Member) { m[0].toldNow(w) }, "server not told", Patch, []string{"prefill-1"}, begun, ""},
-		"one is told of an earlier try":           {begun, func(w *World, m []*Member) { m[0].toldNow(w); m[1].toldNow(w); m[1].SwapTo.Try = 7 }, "server not told", Patch, []string{"prefill-1"}, begun, ""},
-		"both prepare":                            {begun, phases("admit", "admit"), "changes", "", nil, begun, "of 2 servers 0 have prepared"},
-		"one has prepared":                        {begun, phases("go", "admit"), "changes", "", nil, begun, "1 have prepared"},
-		"both have prepared":                      {begun, phases("go", "go"), "all prepared to change", Go, []string{"prefill-0", "prefill-1"}, begun, ""},
-		"both have prepared, and one has gone on": {begun, phases("wake", "go"), "all prepared to change", Go, []string{"prefill-1"}, begun, ""},
+		"a group that does not run":                  {"", func(_ *World, m []*Member) { unready(m[0]) }, "", "", nil, "", ""},
+		"the mode is Recreate":                       {"", func(w *World, _ []*Member) { w.Serving.Spec.UpdateMode = "" }, "", "", nil, "", ""},
+		"nobody is told":                             {begun, func(*World, []*Member) {}, "server not told", Patch, []string{"prefill-0", "prefill-1"}, begun, "prepare"},
+		"one is not told":                            {begun, func(w *World, m []*Member) { m[0].toldNow(w) }, "server not told", Patch, []string{"prefill-1"}, begun, ""},
+		"one is told of an earlier try":              {begun, func(w *World, m []*Member) { m[0].toldNow(w); m[1].toldNow(w); m[1].SwapTo.Try = 7 }, "server not told", Patch, []string{"prefill-1"}, begun, ""},
+		"it was undone, and one is told of it still": {undone, func(w *World, m []*Member) { m[0].toldNow(w) }, "not undone after all", "", nil, undoing, ""},
+		"both prepare":                               {begun, phases("admit", "admit"), "changes", "", nil, begun, "of 2 servers 0 have prepared"},
+		"one has prepared":                           {begun, phases("go", "admit"), "changes", "", nil, begun, "1 have prepared"},
+		"both have prepared":                         {begun, phases("go", "go"), "all prepared to change", Go, []string{"prefill-0", "prefill-1"}, begun, ""},
+		"both have prepared, and one has gone on":    {begun, phases("wake", "go"), "all prepared to change", Go, []string{"prefill-1"}, begun, ""},
 		"one has prepared, and its clients still come": {begun, func(w *World, m []*Member) {
 			phases("go", "go")(w, m)
 			m[1].Pod.Is.Annotations[podmeta.AnnotationStatus] = `{"state":"Serving"}`

@@ -182,10 +182,19 @@ func (s *Server) group() string {
 func (s *Server) mayTell() bool { return s.any(func(m *Member) bool { return !m.isTold() }) }
 
 // wakes reports whether the sleeping instances of the ranks are those of one server, so that they
-// can be woken together; also if there is no instance.
+// can be woken together; also if there is no instance. Of two ranks on one launcher, the swap of one may
+// have claimed the sleeper of the other to evict it, at each attempt. So ranks whose attempts keep failing
+// start anew.
 func (s *Server) wakes() bool {
+	if s.any(func(m *Member) bool { return m.Bound.Record.Failures >= failuresInVain }) {
+		return !s.any((*Member).hasInstance)
+	}
 	return s.sleepTogether(func(m *Member) *launcherapi.Instance { return m.Bound.Instance })
 }
+
+// failuresInVain is how often in a row the attempt of a rank fails before its server is not woken any more,
+// but starts anew.
+const failuresInVain = 2
 
 // sleepTogether reports whether the instances of the ranks sleep that instance returns, and were the
 // ranks of one server; also if there is none.

@@ -153,7 +153,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer views.Close()
 	defer caches.Close()
 	defer end()
-	gangs := newGangs(mgr, &servings, leading(lock))
+	gangs := newGangs(mgr, views, &servings, leading(lock))
 	podGroups := readPodGroups(config)
 	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, newGroups(mgr, views, binder, gangs, podGroups, watcher.Restarted, leading(lock), opts), gangs, podGroups, leading(lock), keeper, trusted, own}, heard, opts); err != nil {
 		return err

@@ -112,8 +112,9 @@ func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, gangs 
 }
 
 // newGangs makes the controller of the gates of groups whose Pods get nodes together.
-func newGangs(mgr ctrl.Manager, servings *requests, leads func() bool) *gang.Controller {
-	return gang.New(gang.Options{API: mgr.GetClient(), Changed: servings.addAll, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now})
+func newGangs(mgr ctrl.Manager, views *nodeview.Set, servings *requests, leads func() bool) *gang.Controller {
+	sleepers := placement.NewSleepers(placement.Options{API: mgr.GetClient(), Views: views, Now: time.Now})
+	return gang.New(gang.Options{API: mgr.GetClient(), Sleepers: sleepers.Of, Changed: servings.addAll, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now})
 }
 
 // readPodGroups returns what asks the API server for the kinds of PodGroups that it has.
