@@ -108,6 +108,10 @@ func (e *Error) Error() string {
 	return strings.Join(strings.Fields(e.Where+": "+e.Problem), " ")
 }
 
+// StopsEngines reports whether the launcher stops the engines when it is told to end.
+// Otherwise it leaves them running.
+func (c *Config) StopsEngines() bool { return c.OnExit == "stop" }
+
 // check finds mistakes that show only between settings. where tells where a setting
 // was made.
 func (c *Config) check(where func(key string) string) error {

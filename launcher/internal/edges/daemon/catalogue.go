@@ -20,7 +20,7 @@ import (
 // readOffers reads the catalogue. Without a configuration file it is empty.
 func (d *Daemon) readOffers() (*frontdoor.Offers, error) {
 	c := &catalogue.Catalogue{}
-	if d.opts.File != "" {
+	if d.opts.File != "" && !d.opts.Last {
 		machine := catalogue.Machine{Env: os.LookupEnv}
 		for _, e := range d.engines {
 			machine.Engines = append(machine.Engines, e.Name())

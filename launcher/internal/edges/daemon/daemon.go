@@ -52,13 +52,12 @@ type Options struct {
 	ModelSchemes []string        // as myscheme://, that modelfetch has a program for
 	Serving      func()          // called once the launcher serves
 	Reload       <-chan struct{} // tells to read the models of the configuration again
-	Logger       *slog.Logger
-	Stderr       io.Writer // for what modelfetch writes to its standard error
+	// Last is set for a launcher that only ends what an earlier one has left. It listens at no
+	// address and needs no token, so that neither keeps it from that.
+	Last   bool
+	Logger *slog.Logger
+	Stderr io.Writer // for what modelfetch writes to its standard error
 }
-
-// stopOnExit reports whether the launcher stops the engines when it is told to end.
-// Otherwise it leaves them running.
-func (o *Options) stopOnExit() bool { return o.OnExit == "stop" }
 
 func (o *Options) tls() mtls.Server {
 	return mtls.Server{CertFile: o.TLSCert, KeyFile: o.TLSKey, ClientCAFile: o.ClientCA}
@@ -153,15 +152,8 @@ func New(opts Options) (*Daemon, error) {
 }
 
 func (d *Daemon) open() error {
-	access, err := d.openAccess()
+	access, err := d.listen()
 	if err != nil {
-		return err
-	}
-	if d.listener, err = net.Listen("tcp", d.opts.Listen); err != nil { //nolint:noctx // a loopback bind does not wait
-		return fmt.Errorf("cannot listen for the control API: %w", err)
-	}
-	d.later(func() error { return ignoreClosed(d.listener.Close()) })
-	if err := d.secure(); err != nil {
 		return err
 	}
 	state, err := statedir.Open(d.opts.StateDir)
@@ -197,6 +189,22 @@ func (d *Daemon) open() error {
 	}
 	d.gpus = gpus
 	return d.assemble(gpus, host, written, access)
+}
+
+// listen listens for the control API, and decides who may call.
+func (d *Daemon) listen() (api.Access, error) {
+	if d.opts.Last {
+		return nil, nil //nolint:nilnil // nobody can call
+	}
+	access, err := d.openAccess()
+	if err != nil {
+		return nil, err
+	}
+	if d.listener, err = net.Listen("tcp", d.opts.Listen); err != nil { //nolint:noctx // a loopback bind does not wait
+		return nil, fmt.Errorf("cannot listen for the control API: %w", err)
+	}
+	d.later(func() error { return ignoreClosed(d.listener.Close()) })
+	return access, d.secure()
 }
 
 func (d *Daemon) later(f func() error) { d.undo = append(d.undo, f) }
@@ -371,12 +379,16 @@ func (d *Daemon) ready() launcherapi.Ready {
 func (d *Daemon) Addr() string { return d.listener.Addr().String() }
 
 // Run recovers the instances and swaps of an earlier life of the launcher, then
-// serves until ctx ends, and takes everything down in order.
+// serves until ctx ends, and takes everything down in order. With Options.Last, it does not
+// serve.
 func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.sup.Recover(ctx, d.state); err != nil {
 		return errors.Join(err, d.Close())
 	}
 	d.swaps.Recover(d.saved)
+	if d.opts.Last {
+		return d.Close()
+	}
 	d.sup.EnforceBudgets()
 	if d.pool != nil {
 		d.pool.Begin() // Recover has cleared away the preloaders of an earlier launcher

@@ -22,7 +22,7 @@ import (
 // openFrontDoor opens the address of the front door. If that is the default and is taken, the
 // launcher goes without a front door.
 func (d *Daemon) openFrontDoor() error {
-	if d.opts.FrontDoor == "" {
+	if d.opts.FrontDoor == "" || d.opts.Last {
 		return nil
 	}
 	listener, err := net.Listen("tcp", d.opts.FrontDoor) //nolint:noctx // a bind does not wait
