@@ -46,7 +46,7 @@ var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Def
 		"	if saved.State.Ended() {\n		s.recoverEnded(i, found)", "	if saved.State.Ended() || saved.State == launcher.Stopping {\n		_ = s.opts.Runner.Clear(s.ctx, i.facts.ID)\n	}\n	if saved.State.Ended() {\n		s.recoverEnded(i, found)",
 	),
 	schedules.NewDefect("an adoption that fails is taken for an end",
-		"	if ended {\n		s.recoverGone(i, gone.Exit)", "	if err != nil && !ended {\n		gone, ended = &process.GoneError{}, true\n	}\n	if ended {\n		s.recoverGone(i, gone.Exit)",
+		"	case ended:\n		s.recoverGone(i, gone.Exit)", "	case err != nil:\n		if gone == nil {\n			gone = &process.GoneError{}\n		}\n		s.recoverGone(i, gone.Exit)",
 	),
 	schedules.NewDefect("an undo does not wait for the memory of the one that goes back",
 		"	if err := c.awaitRoom(ctx, i); err != nil {\n		return err\n	}\n", "",
