@@ -85,7 +85,7 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	}
 	where, err := s.locate(spec, env, &plan)
 	if err != nil {
-		return nil, err
+		return nil, invalidInput(err, hidden)
 	}
 	method, err := s.startMethod(c, eng, plan)
 	if err != nil {
