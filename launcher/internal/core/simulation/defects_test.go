@@ -166,7 +166,7 @@ var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Def
 		"	if err == nil && !now.isOfAll(i) {", "	if err == nil && !now.isOfAll(i) && s == nil {",
 	),
 	schedules.NewDefect("a wake is believed without a look at the answers",
-		"	if !s.compareWoken(ctx, i, op, before, known) {", "	if false && !s.compareWoken(ctx, i, op, before, known) {",
+		"	if !s.compareWoken(ctx, i, op, func(why error) { s.wakeFailed(i, op, before, known, why) }) {", "	if false && !s.compareWoken(ctx, i, op, func(why error) { s.wakeFailed(i, op, before, known, why) }) {",
 	),
 	schedules.NewDefect("a prepared swap begins before somebody says go",
 		"	if err != nil || !r.req.Prepare || r.req.DryRun {", "	if err != nil || !r.req.Prepare || r.req.DryRun || !r.req.DryRun {",

@@ -2,13 +2,17 @@ package engine
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher/internal/engines/rank"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 const (
@@ -222,5 +226,21 @@ func TestLlamaFlagsThatTheLauncherKnowsAreThoseOfTheTable(t *testing.T) {
 	}
 	for short, long := range map[string]string{"-m": "--model", "-hf": "--hf-repo", "-nkvo": "--no-kv-offload", "-hfrd": "--hf-repo-draft", "-c": "--ctx-size", "-mm": "--mmproj"} {
 		assert.Equal(t, long, llamaFlags[short].name)
+	}
+}
+
+func TestLlamaModelThatIsAPipeDoesNotHoldTheLauncher(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "model.gguf")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	planned := make(chan error, 1)
+	go func() {
+		_, err := NewLlamaCpp(LlamaCppOptions{}).Plan(Request{Args: []string{"-m", pipe}})
+		planned <- err
+	}()
+	select {
+	case err := <-planned:
+		require.NoError(t, err)
+	case <-time.After(patience.Wait()):
+		t.Fatal("Plan still reads the pipe")
 	}
 }
