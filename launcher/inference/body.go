@@ -27,8 +27,8 @@ type Limits struct {
 }
 
 // Body is the body of a request whose model is known. It reads as the whole body, byte by
-// byte as the client sent it, except for what Rewrite changed. What the client has not
-// sent yet is checked while it passes; its mistakes come as an *Error of Read.
+// byte as the client sent it, except for what Rewrite changed. Read checks the bytes that
+// the client sends later, and returns an *Error for their mistakes.
 //
 // A Body is used by one goroutine at a time.
 type Body struct {

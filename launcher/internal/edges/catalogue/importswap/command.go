@@ -60,6 +60,7 @@ func (im *importer) arguments(where, engine string, args []string) []string {
 		option, _, together := strings.Cut(args[i], "=")
 		values, drop := ours[engine][option]
 		if !drop {
+			im.checkMacros(where, args[i])
 			kept = append(kept, args[i])
 			continue
 		}

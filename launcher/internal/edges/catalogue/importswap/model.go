@@ -25,7 +25,7 @@ func (im *importer) model(name string, fields yaml.MapSlice) {
 	fields = substitute(fields, own).(yaml.MapSlice)
 	cmd, ok := get(fields, "cmd").(string)
 	m := catalogue.Model{Name: name, Restart: catalogue.RestartOnFailure}
-	sleeps := ok && im.command(where, &m, im.environment(where+".cmd", cmd))
+	sleeps := ok && im.command(where, &m, im.environment(cmd))
 	if m.Engine == "" {
 		im.skipped[name] = true
 		im.note(where, "the model is left out: its cmd is neither llama-server nor vllm")
@@ -117,7 +117,7 @@ func (im *importer) filters(where string, m *catalogue.Model, filters yaml.MapSl
 			im.without(at)
 		}
 	}
-	// What is set takes the place of what the client says, stripped or not.
+	// A parameter that is set takes the place of the client's, stripped or not.
 	m.Params.Strip = slices.DeleteFunc(m.Params.Strip, func(name string) bool { return m.Params.Set[name] != nil })
 }
 
@@ -130,6 +130,7 @@ func (im *importer) params(where string, set yaml.MapSlice) map[string]json.RawM
 			im.note(where, "%s cannot be set", name)
 			continue
 		}
+		im.checkMacros(where+"."+name, string(data))
 		all[name] = data
 	}
 	return all
