@@ -22,8 +22,10 @@ func (im *importer) model(name string, fields yaml.MapSlice) {
 	for i := range own {
 		own[i].value = substitute(own[i].value, own[:1])
 	}
-	fields = substitute(fields, own).(yaml.MapSlice)
+	// Comments go first: a macro in one may have several lines.
 	cmd, ok := get(fields, "cmd").(string)
+	cmd = fmt.Sprint(substitute(withoutComments(cmd), own))
+	fields = substitute(fields, own).(yaml.MapSlice)
 	m := catalogue.Model{Name: name, Restart: catalogue.RestartOnFailure}
 	sleeps := ok && im.command(where, &m, im.environment(cmd))
 	if m.Engine == "" {
