@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // Limits bound the bodies of requests, in bytes.
@@ -20,11 +21,14 @@ type Limits struct {
 	// sends application/x-www-form-urlencoded by default. Otherwise a JSON body must say
 	// that it is one, as for vLLM.
 	AnyContentType bool
+	// Memory is for all requests together; nil: no bound. A request that it has no room for
+	// is refused with 503.
+	Memory *Memory
 }
 
 // Body is the body of a request whose model is known. It reads as the whole body, byte by
-// byte as the client sent it, except for what Rewrite changed. What the client has not
-// sent yet is checked while it passes; its mistakes come as an *Error of Read.
+// byte as the client sent it, except for what Rewrite changed. Read checks the bytes that
+// the client sends later, and returns an *Error for their mistakes.
 //
 // A Body is used by one goroutine at a time.
 type Body struct {
@@ -51,9 +55,10 @@ type Body struct {
 
 // ReadModel reads the body of a request up to its model. It reads no further than it must:
 // the rest comes by Read. It does not look for a second model there before the client's
-// bytes arrive; Complete does. The error is an *Error, or that of the connection.
+// bytes arrive; Complete does. The caller closes the Body. The error is an *Error, or that
+// of the connection.
 func ReadModel(r *http.Request, limits Limits) (*Body, error) {
-	b := &Body{source: r.Body, limit: limits.JSON, length: r.ContentLength}
+	b := &Body{source: r.Body, limit: limits.JSON, length: r.ContentLength, held: chunks{memory: limits.Memory}}
 	// A type whose parameters alone are malformed comes with an error, and without them.
 	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
@@ -73,15 +78,24 @@ func ReadModel(r *http.Request, limits Limits) (*Body, error) {
 	if r.ContentLength > b.limit {
 		return nil, errTooLarge(b.limit)
 	}
-	for !b.found {
-		if err := b.pull(); err != nil {
-			return nil, err
-		}
-		if b.ended && !b.found {
-			return nil, invalid(CodeModelMissing, "model", "the request lacks the field model: say which model is to answer")
-		}
+	if err := b.find(); err != nil {
+		b.held.release()
+		return nil, err
 	}
 	return b, nil
+}
+
+// find reads up to the model.
+func (b *Body) find() error {
+	for !b.found {
+		if err := b.pull(); err != nil {
+			return err
+		}
+		if b.ended && !b.found {
+			return invalid(CodeModelMissing, "model", "the request lacks the field model: say which model is to answer")
+		}
+	}
+	return nil
 }
 
 // pull reads the next bytes of the client into held.
@@ -90,6 +104,13 @@ func (b *Body) pull() error {
 		return b.failed
 	}
 	room := b.held.room()
+	if room == nil {
+		b.failed = &Error{
+			Status: http.StatusServiceUnavailable, Code: CodeNoMemory, RetryAfter: time.Second,
+			Message: "the bodies of other requests take all memory that there is for them: try again",
+		}
+		return b.failed
+	}
 	n, err := b.source.Read(room)
 	b.held.grow(n)
 	b.arrived += int64(n)
@@ -166,11 +187,13 @@ func (b *Body) setModel(model string, valStart, valEnd int64) error {
 // Read gives the whole body, with what Rewrite changed.
 func (b *Body) Read(p []byte) (int, error) {
 	for b.read == b.held.length {
-		if b.ended {
+		if b.ended && b.failed == nil {
 			return 0, io.EOF
 		}
-		b.held.reset()
-		b.read = 0
+		if b.read > 0 {
+			b.held.reset()
+			b.read = 0
+		}
 		if err := b.pull(); err != nil {
 			return 0, err
 		}
@@ -209,6 +232,13 @@ func (b *Body) Ahead(most int64) (whole bool, err error) {
 // Replay gives the whole body after Complete, each time from its beginning.
 func (b *Body) Replay() io.Reader { return &replay{of: &b.held} }
 
+// Close forgets the body and gives its memory back. It does not close the request's.
+func (b *Body) Close() error {
+	b.held.release()
+	b.read, b.failed = 0, http.ErrBodyReadAfterClose
+	return nil
+}
+
 // Length is how many bytes Read gives in all; -1: unknown.
 func (b *Body) Length() int64 { return b.length }
 
@@ -228,7 +258,7 @@ func (b *Body) Rewrite(model string, p Params) error {
 		if err != nil {
 			return b.explain(err)
 		}
-		b.held = chunksOf(changed)
+		b.held.replace(changed)
 		b.length = b.held.length
 		return nil
 	}

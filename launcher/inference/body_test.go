@@ -233,3 +233,36 @@ func TestBodiesOfAnyContentTypeAreJSONWhereOllamasAre(t *testing.T) {
 		assert.False(t, given)
 	}
 }
+
+func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
+	l := limits
+	l.Memory = NewMemory(firstChunk + 2*nextChunk)
+	long := `{"a":"` + strings.Repeat("x", nextChunk) + `","model":"m"}`
+	first, err := ReadModel(request(strings.NewReader(long), jsonType), l)
+	require.NoError(t, err)
+	_, err = ReadModel(request(strings.NewReader(long), jsonType), l)
+	var got *Error
+	require.ErrorAs(t, err, &got, "what it took is given back")
+	assert.Equal(t, http.StatusServiceUnavailable, got.Status)
+	assert.Equal(t, CodeNoMemory, got.Code)
+	assert.Positive(t, got.RetryAfter)
+
+	require.NoError(t, first.Close())
+	_, err = first.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+	second, err := ReadModel(request(strings.NewReader(long), jsonType), l)
+	require.NoError(t, err)
+	require.NoError(t, second.Complete())
+	require.NoError(t, second.Rewrite("n", Params{Strip: []string{"a"}}))
+	require.NoError(t, second.Close())
+
+	sent, err := ReadModel(request(strings.NewReader(`{"model":"m","a":"`+strings.Repeat("x", 20*nextChunk)+`"}`), jsonType), l)
+	require.NoError(t, err)
+	require.True(t, l.Memory.take(2*nextChunk))
+	_, err = io.Copy(io.Discard, sent)
+	require.NoError(t, err, "a body that is sent on needs no further chunk")
+	l.Memory.left.Add(2 * nextChunk)
+	require.NoError(t, sent.Close())
+	require.NoError(t, sent.Close(), "twice")
+	assert.EqualValues(t, firstChunk+2*nextChunk, l.Memory.left.Load())
+}

@@ -3,12 +3,35 @@ package inference
 import (
 	"bytes"
 	"io"
+	"sync/atomic"
 )
 
 // chunks is a body in memory. It grows without a copy of what it has.
 type chunks struct {
 	parts  [][]byte
 	length int64
+	memory *Memory // nil: unbounded
+	taken  int64   // of memory
+}
+
+// Memory bounds what the bodies of all requests hold together. It is safe for concurrent
+// use.
+type Memory struct{ left atomic.Int64 }
+
+// NewMemory gives a bound of some bytes.
+func NewMemory(bytes int64) *Memory {
+	m := &Memory{}
+	m.left.Store(bytes)
+	return m
+}
+
+// take reports whether there is room.
+func (m *Memory) take(bytes int64) bool {
+	if m == nil || m.left.Add(-bytes) >= 0 {
+		return true
+	}
+	m.left.Add(bytes)
+	return false
 }
 
 const (
@@ -16,11 +39,26 @@ const (
 	nextChunk  = 64 << 10
 )
 
-func chunksOf(data []byte) chunks {
-	return chunks{[][]byte{data[:len(data):len(data)]}, int64(len(data))}
+// replace takes other bytes in place of all.
+func (c *chunks) replace(data []byte) {
+	c.parts, c.length = [][]byte{data[:len(data):len(data)]}, int64(len(data))
 }
 
-// room gives unused bytes at the end.
+// release gives the memory back.
+func (c *chunks) release() {
+	c.keep(0)
+	c.parts, c.length = nil, 0
+}
+
+// keep gives memory back but for some bytes.
+func (c *chunks) keep(bytes int64) {
+	if c.memory != nil {
+		c.memory.left.Add(c.taken - bytes)
+	}
+	c.taken = bytes
+}
+
+// room gives unused bytes at the end; none if there is no memory left.
 func (c *chunks) room() []byte {
 	if n := len(c.parts); n > 0 {
 		last := c.parts[n-1]
@@ -29,9 +67,13 @@ func (c *chunks) room() []byte {
 		}
 	}
 	size := nextChunk
-	if len(c.parts) == 0 {
+	if c.parts == nil {
 		size = firstChunk
 	}
+	if !c.memory.take(int64(size)) {
+		return nil
+	}
+	c.taken += int64(size)
 	c.parts = append(c.parts, make([]byte, 0, size))
 	return c.parts[len(c.parts)-1][:size]
 }
@@ -43,16 +85,16 @@ func (c *chunks) grow(n int) {
 	c.length += int64(n)
 }
 
-// reset forgets the bytes. It keeps a chunk for others.
+// reset forgets the bytes, of which there are some. It keeps room for others, so that a body
+// that is sent on does not run out of memory on its way.
 func (c *chunks) reset() {
-	spare := []byte(nil)
-	if n := len(c.parts); n > 0 {
-		spare = c.parts[n-1]
+	last := c.parts[len(c.parts)-1]
+	if cap(last) != nextChunk && c.memory.take(nextChunk) {
+		c.taken += nextChunk
+		last = make([]byte, 0, nextChunk)
 	}
-	if cap(spare) < nextChunk {
-		spare = make([]byte, 0, nextChunk)
-	}
-	c.parts, c.length = append(c.parts[:0], spare[:0]), 0
+	c.keep(min(c.taken, nextChunk))
+	c.parts, c.length = [][]byte{last[:0]}, 0
 }
 
 // readAt copies bytes of one chunk; 0 only at the end.

@@ -34,6 +34,7 @@ const (
 	CodeContentType     = "unsupported_content_type"
 	CodeTooLarge        = "request_too_large"
 	CodeCutOff          = "request_cut_off"
+	CodeNoMemory        = "no_memory_for_bodies"
 	typeInvalid         = "invalid_request_error"
 	typeServer          = "server_error"
 	typeTooManyRequests = "rate_limit_error"

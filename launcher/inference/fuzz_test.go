@@ -55,7 +55,7 @@ func seeds(f *testing.F) {
 	}
 }
 
-// What ReadModel finds is what encoding/json finds, in whatever portions it comes.
+// ReadModel finds the model that encoding/json finds, in whatever portions the body comes.
 func FuzzReadModel(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte, size int) {

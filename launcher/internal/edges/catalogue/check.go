@@ -137,8 +137,8 @@ func (d *decoder) checkGPUs(c *Catalogue) {
 }
 
 // needsWholeGPUs reports whether no other model fits beside this one. vLLM takes nearly
-// all memory of its GPUs, unless its arguments say how much it takes. What llama.cpp takes
-// is known only once it runs.
+// all memory of its GPUs, unless its arguments say how much it takes. How much
+// llama.cpp takes is known only once it runs.
 func needsWholeGPUs(m *Model) bool {
 	line := strings.ReplaceAll(m.Options+" "+strings.Join(m.Args, " "), "_", "-")
 	return m.Engine == "vllm" && !slices.ContainsFunc([]string{"--gpu-memory-utilization", "--kv-cache-memory", "--config"}, func(option string) bool {

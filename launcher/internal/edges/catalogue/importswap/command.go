@@ -23,7 +23,7 @@ var ours = map[string]map[string]int{
 // command reads the command line of a model, and says which engine it is. It reports
 // whether the model sleeps, rather than ends, when it is not used.
 func (im *importer) command(where string, m *catalogue.Model, cmd string) (sleeps bool) {
-	words, err := shellquote.Split(withoutComments(cmd))
+	words, err := shellquote.Split(cmd)
 	if err != nil {
 		im.note(where+".cmd", "the command cannot be split into words: %v", err)
 		return false
@@ -40,7 +40,7 @@ func (im *importer) command(where string, m *catalogue.Model, cmd string) (sleep
 	switch {
 	case len(words) == 0:
 		return false
-	case path.Base(words[0]) == "llama-server":
+	case strings.HasPrefix(path.Base(words[0]), "llama-server"): // some are named with their build
 		m.Engine, args, sleeps = "llamacpp", words[1:], true
 	case path.Base(words[0]) == "vllm" && len(words) > 1 && words[1] == "serve":
 		m.Engine, args = "vllm", words[2:]
@@ -48,6 +48,9 @@ func (im *importer) command(where string, m *catalogue.Model, cmd string) (sleep
 		m.Engine, args = "vllm", words[3:]
 	default:
 		return false
+	}
+	if words[0] != "llama-server" && words[0] != "vllm" {
+		im.note(where+".cmd", "%s is left out: the launcher's settings say which program it runs", words[0])
 	}
 	m.Args = im.arguments(where+".cmd", m.Engine, args)
 	return sleeps
@@ -60,6 +63,7 @@ func (im *importer) arguments(where, engine string, args []string) []string {
 		option, _, together := strings.Cut(args[i], "=")
 		values, drop := ours[engine][option]
 		if !drop {
+			im.checkMacros(where, args[i])
 			kept = append(kept, args[i])
 			continue
 		}

@@ -50,9 +50,17 @@ func substitute(value any, macros []macro) any {
 	return value
 }
 
+// checkMacros notes macros that are left in a text.
+func (im *importer) checkMacros(where, text string) {
+	if _, rest, found := strings.Cut(text, "${"); found {
+		name, _, _ := strings.Cut(rest, "}")
+		im.note(where, "${%s} is still there: write its value", name)
+	}
+}
+
 // environment replaces ${env.X} in a text by the variable's value. A variable that is not
-// set is noted, and stays.
-func (im *importer) environment(where, text string) string {
+// set stays.
+func (im *importer) environment(text string) string {
 	var out strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "${env.")
@@ -64,7 +72,6 @@ func (im *importer) environment(where, text string) string {
 		if value, set := im.env(name); set {
 			out.WriteString(value)
 		} else {
-			im.note(where, "the environment variable %s is not set: write its value", name)
 			out.WriteString("${env." + name + "}")
 		}
 		text = after

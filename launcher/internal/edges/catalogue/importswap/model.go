@@ -22,10 +22,12 @@ func (im *importer) model(name string, fields yaml.MapSlice) {
 	for i := range own {
 		own[i].value = substitute(own[i].value, own[:1])
 	}
-	fields = substitute(fields, own).(yaml.MapSlice)
+	// Comments go first: a macro in one may have several lines.
 	cmd, ok := get(fields, "cmd").(string)
+	cmd = fmt.Sprint(substitute(withoutComments(cmd), own))
+	fields = substitute(fields, own).(yaml.MapSlice)
 	m := catalogue.Model{Name: name, Restart: catalogue.RestartOnFailure}
-	sleeps := ok && im.command(where, &m, im.environment(where+".cmd", cmd))
+	sleeps := ok && im.command(where, &m, im.environment(cmd))
 	if m.Engine == "" {
 		im.skipped[name] = true
 		im.note(where, "the model is left out: its cmd is neither llama-server nor vllm")
@@ -117,7 +119,7 @@ func (im *importer) filters(where string, m *catalogue.Model, filters yaml.MapSl
 			im.without(at)
 		}
 	}
-	// What is set takes the place of what the client says, stripped or not.
+	// A parameter that is set takes the place of the client's, stripped or not.
 	m.Params.Strip = slices.DeleteFunc(m.Params.Strip, func(name string) bool { return m.Params.Set[name] != nil })
 }
 
@@ -130,6 +132,7 @@ func (im *importer) params(where string, set yaml.MapSlice) map[string]json.RawM
 			im.note(where, "%s cannot be set", name)
 			continue
 		}
+		im.checkMacros(where+"."+name, string(data))
 		all[name] = data
 	}
 	return all
