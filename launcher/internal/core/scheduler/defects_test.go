@@ -64,7 +64,7 @@ var defects = schedules.Defects{Dirs: []string{"."}, All: []schedules.Defect{
 		"		if (m.Waiting > 0 || m.Preload) &&", "		if (m.Waiting > 0 || m.Preload || m.StopAfter > 0) &&",
 	),
 	schedules.NewDefect("scheduler: a sleeper never moves",
-		"	if elsewhere := d.best(m, d.candidates(m, nil)); elsewhere.rank < blocked {", "	if elsewhere := d.best(m, d.candidates(m, nil)); elsewhere.rank < free {",
+		"	isStuck := best.rank >= blocked && best.until.IsZero()\n", "	isStuck := best.rank > impossible\n",
 	),
 	schedules.NewDefect("scheduler: it looks without a pause",
 		"		pause.Reset(betweenSteps)\n", "		pause.Reset(0)\n",
