@@ -124,6 +124,7 @@ func TestEachRowOfScheduling(t *testing.T) {
 		"the GPU where it sleeps is free":     {world(2, model("x", asleep("b"), waits(0))), "wakes: wake x on b"},
 		"it has no instance, and one is free": {world(2, model("o", a), model("x", waits(0))), "starts: start x on b"},
 		"its instance has ended":              {world(1, model("x", on(launcher.Failed, "a"), waits(0))), "starts: start x on a"},
+		"it needs no GPU":                     {world(0, model("o", awake()), model("x", func(m *Model) { m.Count = 0 }, waits(0))), "starts: start x"},
 		"it is bound to a GPU":                {world(2, model("x", bound("b"), waits(0))), "starts: start x on b"},
 		// Row 14: both are taken.
 		"the one used longest ago leaves":      {world(2, model("o", a, used(time.Minute)), model("p", b, used(time.Hour)), model("x", waits(0))), "starts in turn: start x on b for p"},

@@ -58,7 +58,7 @@ var defects = schedules.Defects{Dirs: []string{"."}, All: []schedules.Defect{
 		"d.waiting[n-1].priority < priority", "d.waiting[n-1].priority <= priority",
 	),
 	schedules.NewDefect("scheduler: the end of the last answer is not told",
-		"	if s.waiting > 0 && len(d.answered) == 0 { //", "	if s.waiting < 0 && len(d.answered) == 0 { //",
+		"	if s.isWaitedFor() && len(d.answered) == 0 { //", "	if s.isWaitedFor() && len(d.answered) < 0 { //",
 	),
 	schedules.NewDefect("scheduler: models are kept awake though nobody asked for them",
 		"		if (m.Waiting > 0 || m.Preload) &&", "		if (m.Waiting > 0 || m.Preload || m.StopAfter > 0) &&",

@@ -102,6 +102,8 @@ func (d *decider) candidates(m *Model, bound []string) [][]string {
 	switch {
 	case len(bound) > 0:
 		return [][]string{bound}
+	case m.Count == 0: // it runs on the processor
+		return [][]string{nil}
 	case m.Count > len(d.GPUs):
 		return nil
 	}
@@ -110,7 +112,7 @@ func (d *decider) candidates(m *Model, bound []string) [][]string {
 		alone = append(alone, d.look(m, []string{g.UUID}))
 	}
 	slices.SortStableFunc(alone, placement.compare)
-	if m.Count <= 1 {
+	if m.Count == 1 {
 		return [][]string{alone[0].gpus}
 	}
 	var all [][]string
