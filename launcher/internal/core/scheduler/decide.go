@@ -30,7 +30,7 @@ type Model struct {
 	Pinned   bool // once awake, it leaves for no other model
 
 	GPUs        []string // UUIDs that it has to be on; empty: any Count of them
-	Count       int      // how many GPUs it needs
+	Count       int      // how many GPUs it needs; 0: it runs on the processor
 	Bytes       uint64   // device memory that it takes of each GPU; 0: not known, so nothing is awake beside it
 	Concurrency int      // how many requests it answers at once; 0: any number
 

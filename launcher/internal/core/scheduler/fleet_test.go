@@ -66,6 +66,9 @@ func (f *fleet) set(i *instance, state launcher.State) {
 		i.leftAt = time.Now()
 	}
 	i.State, i.Since = state, time.Now()
+	if state == "" { // there is no instance any more
+		i.Since = time.Time{}
+	}
 	f.change()
 }
 

@@ -31,6 +31,7 @@ type placement struct {
 	by    []*Model  // who is in the way
 	gpu   string    // where
 	until time.Time // when to look again; zero: only a change helps
+	inUse bool      // the models that are awake there are in use
 
 	idle  float64   // for how many of their returns those that leave were not used
 	since time.Time // when the last of those that leave became awake
@@ -40,18 +41,27 @@ type placement struct {
 // again within that time before: it would lose the model between its requests.
 const lingers = time.Second
 
-// place returns the best placement of a model. A sleeper moves if it cannot be awake where it is,
-// and is not bound to its GPUs: it is stopped first, and then starts elsewhere.
+// contended is how soon after it left a sleeper is wanted again if it and the model in its place take
+// turns all the time. It then moves to GPUs that are free.
+const contended = time.Minute
+
+// place returns the best placement of a model. A sleeper that is not bound to its GPUs may move: it
+// is stopped first, and then starts elsewhere.
 func (d *decider) place(m *Model) (best placement, moves bool) {
 	bound := m.GPUs
 	if m.State == launcher.Sleeping {
 		bound = m.On
 	}
 	best = d.best(m, d.candidates(m, bound))
-	if best.rank < blocked || !best.until.IsZero() || m.State != launcher.Sleeping || len(m.GPUs) > 0 {
+	if m.State != launcher.Sleeping || len(m.GPUs) > 0 {
 		return best, false
 	}
-	if elsewhere := d.best(m, d.candidates(m, nil)); elsewhere.rank < blocked {
+	isStuck := best.rank >= blocked && best.until.IsZero()
+	isContended := best.inUse && d.Now.Sub(m.Since) < contended
+	if !isStuck && !isContended {
+		return best, false
+	}
+	if elsewhere := d.best(m, d.candidates(m, nil)); elsewhere.rank == free || isStuck && elsewhere.rank < blocked {
 		return elsewhere, true
 	}
 	return best, false
@@ -92,6 +102,8 @@ func (d *decider) candidates(m *Model, bound []string) [][]string {
 	switch {
 	case len(bound) > 0:
 		return [][]string{bound}
+	case m.Count == 0: // it runs on the processor
+		return [][]string{nil}
 	case m.Count > len(d.GPUs):
 		return nil
 	}
@@ -100,7 +112,7 @@ func (d *decider) candidates(m *Model, bound []string) [][]string {
 		alone = append(alone, d.look(m, []string{g.UUID}))
 	}
 	slices.SortStableFunc(alone, placement.compare)
-	if m.Count <= 1 {
+	if m.Count == 1 {
 		return [][]string{alone[0].gpus}
 	}
 	var all [][]string
@@ -222,6 +234,7 @@ func (d *decider) leave(m *Model, gpus []string, occupants []*Model) placement {
 		if stays := d.staysUntil(o); stays.After(d.Now) && stays.After(p.until) {
 			p.until, p.rank, p.row, p.by = stays, later, rowTurn, by
 		}
+		p.inUse = p.inUse || inUse
 		idle := 0.0
 		if !inUse {
 			idle = d.Now.Sub(o.LastUsed).Seconds() / max(1, o.Return.Seconds())

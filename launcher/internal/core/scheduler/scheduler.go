@@ -40,6 +40,7 @@ type Scheduler struct {
 	mu      sync.Mutex
 	closed  bool
 	waiting int                // requests of all models
+	unmet   bool               // the last decision had models with requests wait
 	models  map[string]*demand // by name; those that somebody has asked for or that an action changed
 }
 
@@ -146,9 +147,10 @@ func (s *Scheduler) step() time.Time {
 	}
 	models = append(models, s.forget(there)...)
 	decision := Decide(World{Now: time.Now(), GPUs: gpus, Models: models, Turn: s.opts.Turn, MinResidency: s.opts.MinResidency})
+	s.unmet = false
 	for _, w := range decision.Waits {
 		d := s.demand(w.Model)
-		d.why = w.Reason
+		d.why, s.unmet = w.Reason, s.unmet || w.Row != rowPreload
 		if w.Hopeless {
 			s.refuse(d, &NotBroughtInError{Model: w.Model, Err: &launcher.Error{Code: launcherapi.CodeDoesNotFit, Detail: w.Reason}})
 		}

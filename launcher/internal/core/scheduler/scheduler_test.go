@@ -287,6 +287,24 @@ func TestRequestsHeldAtTheGateBringTheirModelBack(t *testing.T) {
 	}, 1, model("x", awake("a")))
 }
 
+func TestRequestsHeldAtTheGateGetTheirTurnAfterAHigherPriority(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		high, held := enter(t, s, "o", 0), enter(t, s, "x", 0)
+		assert.True(t, isReady(held))
+		f.with(func() { f.set(f.models[1], launcher.Sleeping) })
+		answered := make(chan bool)
+		go func() { answered <- f.answer(f.models[1], time.Second, nil) }()
+		pass(time.Minute)
+		f.with(func() {}) // the launcher shows the request that is held
+		pass(time.Minute)
+		assert.Empty(t, f.did())
+		high.Leave()
+		assert.True(t, <-answered)
+		held.Leave()
+		assert.Equal(t, []string{"wake x o"}, f.did())
+	}, 1, model("o", awake("a"), since(0), priority(1), takes(30*gib)), model("x", awake("a"), since(0), takes(60*gib)))
+}
+
 func TestModelThatVanishesFailsItsRequests(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		answered, waits := enter(t, s, "x", 0), enter(t, s, "y", 0)

@@ -132,7 +132,10 @@ func (t *Ticket) Leave() {
 		d.waiting = slices.Delete(d.waiting, n, n+1)
 		s.waiting--
 	}
-	if s.waiting > 0 && len(d.answered) == 0 { // another model may get the GPUs
+	if s.isWaitedFor() && len(d.answered) == 0 { // another model may get the GPUs
 		s.Kick()
 	}
 }
+
+// isWaitedFor reports whether requests wait, here or at the gate of a model. The lock is held.
+func (s *Scheduler) isWaitedFor() bool { return s.waiting > 0 || s.unmet }
