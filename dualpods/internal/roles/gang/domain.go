@@ -152,7 +152,7 @@ func (d *decision) take(g *Gang, s *Step, pods []*Member, begins bool) bool {
 	all := []domain{g.domain()}
 	if begins {
 		all = d.mayBegin(g)
-	} else if !g.mustShare() {
+	} else if all[0] != (domain{}) && !g.mustShare() {
 		all = append(all, domain{})
 	}
 	for _, in := range all {

@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -120,6 +121,28 @@ func TestRoomOfOtherGroupsIsReservedInTheirDomain(t *testing.T) {
 	assert.Equal(t, map[string]string{"a-0": "gang fits", "other-0": "gate left"}, decisions(w))
 	w.Nodes[1].Free = 3
 	assert.Equal(t, "no room", decisions(w)["a-0"])
+}
+
+func TestPodsGetTheDomainInTheWriteThatRemovesTheirGates(t *testing.T) {
+	llama := serving("llama")
+	llama.Spec.Template.NetworkTopology = together("")
+	s := newSite(t, 2, llama)
+	s.api.nodes["a"].Labels = map[string]string{zone: "a"}
+	s.api.nodes["b"] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{zone: "b"}}, Status: corev1.NodeStatus{Allocatable: gpuList(4)}}
+	var asked []string
+	s.c.opts.Sleepers = func(_ context.Context, pods []*corev1.Pod) (map[types.UID][]placement.Asleep, error) {
+		for _, pod := range pods {
+			asked = append(asked, pod.Name)
+		}
+		return map[types.UID][]placement.Asleep{"llama-0-prefill-0-1": {{Node: "b", GPUs: []string{"0"}}}}, nil
+	}
+	s.pass()
+	assert.Equal(t, []string{"llama-0-prefill-0-0", "llama-0-prefill-0-1"}, asked, "counted Pods alone")
+	assert.Equal(t, zone+"=b", s.record("llama").Domain)
+	for _, name := range asked {
+		assert.Empty(t, s.api.pods[name].Spec.SchedulingGates)
+		assert.Equal(t, map[string]string{zone: "b"}, s.api.pods[name].Spec.NodeSelector)
+	}
 }
 
 func TestSchedulerIsToldOfTheDomain(t *testing.T) {

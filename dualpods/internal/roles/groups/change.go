@@ -32,7 +32,7 @@ type groupChange struct {
 
 // changeOf returns what the status has of the change of a group; nil: nothing.
 func (w *World) changeOf(group int) *v1alpha1.ServingGroupChange {
-	if g := statusOf(w.Serving, groupName(w.Serving, group)); g != nil {
+	if g := w.statusOf(group); g != nil {
 		return g.Change
 	}
 	return nil

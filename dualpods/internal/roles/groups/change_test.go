@@ -305,14 +305,18 @@ func TestWhatCanBeChangedInPlace(t *testing.T) {
 			edit(t, `"metadata": {`, `"metadata": {"labels": {"a": "b"}, `)
 		}, ""},
 		"replicas":     {func(t *v1alpha1.ServingGroupTemplate) { t.Roles[0].Replicas = new(int32(4)) }, ""},
-		"the GPUs":     {func(t *v1alpha1.ServingGroupTemplate) { edit(t, `gpu": "1"`, `gpu": "2"`) }, "the change is one of the Pods of role prefill"},
-		"the image":    {func(t *v1alpha1.ServingGroupTemplate) { edit(t, `"image": "requester"`, `"image": "other"`) }, "the change is one of the Pods of role prefill"},
+		"the GPUs":     {func(t *v1alpha1.ServingGroupTemplate) { edit(t, `gpu": "1"`, `gpu": "2"`) }, "the change is one of the Pods (resources of container inference-server) of role prefill"},
+		"the image":    {func(t *v1alpha1.ServingGroupTemplate) { edit(t, `"image": "requester"`, `"image": "other"`) }, "the change is one of the Pods (image of container inference-server) of role prefill"},
 		"vLLM's image": {func(t *v1alpha1.ServingGroupTemplate) { edit(t, "image: vllm", "image: vllm-2") }, "the change is one of the engine's image, mounts or launcher of role prefill"},
-		"a role more":  {func(t *v1alpha1.ServingGroupTemplate) { t.Roles = append(t.Roles, t.Roles[0]) }, "it has other roles or subgroups"},
-		"the name":     {func(t *v1alpha1.ServingGroupTemplate) { t.Roles[0].Name = "p" }, "it has other roles, or other numbers of workers"},
+		"a role more":  {func(t *v1alpha1.ServingGroupTemplate) { t.Roles = append(t.Roles, t.Roles[0]) }, "it has 2 roles instead of 1"},
+		"subgroups":    {func(t *v1alpha1.ServingGroupTemplate) { t.SubGroupPolicy = &v1alpha1.SubGroupPolicy{SubGroupSize: 2} }, "the change is one of subGroupPolicy"},
+		"the name":     {func(t *v1alpha1.ServingGroupTemplate) { t.Roles[0].Name = "p" }, "it has role p with 1 Pods in each replica instead of role prefill with 1"},
 		"workers": {func(t *v1alpha1.ServingGroupTemplate) {
 			t.Roles[0].WorkerReplicas, t.Roles[0].WorkerTemplate = new(int32(1)), t.Roles[0].EntryTemplate
-		}, "it has other roles, or other numbers of workers"},
+		}, "it has role prefill with 2 Pods in each replica instead of role prefill with 1"},
+		"the node": {func(t *v1alpha1.ServingGroupTemplate) {
+			edit(t, `"containers":`, `"nodeSelector": {"a": "b"}, "containers":`)
+		}, "the change is one of the Pods (nodeSelector) of role prefill"},
 		"the launcher": {func(t *v1alpha1.ServingGroupTemplate) {
 			edit(t, `"annotations": {`, `"annotations": {"hotseat.dev/launcher-config": "x", `)
 		}, "the change is one of the launcher or the admin port of role prefill"},
