@@ -44,7 +44,6 @@ type Model struct {
 	Concurrency int           // requests at once; 0: no limit
 
 	StartMethod string // empty: the launcher's
-	Fingerprint *bool  // nil: the launcher's
 	Restart     string // RestartOnFailure or RestartNever
 
 	Params inference.Params // of requests by any name

@@ -31,7 +31,6 @@ models:
   stop_after: 3h
   concurrency: 8
   start_method: fork
-  fingerprint: false
   preload: true
   restart: never
   params:
@@ -56,7 +55,6 @@ profiles:
 `
 
 func wholeCatalogue() *Catalogue {
-	fingerprint := false
 	return &Catalogue{
 		Models: []Model{{
 			Name: "Qwen/Qwen3-8B", Aliases: []string{"gpt-4o-mini", "yes"}, Engine: "vllm",
@@ -66,7 +64,7 @@ func wholeCatalogue() *Catalogue {
 			},
 			Priority: -3, Pinned: true, Preload: true,
 			SleepAfter: map[int]time.Duration{1: 5 * time.Minute, 2: 90 * time.Minute}, StopAfter: 3 * time.Hour,
-			Concurrency: 8, StartMethod: "fork", Fingerprint: &fingerprint, Restart: RestartNever,
+			Concurrency: 8, StartMethod: "fork", Restart: RestartNever,
 			Params: inference.Params{Strip: []string{"temperature", "top_k"}, Set: map[string]json.RawMessage{
 				"top_p": json.RawMessage(`0.9`), "stop": json.RawMessage(`["a","b\n"]`),
 				"kw": json.RawMessage(`{"deep":{"n":1e3,"nothing":null,"yes":true}}`),

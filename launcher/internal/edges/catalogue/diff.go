@@ -93,7 +93,7 @@ func (m *Model) ofLauncher() map[string]any {
 	return map[string]any{
 		"aliases": sorted(m.Aliases), "priority": m.Priority, "pinned": m.Pinned, "preload": m.Preload,
 		"sleep_after": fullMap(m.SleepAfter), "stop_after": m.StopAfter, "concurrency": m.Concurrency,
-		"start_method": m.StartMethod, "fingerprint": m.Fingerprint, "restart": m.Restart,
+		"start_method": m.StartMethod, "restart": m.Restart,
 		"params": canonical(m.Params), "params.variants": canonicalVariants(m.Variants),
 	}
 }

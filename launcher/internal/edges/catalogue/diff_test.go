@@ -46,7 +46,7 @@ models:
 		"variants":                {edit(`"a:v"`, `"a:w"`), a(InPlace, "params.variants")},
 		"parameters":              {edit("n: 2", "n: 3"), a(InPlace, "params")},
 		"restart and in place":    {edit("[x], gpus", "[y], priority: 3, pinned: true, gpus"), b(Restart, "options", "pinned", "priority")},
-		"policy":                  {edit("{name: b,", "{name: b, preload: true, sleep_after: 5m, stop_after: 1h, concurrency: 3, start_method: exec, fingerprint: true, restart: never,"), b(InPlace, "concurrency", "fingerprint", "preload", "restart", "sleep_after", "start_method", "stop_after")},
+		"policy":                  {edit("{name: b,", "{name: b, preload: true, sleep_after: 5m, stop_after: 1h, concurrency: 3, start_method: exec, restart: never,"), b(InPlace, "concurrency", "preload", "restart", "sleep_after", "start_method", "stop_after")},
 		"another name":            {edit("name: b", "name: c"), []Change{{"b", Removed, nil}, {"a", Same, nil}, {"c", Added, nil}}},
 	} {
 		t.Run(name, func(t *testing.T) {

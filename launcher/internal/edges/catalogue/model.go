@@ -57,7 +57,6 @@ func (d *decoder) modelFields(m *Model) []field {
 		{"stop_after", func(v value) { m.StopAfter = v.duration() }},
 		{"concurrency", func(v value) { v.integer(&m.Concurrency, 1) }},
 		{"start_method", func(v value) { m.StartMethod = v.choice("auto", "exec", "fork") }},
-		{"fingerprint", func(v value) { m.Fingerprint = new(bool); v.boolean(m.Fingerprint) }},
 		{"restart", func(v value) { m.Restart = v.choice(RestartOnFailure, RestartNever) }},
 		{"params", func(v value) { m.Params, m.Variants = v.modelParams() }},
 	}

@@ -73,9 +73,6 @@ func (p *printer) model(m Model) {
 	if m.StartMethod != "" {
 		p.field(1, "start_method", m.StartMethod)
 	}
-	if m.Fingerprint != nil {
-		p.field(1, "fingerprint", strconv.FormatBool(*m.Fingerprint))
-	}
 	if m.Restart != RestartOnFailure {
 		p.field(1, "restart", m.Restart)
 	}

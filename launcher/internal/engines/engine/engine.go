@@ -45,7 +45,7 @@ type Engine interface {
 
 	// Progress returns the engine's counters of what it has done for its clients, as a text
 	// that changes when it does something. Empty: it does not count.
-	Progress(ctx context.Context, base string) (string, error)
+	Progress(ctx context.Context, base string, key Secret) (string, error)
 
 	// Diagnose explains an exit from the last lines of the engine's log, oldest
 	// first. There is always an answer.

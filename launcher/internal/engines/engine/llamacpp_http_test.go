@@ -128,16 +128,6 @@ func TestLlamaIsReadyWhenItIsHealthy(t *testing.T) {
 	require.ErrorAs(t, f.adapter.Ready(t.Context(), f.URL), &status)
 }
 
-func TestLlamaThatAsksForAKeyDoesNotCount(t *testing.T) {
-	f := newFakeLlama(t)
-	progress, err := f.adapter.Progress(t.Context(), f.URL)
-	require.NoError(t, err)
-	assert.Empty(t, progress)
-	f.instead["/metrics"] = http.StatusInternalServerError
-	_, err = f.adapter.Progress(t.Context(), f.URL)
-	require.Error(t, err)
-}
-
 func TestLlamaProbesAreReadInItsOwnForm(t *testing.T) {
 	answer, err := readLlamaCompletion([]byte(`{"choices":[{"text":"6","logprobs":{"content":[{"token":"6","top_logprobs":[{"token":"6"},{"token":"x"}]}]}}]}`))
 	require.NoError(t, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 )
 
 // llamaProbes are the questions to llama-server, as those to vLLM.
@@ -59,12 +58,7 @@ func readLlamaCompletion(body []byte) (Answer, error) {
 // llamaCounters begin the lines of the counters that grow when llama-server does something.
 var llamaCounters = []string{"llamacpp:prompt_tokens_total", "llamacpp:tokens_predicted_total", "llamacpp:n_decode_total"}
 
-// Progress reads counters from GET /metrics. An engine that asks its clients for a key asks for it
-// there too, and is taken for one that does not count.
-func (l *LlamaCpp) Progress(ctx context.Context, base string) (string, error) {
-	counters, err := l.counters(ctx, base, llamaCounters)
-	if status, ok := errors.AsType[*StatusError](err); ok && status.Status == http.StatusUnauthorized {
-		return "", nil
-	}
-	return counters, err
+// Progress reads counters from GET /metrics, for which the engine asks for its key too.
+func (l *LlamaCpp) Progress(ctx context.Context, base string, key Secret) (string, error) {
+	return l.counters(ctx, base, key, llamaCounters)
 }

@@ -115,13 +115,13 @@ func refusesKind(err error) bool {
 var progressNames = []string{"vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:iteration_tokens_total", "vllm:request_success_total"}
 
 // Progress reads counters from GET /metrics. vLLM has none with --disable-log-stats.
-func (v *VLLM) Progress(ctx context.Context, base string) (string, error) {
-	return v.counters(ctx, base, progressNames)
+func (v *VLLM) Progress(ctx context.Context, base string, key Secret) (string, error) {
+	return v.counters(ctx, base, key, progressNames)
 }
 
 // counters returns the lines of GET /metrics that begin with one of the names.
-func (c caller) counters(ctx context.Context, base string, names []string) (string, error) {
-	answer, err := c.call(ctx, http.MethodGet, base, "/metrics", nil, "")
+func (c caller) counters(ctx context.Context, base string, key Secret, names []string) (string, error) {
+	answer, err := c.call(ctx, http.MethodGet, base, "/metrics", nil, key)
 	if err != nil {
 		return "", fmt.Errorf("cannot read the engine's counters: %w", err)
 	}

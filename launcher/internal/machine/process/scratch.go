@@ -53,10 +53,10 @@ func (h *Host) Socket(name string) (string, error) {
 }
 
 // SocketNow returns where the socket of a tree is that was told to listen at told. A folder
-// on the way may have been renamed since.
+// on the way may have been renamed since. Earlier releases had another name for the socket.
 func (h *Host) SocketNow(name, told string) string {
 	for _, base := range h.scratchBases() {
-		path := filepath.Join(folderOf(base, name), socketName)
+		path := filepath.Join(folderOf(base, name), filepath.Base(told))
 		if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
 			return path
 		}
