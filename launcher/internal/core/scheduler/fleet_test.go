@@ -53,11 +53,16 @@ func newInstance(m Model) *instance {
 	return &instance{Model: m, needs: cmp.Or(m.Bytes, 60*gib), start: 10 * time.Second, wake: 2 * time.Second, rest: time.Second}
 }
 
-// change tells everybody that something has changed. The lock is held.
+// change tells everybody that an instance has changed. The lock is held.
 func (f *fleet) change() {
+	f.tell()
+	f.kick()
+}
+
+// tell tells all but the scheduler that something has changed. The lock is held.
+func (f *fleet) tell() {
 	close(f.changed)
 	f.changed = make(chan struct{})
-	f.kick()
 }
 
 // set changes a state. The lock is held.
@@ -303,7 +308,7 @@ func (f *fleet) answer(i *instance, takes time.Duration, gone <-chan struct{}) b
 	defer func() {
 		i.InFlight--
 		i.LastUsed = time.Now()
-		f.change()
+		f.tell() // the launcher publishes no event for an answer
 	}()
 	for deadline := time.After(takes); i.State == launcher.Awake || i.State == launcher.FallingAsleep; {
 		changed := f.changed

@@ -26,7 +26,8 @@ type simulation struct {
 	turn    time.Duration
 	stays   time.Duration // min_residency
 	healthy bool
-	pace    int // how much faster everything is
+	crowd   bool // each model has clients that ask all the time; all is healthy
+	pace    int  // how much faster everything is
 	began   time.Time
 	clients sync.WaitGroup
 
@@ -120,7 +121,8 @@ func (sim *simulation) breaks(format string, args ...any) {
 // build makes the machine.
 func (sim *simulation) build() {
 	sim.began = time.Now()
-	sim.healthy = sim.chance("healthy", 40)
+	sim.crowd = sim.chance("crowd", 20)
+	sim.healthy = sim.crowd || sim.chance("healthy", 30)
 	sim.pace = 1 + 4*sim.draw("pace", 2)
 	gpus := 1 + sim.draw("gpus", 4)
 	sim.fleet = newFleet(gpus)
@@ -189,7 +191,11 @@ func (sim *simulation) configure(i *instance) {
 func (sim *simulation) play() {
 	sim.build()
 	end := time.Now().Add(roughTime)
-	for n := range 2 + sim.draw("clients", 8) {
+	clients := 2 + sim.draw("clients", 8)
+	if sim.crowd {
+		clients = len(sim.fleet.models) * (1 + 2*sim.draw("clients of each", 2))
+	}
+	for n := range clients {
 		sim.clients.Go(func() { sim.client(n, end) })
 	}
 	if !sim.healthy {
@@ -247,6 +253,9 @@ func (sim *simulation) client(n int, end time.Time) {
 	me := fmt.Sprintf("client %d/", n)
 	idle := []time.Duration{10 * time.Millisecond, time.Second, 10 * time.Second, time.Minute}[sim.draw(me+"idle", 4)]
 	favourite, loyal := sim.draw(me+"favourite", 100), sim.draw(me+"loyal", 101)
+	if sim.crowd {
+		idle, favourite, loyal = 10*time.Millisecond, n, 100
+	}
 	for {
 		<-time.After(sim.between(me+"thinks", time.Millisecond, 2*idle))
 		names := sim.modelNames()
@@ -264,7 +273,7 @@ func (sim *simulation) client(n int, end time.Time) {
 		if sim.chance(me+"leaves", 10) {
 			patience = sim.between(me+"leaves", time.Millisecond, 20*time.Second)
 		}
-		_ = sim.ask(r, patience, sim.between(me+"takes", 10*time.Millisecond, 8*time.Second)) // refusals are checked at the end
+		_ = sim.ask(r, patience, sim.takes(me+"takes", 10*time.Millisecond, 8*time.Second)) // refusals are checked at the end
 	}
 }
 
