@@ -218,7 +218,7 @@ func TestFleetShowsModelsAsTheirInstancesAre(t *testing.T) {
 	assert.Equal(t, scheduler.Model{
 		Name: "a", Priority: 3, GPUs: []string{"GPU-0"}, Count: 1, State: launcher.Awake, On: []string{"GPU-0"}, SleepAfter: time.Minute, SleepLevel: 1, StopAfter: time.Hour,
 	}, models["a"])
-	assert.Empty(t, models["b"].State, "it may start anywhere")
+	assert.Empty(t, models["b"].On, "it may start anywhere")
 	assert.False(t, models["b"].Preload, "restart: never")
 	assert.True(t, models["c"].Preload)
 	assert.True(t, models["c"].Pinned)
