@@ -14,9 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/inference"
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/core/scheduler"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
@@ -64,7 +63,7 @@ type FrontDoor struct {
 
 	entering sync.Mutex // held from the choice of a model to its ticket
 	choosing sync.Mutex
-	memory   *semaphore.Weighted // for the bodies of requests that wait
+	memory   *inference.Memory // for the bodies of requests
 	mu       sync.Mutex
 	profile  string
 
@@ -74,7 +73,7 @@ type FrontDoor struct {
 
 // New returns a front door that does not serve yet.
 func New(o Options) *FrontDoor {
-	f := &FrontDoor{opts: o, fleet: newFleet(o), filter: gateway.NewFilter(inferenceAlone(o.Paths)), memory: semaphore.NewWeighted(mostHeldBytes), followed: make(chan struct{})}
+	f := &FrontDoor{opts: o, fleet: newFleet(o), filter: gateway.NewFilter(inferenceAlone(o.Paths)), memory: inference.NewMemory(mostHeldBytes), followed: make(chan struct{})}
 	f.sched = scheduler.New(scheduler.Options{Fleet: f.fleet, MaxWaiting: o.MaxWaiting, Turn: o.Turn, MinResidency: o.MinResidency, Logger: o.Logger})
 	if err := f.checkProfile(o.Profile); err == nil {
 		f.profile = o.Profile

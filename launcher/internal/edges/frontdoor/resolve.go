@@ -97,6 +97,7 @@ func nearest(candidates []catalogue.Candidate, states map[string]launcher.State)
 			return 2
 		case launcher.Starting:
 			return 3
+		case launcher.Stopping, launcher.Stopped, launcher.Failed:
 		}
 		return 4
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -24,7 +25,7 @@ const (
 	mostForm = 1 << 30  // of speech; only what stands before the model is held
 	// heldWhole is the size up to which the body of a request is read as a whole.
 	heldWhole = 8 << 20
-	// mostHeldBytes bounds what all of them take.
+	// mostHeldBytes bounds what the bodies of all requests take.
 	mostHeldBytes = 256 << 20
 	// signEvery is the time between two signs of life.
 	signEvery = 5 * time.Second
@@ -81,7 +82,7 @@ func notServed(r *http.Request) *inference.Error {
 func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
 	q := &request{ResponseWriter: w, r: r, signs: &inference.Signs{Writer: w, Request: r, Interval: signEvery}}
 	defer func() { // also after an answer that is broken off, which panics
-		f.memory.Release(q.reserved)
+		q.closeBody()
 		f.opts.Observer.FrontDoorRequest(cmp.Or(q.outcome, outcomeCut))
 	}()
 	err := f.read(q)
@@ -101,25 +102,48 @@ func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
 type request struct {
 	http.ResponseWriter
 
-	r        *http.Request
-	signs    *inference.Signs
-	body     *inference.Body
-	reserved int64 // of the memory for bodies
-	means    catalogue.Target
-	chosen   catalogue.Candidate // among those
-	outcome  string
+	r       *http.Request
+	signs   *inference.Signs
+	body    *inference.Body
+	reading sync.Mutex // held while the body is read
+	means   catalogue.Target
+	chosen  catalogue.Candidate // among those
+	outcome string
+}
+
+// Read reads the body for the engine. That may still go on when the answer has ended, until the
+// gate ends it.
+func (q *request) Read(p []byte) (int, error) {
+	q.reading.Lock()
+	defer q.reading.Unlock()
+	return q.body.Read(p)
+}
+
+// Close does nothing: the body is needed until the answer has ended.
+func (*request) Close() error { return nil }
+
+func (q *request) closeBody() {
+	q.reading.Lock()
+	defer q.reading.Unlock()
+	if q.body != nil {
+		_ = q.body.Close() // it has no errors
+	}
 }
 
 // read finds out which model a request is for, and which signs of life its client wants.
 func (f *FrontDoor) read(q *request) (err error) {
-	if q.body, err = inference.ReadModel(q.r, inference.Limits{JSON: mostJSON, Form: mostForm}); err != nil {
+	if q.body, err = inference.ReadModel(q.r, inference.Limits{JSON: mostJSON, Form: mostForm, Memory: f.memory}); err != nil {
 		return err
 	}
 	if q.means, err = f.resolve(q.body.Model); err != nil {
 		return &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound}
 	}
-	if err := f.readAhead(q); err != nil {
-		return err
+	// The server notices a client that hangs up once it has read the whole body. A client that
+	// sends slowly has no place among the requests that wait.
+	if q.r.ContentLength <= heldWhole {
+		if _, err := q.body.Ahead(heldWhole); err != nil {
+			return err
+		}
 	}
 	q.signs.Model = q.body.Model
 	progress, err := inference.ProgressOf(q.r)
@@ -133,25 +157,6 @@ func (f *FrontDoor) read(q *request) (err error) {
 		q.signs.Progress = progress
 	}
 	return nil
-}
-
-// readAhead reads a body that is not too long as a whole, as far as there is memory for it: the
-// server notices then when the client hangs up, and no client that sends slowly has a place among
-// the requests that wait.
-func (f *FrontDoor) readAhead(q *request) error {
-	if q.r.ContentLength > heldWhole {
-		return nil
-	}
-	size := q.r.ContentLength
-	if size < 0 {
-		size = heldWhole
-	}
-	if !f.memory.TryAcquire(size) {
-		return nil
-	}
-	q.reserved = size
-	_, err := q.body.Ahead(size)
-	return err
 }
 
 // pass waits until the model of a request is awake, and hands the request to the gate of the
@@ -188,18 +193,13 @@ func (f *FrontDoor) pass(q *request) error {
 		return err
 	}
 	r := q.r.WithContext(q.r.Context()) // a copy: the server needs its own body unchanged
-	r.Body, r.ContentLength = asBody{q.body}, q.body.Length()
+	r.Body, r.ContentLength = q, q.body.Length()
 	if q.signs.Began() {
 		return (&continued{ResponseWriter: q.ResponseWriter}).answer(handler, r)
 	}
 	handler.ServeHTTP(q.ResponseWriter, r)
 	return nil
 }
-
-// asBody is a body that the server closes.
-type asBody struct{ *inference.Body }
-
-func (asBody) Close() error { return nil }
 
 // servedName returns the name by which an instance knows its model.
 func servedName(i *launcherapi.Instance, asked string) string {
