@@ -96,7 +96,7 @@ func (s *simulation) checkEnd() {
 			s.breaks("group %s has a part of its nodes", g.Name)
 		case len(at(g.counted, hasNode)) > 0: // it was whole, and has lost Pods
 			s.running++
-		case !s.mixed && !(s.zoned && g.Record.State == v1alpha1.GangMissed) && fits(nodes, g):
+		case !s.mixed && (!s.zoned || g.Record.State != v1alpha1.GangMissed) && fits(nodes, g):
 			s.breaks("group %s waits, and there is room for it: %+v", g.Name, g.Record)
 		}
 		if !s.mixed && !s.zoned && g.Record.Misses > s.misses[g.Name] {
