@@ -108,9 +108,6 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../role
 	schedules.NewDefect("ranks that are in each other's way are woken again and again",
 		"m.Bound.Record.Failures >= failuresInVain", "m.Bound.Record.Failures >= failuresInVain && false",
 	).In(mixes),
-	schedules.NewDefect("servers that are in each other's way are woken at each try",
-		"c.Requester.SwapTo.Try > 1 &&", "c.Requester.SwapTo.Try > 1 && false &&",
-	).In(mixes),
 }}
 
 // mixes is the test that plays changes in place.
