@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // withInput is a call of a client command that has standard input.
@@ -175,14 +175,8 @@ func TestRunWaitsOnATerminal(t *testing.T) {
 // openTerminal opens a pseudo-terminal: the person's end, and the program's.
 func openTerminal(t *testing.T) (person, program *os.File) {
 	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	person, program, err := harness.OpenTerminal()
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = person.Close() })
-	require.NoError(t, unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	program, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = program.Close() })
+	t.Cleanup(func() { _ = person.Close(); _ = program.Close() })
 	return person, program
 }

@@ -127,7 +127,7 @@ line, the configuration, the state folder or the address is wrong.`),
 		commands []*cobra.Command
 	}{
 		{"Run models:", []*cobra.Command{c.runCommand(), c.chatCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(), c.stopCommand(), c.waitCommand()}},
-		{"Show what runs:", []*cobra.Command{c.psCommand(), c.getCommand(), c.logsCommand(), c.gpusCommand(), c.swapsCommand(), c.preloadersCommand()}},
+		{"Show what runs:", []*cobra.Command{c.psCommand(), c.getCommand(), c.logsCommand(), c.gpusCommand(), c.topCommand(), c.frontDoorCommand(), c.swapsCommand(), c.preloadersCommand()}},
 		{"Models on disk:", []*cobra.Command{c.pullCommand(), c.modelsCommand(), c.rmCommand(), c.compiledCommand()}},
 		{"The daemon:", []*cobra.Command{c.serveCommand(), c.doctorCommand(), c.initCommand(), c.importFormCommand()}},
 	} {

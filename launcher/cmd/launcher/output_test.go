@@ -19,7 +19,7 @@ var exampleGPUs = []launcherapi.GPU{
 	{
 		UUID: "GPU-a", Index: 0, Product: "NVIDIA H100 80GB HBM3", Healthy: true,
 		MemoryTotalBytes: 80 << 30, MemoryUsedBytes: 75 << 30, MemoryFreeBytes: 5 << 30,
-		Awake:    []launcherapi.GPUHolder{{InstanceID: "chat", Bytes: 70 << 30, Measured: true}},
+		Awake:    []launcherapi.GPUHolder{{InstanceID: "chat", State: "awake", Bytes: 70 << 30, Measured: true}},
 		Sleepers: []launcherapi.GPUHolder{{InstanceID: "code", Bytes: 3 << 29, Measured: true}, {InstanceID: "mail", Bytes: 1 << 30}},
 	},
 	{UUID: "GPU-b", Index: 1, Product: "NVIDIA H100 80GB HBM3", MemoryTotalBytes: 80 << 30, ForeignBytes: 2 << 30, HealthReason: "fallen off\nthe bus"},
