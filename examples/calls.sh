@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # calls.sh is sourced by tour.sh: the calls of the walk, and how they are shown. It
-# knows api, the address of the launcher; gpu, where the models run; options, of their
+# knows api, the address of the launcher; door, that of all models; gpu, where the models run; options, of their
 # command lines; and folder, for leavings.
 
 show() { printf '\n$ %s\n' "$1"; }
@@ -50,16 +50,17 @@ create() { # ID MODEL [FIELDS]
   [ "$state" = awake ] || fail "the watch stream ended before $1 was awake"
 }
 
-# question is the call that asks an instance at its own port.
+# question is the call that asks a model at the front door, by its name.
 question() { # ID
-  printf '%s' "curl -sS --fail-with-body http://127.0.0.1:$(instance "$1" port)/v1/chat/completions -H 'Content-Type: application/json' -d '{\"model\": \"$1\", \"messages\": [{\"role\": \"user\", \"content\": \"Who has the seat?\"}], \"max_tokens\": 24, \"temperature\": 0}'"
+  printf '%s' "curl -sS --fail-with-body http://$door/v1/chat/completions -H 'Content-Type: application/json' -d '{\"model\": \"$1\", \"messages\": [{\"role\": \"user\", \"content\": \"Who has the seat?\"}], \"max_tokens\": 24, \"temperature\": 0}'"
 }
 
 chat() { # ID
   local began
   began=$(clock)
   call "$(question "$1")"
-  printf '%s answers after %s: %s\n' "$1" "$(ms "$began")" "$(content <<<"$answer")"
+  took=$((($(clock) - began) / 1000))
+  printf '%s answers after %d ms: %s\n' "$1" "$took" "$(content <<<"$answer")"
 }
 
 # swap puts what "in" describes on the GPU, and shows the phases as they end. The
@@ -84,25 +85,4 @@ swap() { # IN
     esac
   done < <(eval "$command")
   [ "$end" = done ] || fail "the stream of the swap ended early"
-}
-
-# ask_sleeper asks a model that sleeps, and returns when its request waits.
-ask_sleeper() { # ID
-  local ask
-  ask=$(question "$1")
-  show "$ask &"
-  asked=$(clock)
-  eval "exec $ask" >"$folder/answer" &
-  asking=$!
-  until [ "$(instance "$1" held)" = 1 ]; do
-    kill -0 "$asking" 2>/dev/null || fail "the request for $1 did not wait: $(cat "$folder/answer")"
-    sleep 0.02
-  done
-  echo "the request waits at the port of $1"
-}
-
-await_answer() { # ID
-  wait "$asking" || fail "the request for $1 failed: $(cat "$folder/answer")"
-  asking=''
-  printf '\nthe request that waited: %s answers after %s: %s\n' "$1" "$(ms "$asked")" "$(content <"$folder/answer")"
 }

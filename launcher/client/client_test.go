@@ -229,6 +229,18 @@ func TestASwapGivesItsResult(t *testing.T) {
 	assert.Equal(t, []string{"key-1", "key-1"}, keys)
 }
 
+func TestSwapIsFollowedWithoutProgress(t *testing.T) {
+	h := newHost(t)
+	run := apitest.NewSwapRun(done)
+	run.Steps <- launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, SwapID: "swap-1", Phase: "admit"}
+	run.Steps <- launcherapi.SwapProgress{Type: launcherapi.ProgressResult, SwapID: "swap-1", Result: &done}
+	close(run.Steps)
+	h.swaps.Next(run, nil)
+	got, err := h.client(t).FollowSwap(within(t), "swap-1", nil)
+	require.NoError(t, err)
+	assert.Equal(t, done, got)
+}
+
 func TestSwapIsToldGoCommitAndUndo(t *testing.T) {
 	h := newHost(t)
 	c := h.client(t)
@@ -263,11 +275,14 @@ func TestAnUndoneSwapTellsAllAboutIt(t *testing.T) {
 		assert.True(t, client.IsEngineTimeout(err))
 		assert.Contains(t, err.Error(), "too slow")
 
-		h.swaps.Next(apitest.Over(done, launcher.Conflictf("not there")), nil)
+		h.swaps.Next(nil, &launcher.SwapError{Result: launcherapi.SwapResult{SwapID: "swap-2", Outcome: launcherapi.OutcomeRefused}, Err: launcher.Conflictf("not there")})
 		_, err = c.Swap(within(t), launcherapi.SwapRequest{GPUUUIDs: []string{"GPU-a"}}, progress)
 		assert.True(t, client.IsConflict(err))
 		_, ok = errors.AsType[*client.UndoneError](err)
 		assert.False(t, ok)
+		refused, ok := errors.AsType[*launcher.Error](err)
+		require.True(t, ok, err)
+		assert.Equal(t, "swap-2", refused.SwapID)
 	}
 }
 

@@ -35,6 +35,7 @@ type host struct {
 	token     *api.TokenFile
 	instances *apitest.Instances
 	swaps     *apitest.Swaps
+	door      api.FrontDoor // nil: there is none
 	feed      *eventlog.Log
 	logs      *outlog.Store
 
@@ -72,6 +73,7 @@ func (h *host) up(t *testing.T) {
 	t.Helper()
 	opts := api.Options{
 		Instances: h.instances, Swaps: h.swaps, PortLeases: &apitest.PortLeases{}, Events: h.feed, Logs: h.logs, Version: "test",
+		FrontDoor:    h.door,
 		Ready:        func() launcherapi.Ready { return h.ready },
 		StalledSince: func() time.Time { return time.Time{} },
 		Metrics:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "up 1") }),

@@ -56,7 +56,7 @@ func notALauncher(resp *http.Response, content []byte) string {
 func errorOf(p launcherapi.Problem) error {
 	e := &launcher.Error{
 		Code: p.Code, Detail: p.Detail, InstanceID: p.InstanceID, ExitCode: p.ExitCode,
-		FailureCause: p.Cause, LastLogLines: p.LastLogLines, Fit: p.Fit,
+		FailureCause: p.Cause, LastLogLines: p.LastLogLines, Fit: p.Fit, SwapID: p.SwapID,
 	}
 	if e.Code == "" {
 		e.Code = launcherapi.CodeOf(p.Status)

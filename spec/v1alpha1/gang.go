@@ -31,10 +31,11 @@ func (s *ModelServingSpec) UsesVolcano() bool {
 }
 
 // MayUseKubernetes reports whether the groups have PodGroups of Kubernetes if the cluster has such.
-// With Auto that depends on the name of the scheduler: another one may not know PodGroups.
+// With Auto that depends on the name of the scheduler: another one may not know PodGroups. Those of
+// Kubernetes have no networkTopology.
 func (s *ModelServingSpec) MayUseKubernetes() bool {
 	switch {
-	case s.Template.GangPolicy == nil || s.UsesVolcano():
+	case s.Template.GangPolicy == nil || s.UsesVolcano() || s.Template.NetworkTopology != nil:
 		return false
 	case s.GangScheduler == GangKubernetes:
 		return true
@@ -47,6 +48,18 @@ func (s *ModelServingSpec) MayUseKubernetes() bool {
 // Kubernetes those that are not counted.
 func (s *ModelServingSpec) UsesGates() bool { return s.Template.GangPolicy != nil && !s.UsesVolcano() }
 
+// GroupDomain returns the policy for the domain in which the Pods of a group get nodes by gates; nil: there
+// is none.
+func (s *ModelServingSpec) GroupDomain() *NetworkTopologyPolicy {
+	if topology := s.Template.NetworkTopology; topology != nil && s.UsesGates() {
+		return topology.GroupPolicy
+	}
+	return nil
+}
+
+// TopologySoft is the mode in which Pods are placed elsewhere too.
+const TopologySoft = "soft"
+
 // NetworkTopology says which Pods are placed near each other.
 type NetworkTopology struct {
 	// All Pods of a group.
@@ -58,7 +71,8 @@ type NetworkTopology struct {
 }
 
 // NetworkTopologyPolicy says how near Pods are placed to each other, in the words of Volcano's
-// PodGroup.
+// PodGroup. If the controller places the group by gates, highestTierName is the key of a node label, such
+// as topology.kubernetes.io/zone: all the Pods get nodes with the same value.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.highestTierAllowed) || !has(self.highestTierName)",message="give either highestTierAllowed or highestTierName"
 type NetworkTopologyPolicy struct {
@@ -73,7 +87,7 @@ type NetworkTopologyPolicy struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	HighestTierAllowed *int32 `json:"highestTierAllowed,omitempty"`
-	// Likewise, by the name of the tier.
+	// Likewise, by the name of the tier. Without Volcano: the key of a node label.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

@@ -47,7 +47,11 @@ type ModelServing struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.recoveryPolicy) || self.recoveryPolicy != 'ServingGroupRecreate' || !has(self.rolloutStrategy) || !has(self.rolloutStrategy.type) || self.rolloutStrategy.type != 'RoleRollingUpdate'",message="rolloutStrategy.type RoleRollingUpdate replaces Pods of a group one by one, and recoveryPolicy ServingGroupRecreate would recreate the group for each: choose RoleRecreate, None, or ServingGroupRollingUpdate"
 // +kubebuilder:validation:XValidation:rule="!has(self.updateMode) || self.updateMode != 'InPlaceSwap' || !has(self.rolloutStrategy) || !has(self.rolloutStrategy.type) || self.rolloutStrategy.type != 'RoleRollingUpdate'",message="updateMode InPlaceSwap changes all roles of a group together: choose rolloutStrategy.type ServingGroupRollingUpdate, or updateMode Recreate"
 // +kubebuilder:validation:XValidation:rule="!has(self.gangScheduler) || self.gangScheduler != 'Volcano' || has(self.schedulerName)",message="gangScheduler Volcano needs schedulerName: give the name of Volcano's scheduler, such as volcano"
-// +kubebuilder:validation:XValidation:rule="!has(self.template.networkTopology) || has(self.gangScheduler) && self.gangScheduler == 'Volcano' || has(self.schedulerName) && self.schedulerName == 'volcano' && (!has(self.gangScheduler) || self.gangScheduler == 'Auto')",message="template.networkTopology is for Volcano: give schedulerName, such as volcano, or remove networkTopology"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.networkTopology) || (has(self.gangScheduler) && self.gangScheduler == 'Volcano' || has(self.schedulerName) && self.schedulerName == 'volcano' && (!has(self.gangScheduler) || self.gangScheduler == 'Auto')) || has(self.template.gangPolicy) && (!has(self.gangScheduler) || self.gangScheduler != 'Kubernetes')",message="template.networkTopology is for Volcano, or for a gangPolicy without the PodGroups of Kubernetes: give schedulerName, such as volcano, or gangPolicy and gangScheduler Gated, or remove networkTopology"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.networkTopology) || (has(self.gangScheduler) && self.gangScheduler == 'Volcano' || has(self.schedulerName) && self.schedulerName == 'volcano' && (!has(self.gangScheduler) || self.gangScheduler == 'Auto')) || !has(self.template.networkTopology.rolePolicy)",message="template.networkTopology.rolePolicy is for Volcano: give schedulerName, such as volcano, or remove rolePolicy"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.networkTopology) || (has(self.gangScheduler) && self.gangScheduler == 'Volcano' || has(self.schedulerName) && self.schedulerName == 'volcano' && (!has(self.gangScheduler) || self.gangScheduler == 'Auto')) || !has(self.template.networkTopology.groupPolicy) || has(self.template.networkTopology.groupPolicy.highestTierName) && self.template.networkTopology.groupPolicy.highestTierName.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')",message="template.networkTopology.groupPolicy without Volcano needs highestTierName, the key of a node label, such as topology.kubernetes.io/zone"
+// +kubebuilder:validation:XValidation:rule="!has(self.onMisfit) || has(self.updateMode) && self.updateMode == 'InPlaceSwap'",message="onMisfit is for updateMode InPlaceSwap: set updateMode, or remove onMisfit"
+// +kubebuilder:validation:XValidation:rule="has(self.rolloutStrategy) && has(self.rolloutStrategy.type) && self.rolloutStrategy.type == 'RoleRollingUpdate' || self.template.roles.all(r, !has(r.rollingUpdateConfiguration))",message="rollingUpdateConfiguration of a role is for rolloutStrategy.type RoleRollingUpdate: set the type, or remove it from template.roles"
 type ModelServingSpec struct {
 	// How many groups there are.
 	// +optional
@@ -194,7 +198,8 @@ type ServingGroupTemplate struct {
 	// +optional
 	SubGroupPolicy *SubGroupPolicy `json:"subGroupPolicy,omitempty"`
 
-	// Which Pods Volcano places near each other, by its HyperNodes.
+	// Which Pods are placed near each other: by Volcano, by its HyperNodes, or with a gangPolicy by the
+	// controller, by a label of nodes. The controller takes groupPolicy alone.
 	// +optional
 	NetworkTopology *NetworkTopology `json:"networkTopology,omitempty"`
 

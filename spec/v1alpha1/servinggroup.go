@@ -113,6 +113,10 @@ type ServingGroupGang struct {
 	// How often in a row not all Pods got nodes in time.
 	// +optional
 	Misses int32 `json:"misses,omitempty"`
+	// The domain that was chosen for the group by networkTopology.groupPolicy: a node label, such as
+	// topology.kubernetes.io/zone=a.
+	// +optional
+	Domain string `json:"domain,omitempty"`
 }
 
 // GangState is how far a group with a gang policy is.

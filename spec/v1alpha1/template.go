@@ -80,6 +80,9 @@ func (r *ServingRole) podTemplate(name string, raw *runtime.RawExtension) (corev
 	case asks && !holds:
 		add(".spec.containers", fmt.Sprintf("request no %s, and an annotation asks for a server: request GPUs under resources.limits, or remove the annotation", podmeta.ResourceGPU))
 	}
+	if _, set := template.Annotations[podmeta.AnnotationOnExit]; set {
+		add(".metadata.annotations", "have "+podmeta.AnnotationOnExit+", which is the controller's to add: remove it, and set spec.recoveryPolicy")
+	}
 	if podmeta.AwaitsGang(&corev1.Pod{Spec: template.Spec}) {
 		add(".spec.schedulingGates", "have "+podmeta.GateGang+", which is the controller's to add: remove it, and set spec.template.gangPolicy")
 	}

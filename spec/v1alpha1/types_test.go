@@ -71,6 +71,9 @@ func TestEntryTemplateIsReadOrItsMistakesAreTold(t *testing.T) {
 		"a record": {`{metadata: {annotations: {dual-pod.llm-d.ai/binding.a: "{}"}}, spec: {containers: [{name: a}]}}`, []string{
 			field + ".metadata.annotations[dual-pod.llm-d.ai/binding.a]: is the controller's to write: remove it",
 		}},
+		"what happens at an exit": {`{metadata: {annotations: {hotseat.dev/on-exit: Keep}}, spec: {containers: [{name: a}]}}`, []string{
+			field + ".metadata.annotations: have hotseat.dev/on-exit, which is the controller's to add: remove it, and set spec.recoveryPolicy",
+		}},
 		"the gate of gangs": {`{spec: {schedulingGates: [{name: hotseat.dev/placement}, {name: hotseat.dev/gang}], containers: [{name: a}]}}`, []string{
 			field + ".spec.schedulingGates: have hotseat.dev/gang, which is the controller's to add: remove it, and set spec.template.gangPolicy",
 		}},

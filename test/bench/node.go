@@ -48,7 +48,7 @@ func (b *bench) newNode(name string, flags ...string) (n *node, err error) {
 	if n.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		return nil, fmt.Errorf("cannot make the log: %w", err)
 	}
-	args := []string{"serve", "--listen", addr, "--gpus", "simulated:2", "--state-dir", n.state, "--vllm", b.engine}
+	args := []string{"serve", "--listen", addr, "--gpus", "simulated:2", "--state-dir", n.state, "--vllm", b.engine, "--front-door="}
 	cmd := exec.Command(b.launcher, append(args, flags...)...)
 	cmd.Env = append(os.Environ(), simgpu.EnvDir+"="+n.gpus)
 	if n.program, err = harness.Start(cmd, n.log); err != nil {

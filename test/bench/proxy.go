@@ -115,7 +115,7 @@ func (b *bench) proxy() (rows []row, err error) {
 	}
 	defer func() { err = errors.Join(err, bare.stop()) }()
 	for _, clients := range []int{1, 64} {
-		more, err := b.compare(clients, fmt.Sprintf("http://127.0.0.1:%d", made.Port), bare.url, engine)
+		more, err := b.compare("instance proxy", clients, fmt.Sprintf("http://127.0.0.1:%d", made.Port), bare.url, engine)
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +126,7 @@ func (b *bench) proxy() (rows []row, err error) {
 
 // compare measures the ways in rounds, so that all have their share of what
 // else the machine does. engine is the engine's own address.
-func (b *bench) compare(clients int, ours, bare, engine string) ([]row, error) {
+func (b *bench) compare(what string, clients int, ours, bare, engine string) ([]row, error) {
 	const rounds = 6
 	round := time.Duration(float64(600*time.Millisecond) * min(1, b.scale))
 	ways := [3]way{{url: ours}, {url: bare}, {url: "http://localhost"}}
@@ -144,7 +144,7 @@ func (b *bench) compare(clients int, ours, bare, engine string) ([]row, error) {
 	}
 	o, p, d := &ways[0], &ways[1], &ways[2]
 	slower, rate := float64(o.times.P50())/float64(p.times.P50()), o.rate()/p.rate()
-	label := fmt.Sprintf("instance proxy, %d clients", clients)
+	label := fmt.Sprintf("%s, %d clients", what, clients)
 	return []row{
 		{
 			Figure: label + ": latency (ms); bare: httputil.ReverseProxy", Samples: len(o.times), Ours: o.times.String(), Bare: p.times.String(),

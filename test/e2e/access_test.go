@@ -25,11 +25,18 @@ import (
 // newTokenNode makes a node whose launcher asks for a token.
 func newTokenNode(t *testing.T, token string) (n *Node, file string) {
 	t.Helper()
+	n, file = newStoppedTokenNode(t, token)
+	n.Start()
+	return n, file
+}
+
+// newStoppedTokenNode makes the same node, whose launcher does not run yet.
+func newStoppedTokenNode(t *testing.T, token string) (n *Node, file string) {
+	t.Helper()
 	file = filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
 	n = NewStoppedNode(t, "--token-file", file)
 	n.Token = token
-	n.Start()
 	return n, file
 }
 

@@ -58,13 +58,14 @@ func TestMain(m *testing.M) {
 // Node is a machine of a test: a state folder, simulated GPUs, and a launcher
 // that may be killed and started again.
 type Node struct {
-	t     *testing.T
-	State string
-	SimFS string // folder of the simulated GPUs
-	URL   string
-	args  []string
-	env   []string
-	under []string // a program that runs the launcher, with its arguments; empty: none
+	t      *testing.T
+	State  string
+	SimFS  string // folder of the simulated GPUs
+	URL    string
+	args   []string
+	env    []string
+	config string   // the launcher's configuration file; empty: it has none
+	under  []string // a program that runs the launcher, with its arguments; empty: none
 
 	output string
 
@@ -109,7 +110,7 @@ func NewStoppedNode(t *testing.T, flags ...string) *Node {
 	addr := freeAddress(t)
 	n.URL = "http://" + addr
 	n.args = append([]string{
-		"serve", "--listen", addr, "--gpus", "simulated:2", "--state-dir", n.State, "--vllm", bin.enginesim, "--log-level", "debug",
+		"serve", "--listen", addr, "--gpus", "simulated:2", "--state-dir", n.State, "--vllm", bin.enginesim, "--log-level", "debug", "--front-door=",
 	}, flags...)
 	n.env = append(os.Environ(), "HOTSEAT_SIMGPU_DIR="+n.SimFS, "TMPDIR="+temporary)
 	t.Cleanup(n.cleanUp)

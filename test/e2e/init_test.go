@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -154,6 +155,33 @@ func TestInitGivesUpWhereServeSaysThatTheConfigurationIsWrong(t *testing.T) {
 			code, said := run(c.args...)
 			assert.Equal(t, c.code, code, said)
 			assert.Equal(t, 1, strings.Count(said, "launcher: cannot find the program of --vllm"), said)
+		})
+	}
+}
+
+// Serve is killed with kill -9 and cannot start again, since the file of its token is missing.
+// Init has to deal with the engines, whether serve is starting or waits for its next try.
+func TestInitThatIsToldToEndWhileServeIsDownDoesWhatOnExitSays(t *testing.T) {
+	t.Parallel()
+	for onExit, lives := range map[string]bool{"stop": false, "leave": true} {
+		t.Run(onExit, func(t *testing.T) {
+			n, file := newStoppedTokenNode(t, "s3cret-token")
+			n.args = append([]string{"init", "--"}, append(n.args, "--on-exit", onExit)...)
+			n.Start()
+			a := n.Awake("a", On(0))
+			require.NoError(t, os.Rename(file, file+".away"))
+			require.NoError(t, syscall.Kill(n.serve(), syscall.SIGKILL))
+			n.Eventually("serve has failed to start twice", func() bool { return strings.Count(n.Log(), "no such file") > 1 })
+			code := n.Stop()
+			assert.Equal(t, lives, slices.Contains(engines(n.SimFS), a.PID), n.Log())
+			if !lives {
+				assert.Zero(t, code, n.Log())
+				assert.Empty(t, engines(n.SimFS), n.Log())
+			}
+			require.NoError(t, os.Rename(file+".away", file))
+			n.args[len(n.args)-1] = "stop"
+			n.Start()
+			assert.Equal(t, lives, n.Call("GET", instances+"/a", nil).Status == 200)
 		})
 	}
 }

@@ -129,7 +129,7 @@ line, the configuration, the state folder or the address is wrong.`),
 		{"Run models:", []*cobra.Command{c.runCommand(), c.chatCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(), c.stopCommand(), c.waitCommand()}},
 		{"Show what runs:", []*cobra.Command{c.psCommand(), c.getCommand(), c.logsCommand(), c.gpusCommand(), c.swapsCommand(), c.preloadersCommand()}},
 		{"Models on disk:", []*cobra.Command{c.pullCommand(), c.modelsCommand(), c.rmCommand(), c.compiledCommand()}},
-		{"The daemon:", []*cobra.Command{c.serveCommand(), c.doctorCommand(), c.initCommand()}},
+		{"The daemon:", []*cobra.Command{c.serveCommand(), c.doctorCommand(), c.initCommand(), c.importFormCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, cmd := range group.commands {

@@ -12,18 +12,20 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
 // tour prepares a run of examples/tour.sh with a folder for its leavings.
 func tour(t *testing.T, mode string) (cmd *exec.Cmd, listen, tmp string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listen, err := harness.FreeAddress()
 	require.NoError(t, err)
-	listen = l.Addr().String()
-	require.NoError(t, l.Close())
+	door, err := harness.FreeAddress()
+	require.NoError(t, err)
 	tmp = t.TempDir()
 	cmd = exec.Command("/bin/sh", "-c", "exec bash ../../../examples/tour.sh >&2")
-	cmd.Env = append(os.Environ(), "ENGINE=enginesim", "TOUR="+mode, "BIN="+bin, "HOTSEAT_LISTEN="+listen, "TMPDIR="+tmp)
+	cmd.Env = append(os.Environ(), "ENGINE=enginesim", "TOUR="+mode, "BIN="+bin, "HOTSEAT_LISTEN="+listen, "HOTSEAT_FRONT_DOOR="+door, "TMPDIR="+tmp)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd, listen, tmp
 }
@@ -51,11 +53,9 @@ func TestTourComparesASwapWithAStartByHand(t *testing.T) {
 		`a answers after \d+ ms: a [a-z ]+`,
 		`  healthy  b +[\d.]+ ms`,
 		`b answers after \d+ ms: b [a-z ]+`,
-		`the request waits at the port of a`,
-		`  wake     a +[\d.]+ ms`,
-		`the request that waited: a answers after \d+ ms: a [a-z ]+`,
+		`== Ask a, which sleeps, at the same address: it wakes because you ask`,
 		`\$ kill -9 \d+   # the launcher`,
-		`b was started in [\d.]+ s, a was woken in [\d.]+ s; by hand it takes [\d.]+ s to end one and start the other\.`,
+		`b was started in [\d.]+ s, a was woken and has answered in [\d.]+ s; by hand it takes [\d.]+ s to end one and start the other\.`,
 		`The engine was a stand-in .*`,
 	} {
 		require.Regexp(t, "(?m)^"+line+"$", said)
@@ -94,7 +94,7 @@ func holdWalk(t *testing.T, cmd *exec.Cmd) {
 }
 
 func TestInterruptedTourLeavesNothing(t *testing.T) {
-	for _, moment := range []string{"$ ", "a is starting", "the request waits at the port of a", "$ kill -9", "the launcher is back"} {
+	for _, moment := range []string{"$ ", "a is starting", "== Ask a, which sleeps", "$ kill -9", "the launcher is back"} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			cmd, listen, tmp := tour(t, "only")

@@ -19,7 +19,8 @@ func (c *cli) initCommand() *cobra.Command {
 		Long: `Run serve, and restart it at once when it dies. This is the first process of a
 container, or the parent of serve elsewhere. While serve is down it adopts the
 engines and records how they end. It restarts serve whatever serve died of, and gives
-up only when serve says that its configuration is wrong.`,
+up only when serve says that its configuration is wrong. If it is told to end while
+serve is down, and on_exit is stop, it runs serve a last time to stop the engines.`,
 		Example: `  launcher init -- serve --state-dir /var/lib/hotseat`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] != "serve" {
@@ -61,6 +62,11 @@ func (c *cli) runServe(cmd *cobra.Command, args []string, misconfigured int) err
 	}
 	code, err := initd.Run(cmd.Context(), initd.Options{
 		Args: args, ExitDir: daemon.ExitDir(cfg.StateDir), Misconfigured: misconfigured, Logger: c.openLog(cfg).With("process", "init"),
+		StopsEngines: func() bool {
+			now, err := from.load()
+			return err != nil || now.StopsEngines() // serve says what is wrong with the configuration
+		},
+		LastTime: daemon.LastTime(cfg),
 	})
 	if err != nil {
 		return &exitError{code: exitUsage, cause: remedy(cmd.Context(), err, cfg), passing: true}

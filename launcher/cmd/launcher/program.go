@@ -43,6 +43,23 @@ func findProgram(vllm, folder string) (program, error) {
 	return program{argv: append([]string{path}, words[1:]...)}, nil
 }
 
+// findLlama finds the program of --llama-server, or llama-server on PATH. nil: there is none, and
+// none was asked for.
+func findLlama(asked string) ([]string, error) {
+	if asked == "" {
+		path, err := lookUp("llama-server")
+		if err != nil {
+			return nil, nil //nolint:nilerr // the engine is not used
+		}
+		return []string{path}, nil
+	}
+	path, err := lookUp(asked)
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the program of --llama-server: %w; give the path of llama-server", err)
+	}
+	return []string{path}, nil
+}
+
 func defaultProgram(folder string) (program, error) {
 	path, err := lookUp("vllm")
 	if err == nil {

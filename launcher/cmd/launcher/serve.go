@@ -69,9 +69,13 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 	if engine.standIn {
 		log.Warn("NO VLLM FOUND: USING THE STAND-IN ENGINE, WHOSE ANSWERS ARE MADE UP. Install vLLM, or name it by --vllm", "program", engine.argv[0])
 	}
-	ctx, stop := untilTold(ctx, log)
+	reload := make(chan struct{}, 1)
+	ctx, stop := c.untilTold(ctx, reload, log)
 	defer stop()
-	options := daemon.Options{Config: cfg, Program: engine.argv, Logger: log, Stderr: c.err, Serving: c.init.Ready}
+	options := daemon.Options{Config: cfg, Program: engine.argv, Logger: log, Stderr: c.err, Serving: c.init.Ready, Reload: reload, Last: c.init.IsLast()}
+	if options.LlamaServer, err = findLlama(cfg.LlamaServer); err != nil {
+		return &exitError{code: exitUsage, cause: err}
+	}
 	if options.ModelFetch, err = fetchProgram(cfg); err != nil {
 		return &exitError{code: exitUsage, cause: err}
 	}
@@ -84,7 +88,11 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 		_, wrong := errors.AsType[*gpu.SourceError](err)
 		return &exitError{code: exitUsage, cause: remedy(ctx, err, cfg), passing: !wrong}
 	}
-	return d.Run(ctx)
+	err = d.Run(ctx)
+	if ctx.Err() != nil {
+		c.init.Closed()
+	}
+	return err
 }
 
 func engineOf(cfg config.Config) (program, error) {
@@ -154,19 +162,29 @@ func onTheWay(a, b string) bool {
 const together = time.Second
 
 // untilTold ends the context at the first SIGTERM or SIGINT, and the process at the
-// next one that comes more than together later. SIGHUP does nothing.
-func untilTold(parent context.Context, log *slog.Logger) (ctx context.Context, stop func()) {
+// next one that comes more than together later. SIGHUP reads the models again. If init runs serve
+// a last time, the context has ended.
+func (c *cli) untilTold(parent context.Context, reload chan<- struct{}, log *slog.Logger) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	over, done := make(chan struct{}), make(chan struct{})
+	var told time.Time
+	if c.init.IsLast() {
+		told = time.Now()
+		cancel()
+	}
 	go func() {
 		defer close(done)
-		for told := (time.Time{}); ; {
+		for {
 			select {
 			case sig := <-signals:
 				if sig == syscall.SIGHUP {
-					log.Info("ignoring SIGHUP: the launcher reads its configuration only when it starts")
+					log.Info("SIGHUP: reading the models of the configuration again; its settings are read only when the launcher starts")
+					select {
+					case reload <- struct{}{}:
+					default: // it is told already
+					}
 					continue
 				}
 				if told.IsZero() {
@@ -175,6 +193,7 @@ func untilTold(parent context.Context, log *slog.Logger) (ctx context.Context, s
 					cancel()
 				} else if time.Since(told) > together {
 					log.Warn("ending at once: the engines are left running for the next launcher with the same state folder", "signal", sig.String())
+					c.init.Closed()
 					os.Exit(128 + int(sig.(syscall.Signal)))
 				}
 			case <-over:

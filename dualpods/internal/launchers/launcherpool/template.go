@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,8 @@ const (
 	fieldContainer = fieldTemplate + ".spec.containers[" + podmeta.ServingContainer + "]"
 	devicesEnv     = "NVIDIA_VISIBLE_DEVICES" // read by NVIDIA's container runtime
 	rankAddressEnv = "HOTSEAT_RANK_ADDRESS"   // read by the launcher as --rank-address
+
+	rankAddressFlag = "rank-address"
 
 	programVolume, trustVolume, stateVolume, sharedVolume = "hotseat-program", "hotseat-tls", "hotseat-state", "hotseat-shm"
 	claimVolume                                           = "hotseat-claim" // a number follows
@@ -135,12 +138,38 @@ func (w *templateBuilder) refuseContainerFields() {
 			w.problem(fieldContainer+".env["+devicesEnv+"]", "must be all, so that the launcher sees every GPU of its node: remove it")
 		}
 	}
+	w.refuseRankAddress()
 	for _, m := range w.main.VolumeMounts {
 		if at := strings.TrimRight(m.MountPath, "/"); at == programDir || at == trustDir {
 			w.problem(fieldContainer+".volumeMounts["+m.MountPath+"]", "is reserved for the controller: mount at another path")
 		}
 	}
 	w.refusePodFields()
+}
+
+// refuseRankAddress reports an address for ranks that only the launcher's own Pod can reach. The
+// launcher itself would refuse each rank, since the controller names the entry by its Pod's address.
+func (w *templateBuilder) refuseRankAddress() {
+	refuse := func(field, address string) {
+		if net.ParseIP(address).IsLoopback() || address == "localhost" {
+			w.problem(field, address+" is an address that other launchers cannot reach, so no server over several nodes could run: remove it, and ranks listen at the address of their Pod")
+		}
+	}
+	for n, arg := range w.main.Args {
+		name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if name != rankAddressFlag || !strings.HasPrefix(arg, "-") {
+			continue
+		}
+		if !joined && n+1 < len(w.main.Args) {
+			value = w.main.Args[n+1]
+		}
+		refuse(fieldContainer+".args", value)
+	}
+	for _, e := range w.main.Env {
+		if e.Name == rankAddressEnv {
+			refuse(fieldContainer+".env["+rankAddressEnv+"]", e.Value)
+		}
+	}
 }
 
 // refusePodFields reports what it must not have outside the main container.
@@ -208,7 +237,7 @@ const clientCAFlag = "--client-ca=" + trustDir + "/" + mtls.CAFile
 
 func (w *templateBuilder) flags() []string {
 	flags := []string{
-		fmt.Sprintf("--listen=0.0.0.0:%d", w.image.Port), "--instance-host=0.0.0.0",
+		fmt.Sprintf("--listen=0.0.0.0:%d", w.image.Port), "--instance-host=0.0.0.0", "--front-door=",
 		"--state-dir=" + stateDir, "--public-metrics",
 	}
 	flags = append(flags, trustFlags...)

@@ -106,6 +106,7 @@ func (c *Controller) doFor(ctx context.Context, serving *v1alpha1.ModelServing, 
 		}
 		for _, m := range s.Ungate {
 			changed := m.Pod.DeepCopy()
+			s.domain.apply(&changed.Spec, s.Of.mustShare())
 			if err := c.ungate(ctx, m.Pod, changed); err != nil {
 				return done, err
 			}

@@ -157,7 +157,7 @@ func (a *apiServer) Patch(_ context.Context, o client.Object, _ client.Patch, _ 
 		case is.ResourceVersion != o.GetResourceVersion():
 			return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("it has changed"))
 		}
-		is.Spec.SchedulingGates = o.(*corev1.Pod).Spec.SchedulingGates
+		is.Spec.SchedulingGates, is.Spec.NodeSelector = o.(*corev1.Pod).Spec.SchedulingGates, o.(*corev1.Pod).Spec.NodeSelector
 		a.changed(is)
 		o.SetResourceVersion(is.ResourceVersion)
 		return nil

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -20,6 +21,8 @@ import (
 type Options struct {
 	// API reads from a cache with the indexes Index and groups.Index, and writes to the API server.
 	API client.Client
+	// Sleepers returns the sleepers that Pods could wake, by the UIDs of the Pods; nil: there are none.
+	Sleepers func(ctx context.Context, pods []*corev1.Pod) (map[types.UID][]placement.Asleep, error)
 	// Changed is told of ModelServings for which Waits returns something else than before.
 	Changed  func(all []reconcile.Request)
 	Recorder events.EventRecorder

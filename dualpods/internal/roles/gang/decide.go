@@ -7,7 +7,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -21,15 +23,16 @@ type Step struct {
 	Delete []*Member
 	Again  time.Time // when to look again though nothing changes; zero: never
 	Why    string    // what the Pods with the gate wait for; empty: nothing
+	domain domain    // in which the Pods of Ungate get nodes
 }
 
 // Decide decides about each group by the table in spec/roles.md. Groups that have a part of their
 // nodes come first, then those of a higher priority, and then the older ones.
 func Decide(w *World) (steps []*Step) {
-	d := &decision{now: w.Now, room: newRoom(w.Nodes), blocked: map[*v1alpha1.ModelServing]string{}}
+	d := &decision{now: w.Now, room: newRoom(w.Nodes), sleepers: w.Sleepers, blocked: map[*v1alpha1.ModelServing]string{}}
 	for _, g := range w.Gangs {
 		if awaited := g.awaited(w.Now); len(awaited) > 0 {
-			d.room.reserve(awaited)
+			d.room.reserve(awaited, g.domain())
 			d.awaited = append(d.awaited, g)
 		}
 	}
@@ -52,10 +55,11 @@ func before(a, b *Gang) int {
 
 // decision is the state of one call of Decide.
 type decision struct {
-	now     time.Time
-	room    *room
-	awaited []*Gang                           // whose Pods are about to get nodes
-	blocked map[*v1alpha1.ModelServing]string // the first group of each that there is no room for
+	now      time.Time
+	room     *room
+	sleepers map[types.UID][]placement.Asleep
+	awaited  []*Gang                           // whose Pods are about to get nodes
+	blocked  map[*v1alpha1.ModelServing]string // the first group of each that there is no room for
 }
 
 func (d *decision) decide(g *Gang) *Step {
@@ -87,7 +91,7 @@ var rows = []rule{
 	}},
 	{"extra Pods", func(d *decision, g *Gang, s *Step) bool {
 		gated := at(g.extra, isGated)
-		return g.isPlaced() && len(gated) > 0 && d.mayHave(g, gated) && s.ungates(gated)
+		return g.isPlaced() && len(gated) > 0 && d.mayHave(g, s, gated) && s.ungates(gated)
 	}},
 	{"extra Pods wait", func(d *decision, g *Gang, s *Step) bool {
 		return g.isPlaced() && len(at(g.extra, isGated)) > 0 && s.after(d.now.Add(placingLimit)) && s.waits("the Pods of other groups get nodes first")
@@ -108,6 +112,7 @@ var rows = []rule{
 	}},
 	{"gate left", func(_ *decision, g *Gang, s *Step) bool {
 		gated := at(g.counted, isGated)
+		s.domain = g.domain()
 		return g.isAdmitted() && len(gated) > 0 && s.ungates(gated) && s.after(g.deadline())
 	}},
 	{"scheduler works", func(_ *decision, g *Gang, s *Step) bool {
@@ -129,11 +134,11 @@ var rows = []rule{
 	{"no gate", func(_ *decision, g *Gang, _ *Step) bool { return len(at(g.counted, isGated)) == 0 }},
 	{"rest fits", func(d *decision, g *Gang, s *Step) bool {
 		gated := at(g.counted, isGated)
-		return len(gated) < len(g.counted) && d.room.take(gated) && s.records(v1alpha1.GangPlaced, d.now, 0) && s.ungates(gated) && s.after(d.now.Add(placingLimit))
+		return len(gated) < len(g.counted) && d.take(g, s, gated, false) && s.records(v1alpha1.GangPlaced, d.now, 0) && s.ungates(gated) && s.after(d.now.Add(placingLimit))
 	}},
 	{"no room for the rest", func(d *decision, g *Gang, s *Step) bool {
 		gated := at(g.counted, isGated)
-		return len(gated) < len(g.counted) && s.waits(d.lacks(gated))
+		return len(gated) < len(g.counted) && s.waits(d.lacks(gated, []domain{g.domain()}))
 	}},
 	{"backs off", func(d *decision, g *Gang, s *Step) bool {
 		return g.Record.State == v1alpha1.GangMissed && d.now.Before(g.retryAt()) && s.after(g.retryAt()) && s.waits(g.missed())
@@ -143,21 +148,22 @@ var rows = []rule{
 		return first != "" && s.waits("group "+first+" is first, and there is no room for it")
 	}},
 	{"gang fits", func(d *decision, g *Gang, s *Step) bool {
-		return d.room.take(g.counted) && s.records(v1alpha1.GangAdmitted, d.now, g.Record.Misses) && s.ungates(g.counted) && s.after(d.now.Add(placingLimit))
+		return d.take(g, s, g.counted, true) && s.records(v1alpha1.GangAdmitted, d.now, g.Record.Misses) && s.ungates(g.counted) && s.after(d.now.Add(placingLimit))
 	}},
 	{"no room", func(d *decision, g *Gang, s *Step) bool {
 		d.blocked[g.Serving] = g.Name
-		return s.waits(d.lacks(g.counted))
+		return s.waits(d.lacks(g.counted, d.mayBegin(g)))
 	}},
 }
 
 // mayHave reports whether extra Pods take nothing from Pods of other groups that are about to get
 // nodes, and reserves room for them.
-func (d *decision) mayHave(g *Gang, extra []*Member) bool {
+func (d *decision) mayHave(g *Gang, s *Step, extra []*Member) bool {
 	if slices.ContainsFunc(d.awaited, func(other *Gang) bool { return other != g }) {
-		return d.room.take(extra)
+		return d.take(g, s, extra, false)
 	}
-	d.room.reserve(extra)
+	s.domain = g.domain()
+	d.room.reserve(extra, s.domain)
 	return true
 }
 
@@ -182,9 +188,18 @@ func (g *Gang) otherGate() (*Member, string) {
 	return nil, ""
 }
 
-// lacks says why there is no room for Pods.
-func (d *decision) lacks(pods []*Member) string {
-	needed, free := d.room.lack(pods)
+// lacks says why there is no room for Pods in one of some domains.
+func (d *decision) lacks(pods []*Member, domains []domain) string {
+	if len(domains) == 0 {
+		return "no node has the label of its networkTopology.groupPolicy"
+	}
+	best := domain{}
+	needed, free := int64(0), int64(-1)
+	for _, in := range domains {
+		if n, f := d.room.lack(pods, in); f > free {
+			needed, free, best = n, f, in
+		}
+	}
 	gpus := "GPUs"
 	if needed == 1 {
 		gpus = "GPU"
@@ -192,6 +207,9 @@ func (d *decision) lacks(pods []*Member) string {
 	why := fmt.Sprintf("%d Pods need %d %s together, and the nodes that they may use have %d free", len(pods), needed, gpus, free)
 	if len(pods) == 1 {
 		why = fmt.Sprintf("1 Pod needs %d %s, and the nodes that it may use have %d free", needed, gpus, free)
+	}
+	if best.key != "" {
+		why += " in the domain " + best.String() + ", where most are"
 	}
 	if free >= needed { // of 0 GPUs there is always room
 		why += ", but not as many on one node as a Pod needs"
@@ -224,5 +242,12 @@ func (s *Step) ungates(pods []*Member) bool {
 // records says what is written about the group. It returns true.
 func (s *Step) records(state v1alpha1.GangState, now time.Time, misses int32) bool {
 	s.Record = &v1alpha1.ServingGroupGang{State: state, Since: metav1.NewTime(now.Truncate(time.Second)), Misses: misses}
+	switch state {
+	case v1alpha1.GangAdmitted:
+		s.Record.Domain = s.domain.String()
+	case v1alpha1.GangPlaced:
+		s.Record.Domain = s.Of.Record.Domain
+	case v1alpha1.GangMissed: // another one may be better at the next try
+	}
 	return true
 }

@@ -74,7 +74,27 @@ func (c *Controller) observe(ctx context.Context) (w *World, strangers []*corev1
 	if len(w.Gangs) > 0 {
 		w.Nodes, err = c.nodes(ctx)
 	}
+	if err == nil {
+		err = c.observeSleepers(ctx, w)
+	}
 	return w, strangers, err
+}
+
+// observeSleepers adds the sleepers of groups that a domain is to be chosen for.
+func (c *Controller) observeSleepers(ctx context.Context, w *World) (err error) {
+	var pods []*corev1.Pod
+	for _, g := range w.Gangs {
+		if g.topology() == nil || g.isAdmitted() || g.isPlaced() {
+			continue
+		}
+		for _, m := range at(g.counted, isGated) {
+			pods = append(pods, m.Pod)
+		}
+	}
+	if len(pods) > 0 && c.opts.Sleepers != nil {
+		w.Sleepers, err = c.opts.Sleepers(ctx, pods)
+	}
+	return err
 }
 
 // isUnderWay reports whether the Pods of a group are about to get nodes.

@@ -16,12 +16,13 @@ import (
 // room is the GPUs that are free. GPUs are all that is counted.
 type room struct {
 	nodes []Node
-	free  []int64          // by node
-	open  map[string][]int // nodes that Pods may use, by what they demand of nodes
+	free  []int64           // by node
+	open  map[string][]int  // nodes that Pods may use, by what they demand of nodes
+	parts map[domain][]bool // which nodes are in a domain
 }
 
 func newRoom(nodes []Node) *room {
-	r := &room{nodes: nodes, open: map[string][]int{}}
+	r := &room{nodes: nodes, open: map[string][]int{}, parts: map[domain][]bool{}}
 	for _, n := range nodes {
 		r.free = append(r.free, n.Free)
 	}
@@ -35,13 +36,30 @@ type need struct {
 	open []int // nodes that it may use
 }
 
-func (r *room) needs(pods []*Member) (all []need) {
+// needs returns what Pods need that get nodes in a domain.
+func (r *room) needs(pods []*Member, in domain) (all []need) {
 	for _, m := range pods {
 		if gpus := podmeta.ReservedGPUs(&m.Pod.Spec); gpus > 0 {
-			all = append(all, need{m.Name, gpus, r.openTo(&m.Pod.Spec)})
+			all = append(all, need{m.Name, gpus, r.within(in, r.openTo(&m.Pod.Spec))})
 		}
 	}
 	return all
+}
+
+// within returns those of the nodes that are in a domain.
+func (r *room) within(in domain, nodes []int) []int {
+	if in == (domain{}) {
+		return nodes
+	}
+	part, known := r.parts[in]
+	if !known {
+		part = make([]bool, len(r.nodes))
+		for n := range r.nodes {
+			part[n] = in.has(&r.nodes[n])
+		}
+		r.parts[in] = part
+	}
+	return slices.DeleteFunc(slices.Clone(nodes), func(n int) bool { return !part[n] })
 }
 
 // openTo returns the nodes that a Pod may use, by their labels and taints.
@@ -81,9 +99,12 @@ func fewestNodesFirst(a, b need) int {
 	return cmp.Or(cmp.Compare(len(a.open), len(b.open)), largestFirst(a, b))
 }
 
-// take reports whether there is room for all of the Pods together, and takes it.
-func (r *room) take(pods []*Member) bool {
-	needs := r.needs(pods)
+// take reports whether there is room for all of the Pods together in a domain, and takes it.
+func (r *room) take(pods []*Member, in domain) bool {
+	if !r.mayFit(pods, in) {
+		return false
+	}
+	needs := r.needs(pods, in)
 	for _, order := range []func(a, b need) int{largestFirst, fewestNodesFirst} {
 		slices.SortFunc(needs, order)
 		if free, left := r.place(needs); len(left) == 0 {
@@ -94,9 +115,23 @@ func (r *room) take(pods []*Member) bool {
 	return false
 }
 
-// reserve takes room for as many of the Pods as possible.
-func (r *room) reserve(pods []*Member) {
-	needs := r.needs(pods)
+// mayFit reports whether a domain has as many free GPUs as Pods need.
+func (r *room) mayFit(pods []*Member, in domain) bool {
+	needed, free := int64(0), int64(0)
+	for _, m := range pods {
+		needed += podmeta.ReservedGPUs(&m.Pod.Spec)
+	}
+	for n := range r.nodes {
+		if in.has(&r.nodes[n]) {
+			free += max(r.free[n], 0)
+		}
+	}
+	return free >= needed
+}
+
+// reserve takes room in a domain for as many of the Pods as possible.
+func (r *room) reserve(pods []*Member, in domain) {
+	needs := r.needs(pods, in)
 	slices.SortFunc(needs, largestFirst)
 	r.free, _ = r.place(needs)
 }
@@ -121,10 +156,10 @@ func (r *room) place(needs []need) (free []int64, left []need) {
 	return free, left
 }
 
-// lack returns how many GPUs Pods need, and how many are free on nodes that one of them may use.
-func (r *room) lack(pods []*Member) (needed, free int64) {
+// lack returns how many GPUs Pods need, and how many are free on nodes of a domain that one of them may use.
+func (r *room) lack(pods []*Member, in domain) (needed, free int64) {
 	used := map[int]bool{}
-	for _, p := range r.needs(pods) {
+	for _, p := range r.needs(pods, in) {
 		needed += p.gpus
 		for _, n := range p.open {
 			if !used[n] {

@@ -41,7 +41,7 @@ func TestPodsFitTogetherOrNot(t *testing.T) {
 		for n, free := range c.free {
 			nodes = append(nodes, node(fmt.Sprint(n), free))
 		}
-		assert.Equal(t, c.fit, newRoom(nodes).take(wanting(c.pods...)), name)
+		assert.Equal(t, c.fit, newRoom(nodes).take(wanting(c.pods...), domain{}), name)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestPodsGetNodesThatTheyMayUse(t *testing.T) {
 				c.node(n.Node)
 			}
 		}
-		assert.Equal(t, c.fit, newRoom(on).take(pods), name)
+		assert.Equal(t, c.fit, newRoom(on).take(pods, domain{}), name)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestPodWithFewNodesComesBeforeALargerOne(t *testing.T) {
 	nodes[0].Labels = map[string]string{"gpu": "large"}
 	pods := wanting(2, 1)
 	pods[1].Pod.Spec.NodeSelector = map[string]string{"gpu": "large"}
-	assert.True(t, newRoom(nodes).take(pods), "the small Pod may use the first node alone")
+	assert.True(t, newRoom(nodes).take(pods, domain{}), "the small Pod may use the first node alone")
 }
 
 // BenchmarkDecide decides about 100 groups of 8 Pods on 1,000 nodes. All fit.

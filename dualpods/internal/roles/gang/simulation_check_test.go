@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // gangs returns the groups as they are, by the code of the controller.
@@ -27,9 +28,13 @@ func (s *simulation) gangs() (all []*Gang) {
 // stale caches, killed controllers and Pods that end take their time.
 const slack = 30 * time.Second
 
-// checkParts checks that no group that was never whole has a part of its nodes for long.
+// checkParts checks that no group that was never whole has a part of its nodes for long, and that groups
+// are in one zone that are to be.
 func (s *simulation) checkParts() {
 	for _, g := range s.gangs() {
+		if zones := s.zonesOf(g); g.topology() != nil && len(zones) > 1 {
+			s.breaks("group %s is in the zones %v", g.Name, zones)
+		}
 		has := 0
 		for _, m := range g.all() {
 			if m.Pod != nil && m.Pod.Spec.NodeName != "" {
@@ -52,6 +57,19 @@ func (s *simulation) checkParts() {
 			s.breaks("%d Pods of group %s may have nodes, and %d are counted", ungated, g.Name, len(g.counted))
 		}
 	}
+}
+
+// zonesOf returns the zones of the nodes of a group.
+func (s *simulation) zonesOf(g *Gang) (zones []string) {
+	for _, m := range g.all() {
+		if m.Pod == nil || m.Pod.Spec.NodeName == "" || podmeta.ReservedGPUs(&m.Pod.Spec) == 0 || len(g.counted) == 0 {
+			continue
+		}
+		if in := s.api.nodes[m.Pod.Spec.NodeName].Labels[zone]; !slices.Contains(zones, in) {
+			zones = append(zones, in)
+		}
+	}
+	return zones
 }
 
 // noteMisses notes how often groups have missed their deadline once it has been calm for a while.
@@ -78,10 +96,10 @@ func (s *simulation) checkEnd() {
 			s.breaks("group %s has a part of its nodes", g.Name)
 		case len(at(g.counted, hasNode)) > 0: // it was whole, and has lost Pods
 			s.running++
-		case !s.mixed && fits(nodes, g):
+		case !s.mixed && (!s.zoned || g.Record.State != v1alpha1.GangMissed) && fits(nodes, g):
 			s.breaks("group %s waits, and there is room for it: %+v", g.Name, g.Record)
 		}
-		if !s.mixed && g.Record.Misses > s.misses[g.Name] {
+		if !s.mixed && !s.zoned && g.Record.Misses > s.misses[g.Name] {
 			s.breaks("group %s has missed its deadline, and nobody took its GPUs", g.Name)
 		}
 	}
@@ -93,7 +111,7 @@ func (s *simulation) checkEnd() {
 
 // fits reports whether there is room for the counted Pods of a group.
 func fits(nodes []Node, g *Gang) bool {
-	return len(at(g.counted, isMissing)) == 0 && newRoom(nodes).take(g.counted)
+	return len(at(g.counted, isMissing)) == 0 && (&decision{room: newRoom(nodes)}).take(g, &Step{}, g.counted, true)
 }
 
 // empty returns the nodes without Pods.

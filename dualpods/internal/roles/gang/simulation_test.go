@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -37,6 +38,7 @@ type simulation struct {
 	mixed   bool // Pods have different numbers of GPUs
 	losing  bool // Pods of groups are lost
 	quiet   bool // only controllers are killed, and caches are stale
+	zoned   bool // nodes are in zones, and groups may have to be in one
 	story   []string
 	wrong   []string
 	partial map[string]time.Time // since when a group has a part of its nodes, by name
@@ -82,8 +84,12 @@ func newSimulation(seed uint64) *simulation {
 	}
 	s.quiet = s.Chance("quiet", 25)
 	s.mixed, s.losing = !s.quiet && s.Chance("mixed", 40), !s.quiet && s.Chance("losing", 30)
+	s.zoned = !s.quiet && s.Chance("zoned", 40)
 	for n := range 1 + s.Draw("nodes", 3) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", n)}, Status: corev1.NodeStatus{Allocatable: gpuList(int64(1 + s.Draw("gpus", 4)))}}
+		if s.zoned && !s.Chance("no zone", 10) {
+			node.Labels = map[string]string{zone: fmt.Sprintf("%c", 'a'+s.Draw("zone", 2))}
+		}
 		s.api.nodes[node.Name] = node
 		s.api.changed(node)
 		s.api.log("%s has %d GPUs", node.Name, s.free(node.Name))
@@ -111,6 +117,9 @@ func (s *simulation) newServing(name string) {
 		serving.Spec.Template.Roles = append(serving.Spec.Template.Roles, role)
 	}
 	serving.Spec.Template.GangPolicy = policy
+	if s.zoned && s.Chance("together", 60) {
+		serving.Spec.Template.NetworkTopology = together("")
+	}
 	s.api.log("%s: %d groups, roles %+v, at least %v", name, *serving.Spec.Replicas, len(serving.Spec.Template.Roles), policy.MinRoleReplicas)
 	s.api.servings[name] = serving
 	s.api.changed(serving)
@@ -277,7 +286,7 @@ func (s *simulation) schedule() {
 	}
 	pod := s.api.pods[pods[s.Draw("pod", uint64(len(pods)))]]
 	for _, name := range slices.Sorted(maps.Keys(s.api.nodes)) {
-		if s.free(name) >= podmeta.ReservedGPUs(&pod.Spec) && !s.api.nodes[name].Spec.Unschedulable {
+		if node := s.api.nodes[name]; s.free(name) >= podmeta.ReservedGPUs(&pod.Spec) && !node.Spec.Unschedulable && labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
 			nodes = append(nodes, name)
 		}
 	}

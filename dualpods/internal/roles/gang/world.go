@@ -6,10 +6,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
+	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -19,6 +21,8 @@ type World struct {
 	Now   time.Time
 	Gangs []*Gang
 	Nodes []Node // by name
+	// Sleepers are those that Pods could wake, by the UIDs of the Pods.
+	Sleepers map[types.UID][]placement.Asleep
 }
 
 // Node is a node of the cluster.

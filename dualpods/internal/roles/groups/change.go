@@ -32,7 +32,7 @@ type groupChange struct {
 
 // changeOf returns what the status has of the change of a group; nil: nothing.
 func (w *World) changeOf(group int) *v1alpha1.ServingGroupChange {
-	if g := statusOf(w.Serving, groupName(w.Serving, group)); g != nil {
+	if g := w.statusOf(group); g != nil {
 		return g.Change
 	}
 	return nil
@@ -131,8 +131,11 @@ func (c *groupChange) about() *Member {
 
 // changes lists the rows for groups that are changed in place.
 var changes = []changeRule{
+	{"not undone after all", func(c *groupChange, s *changeStep) bool { // the cache did not show the Pods that were told of it
+		return c.is(v1alpha1.ChangeUndone) && c.any((*Member).isToldOfChange) && s.becomes(c.at(v1alpha1.ChangeUndoing, c.was.Message, c.was.Misfit))
+	}},
 	{"change over", func(c *groupChange, s *changeStep) bool {
-		isOther := func(m *Member) bool { return m.SwapTo.ID() != "" || m.revision() != c.was.Revision }
+		isOther := func(m *Member) bool { return m.isToldOfChange() || m.revision() != c.was.Revision }
 		committed, undone := c.is(v1alpha1.ChangeCommitted), c.is(v1alpha1.ChangeUndone) && c.to == nil
 		return (committed && !c.any(isOther) || undone && (c.was.Revision != c.w.Revision && !c.recovers() || !c.any(isOther))) && s.becomes(nil)
 	}},
@@ -151,7 +154,7 @@ var changes = []changeRule{
 		return c.is(v1alpha1.ChangeCommitted) && s.changing("the new models are healthy, and serve soon")
 	}},
 	{"undo", func(c *groupChange, s *changeStep) bool {
-		return c.is(v1alpha1.ChangeUndoing) && s.patch(c.all(func(m *Member) bool { return m.SwapTo.ID() != "" }), func(m *Member) *Step {
+		return c.is(v1alpha1.ChangeUndoing) && s.patch(c.all((*Member).isToldOfChange), func(m *Member) *Step {
 			return m.patchTo(c.from, podmeta.SwapTo{})
 		}) && s.changing("the old models are woken: "+c.was.Message)
 	}},

@@ -40,7 +40,7 @@ func TestLabelsAloneAreChangedInThePods(t *testing.T) {
 	s.change(func(m *v1alpha1.ModelServing) { m.Spec.Template.Roles[0].EntryTemplate = labelled("b", "gold") })
 	s.passes(1)
 	assert.Contains(t, s.writes, "delete Pod llama-2-r-0-0", "another image makes other Pods")
-	s.told("NotInPlace llama-2: Pod llama-2-r-0-0 of an older template is being replaced, and not changed in place: the change is one of the Pods of role r")
+	s.told("NotInPlace llama-2: Pod llama-2-r-0-0 of an older template is being replaced, and not changed in place: the change is one of the Pods (image of container router) of role r")
 }
 
 func TestChangeInPlaceIsWrittenBeforeItIsActedOn(t *testing.T) {

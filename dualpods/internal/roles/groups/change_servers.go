@@ -88,6 +88,9 @@ func (c *groupChange) isToUndo(m *Member) bool {
 	return m.isIntoChange(c.id()) && m.nextSwap() != "" && !c.in(m, launcherapi.PhaseUndo) && !c.awaitsWorkers(m)
 }
 
+// isToldOfChange reports whether a requester is told of a change.
+func (m *Member) isToldOfChange() bool { return m.SwapTo.ID() != "" }
+
 // isIntoChange reports whether the record of a requester has the change.
 func (m *Member) isIntoChange(to podmeta.SwapTo) bool {
 	return m.Bound != nil && m.Bound.Record.Change != nil && m.Bound.Record.Change.To == to.ID() && m.Bound.Record.Change.Failure == ""

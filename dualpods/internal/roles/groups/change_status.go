@@ -8,14 +8,15 @@ import (
 
 // keepChanges has the groups say what the steps say of their changes.
 func keepChanges(groups []v1alpha1.ServingGroupStatus, steps []*Step) {
-	for i := range groups {
-		g := &groups[i]
-		for _, s := range steps {
-			if s.Changes && s.Of.groupName() == g.Name {
-				g.Change = s.Change
-				if s.Reason == v1alpha1.ReasonChangeFailed && g.State == v1alpha1.GroupRunning {
-					g.Reason, g.Message = s.Reason, s.Why
-				}
+	byName := byNames(groups)
+	for _, s := range steps {
+		if !s.Changes {
+			continue
+		}
+		if g := byName[s.Of.groupName()]; g != nil {
+			g.Change = s.Change
+			if s.Reason == v1alpha1.ReasonChangeFailed && g.State == v1alpha1.GroupRunning {
+				g.Reason, g.Message = s.Reason, s.Why
 			}
 		}
 	}
@@ -33,11 +34,11 @@ func failedChange(w *World, groups []v1alpha1.ServingGroupStatus) *v1alpha1.Serv
 }
 
 // announceChange emits an Event about a group that cannot be changed in place, or whose change failed.
-// A change that is undone for another template has not failed.
-func (c *Controller) announceChange(before, now *v1alpha1.ModelServing, g *v1alpha1.ServingGroupStatus) {
+// A change that is undone for another template has not failed. before is what was written of it; nil: nothing.
+func (c *Controller) announceChange(before *v1alpha1.ServingGroupStatus, now *v1alpha1.ModelServing, g *v1alpha1.ServingGroupStatus) {
 	was := v1alpha1.ServingGroupStatus{}
-	if b := statusOf(before, g.Name); b != nil {
-		was = *b
+	if before != nil {
+		was = *before
 	}
 	undone := func(c *v1alpha1.ServingGroupChange) bool { return c != nil && c.State == v1alpha1.ChangeUndoing }
 	switch {

@@ -138,15 +138,16 @@ func TestEachRowOfChanges(t *testing.T) {
 			w.plans[current].template.Roles[0].Replicas = new(int32(0)) // a RoleScaler has the number
 			w.Serving.Status.Groups = []v1alpha1.ServingGroupStatus{{Name: "llama-0", Revision: current, RoleReplicas: map[string]int32{"prefill": 2, "decode": 1, "router": 1}}}
 		}, "change begins", "", nil, begun, ""},
-		"a group that does not run":               {"", func(_ *World, m []*Member) { unready(m[0]) }, "", "", nil, "", ""},
-		"the mode is Recreate":                    {"", func(w *World, _ []*Member) { w.Serving.Spec.UpdateMode = "" }, "", "", nil, "", ""},
-		"nobody is told":                          {begun, func(*World, []*Member) {}, "server not told", Patch, []string{"prefill-0", "prefill-1"}, begun, "prepare"},
-		"one is not told":                         {begun, func(w *World, m []*Member) { m[0].toldNow(w) }, "server not told", Patch, []string{"prefill-1"}, begun, ""},
-		"one is told of an earlier try":           {begun, func(w *World, m []*Member) { m[0].toldNow(w); m[1].toldNow(w); m[1].SwapTo.Try = 7 }, "server not told", Patch, []string{"prefill-1"}, begun, ""},
-		"both prepare":                            {begun, phases("admit", "admit"), "changes", "", nil, begun, "of 2 servers 0 have prepared"},
-		"one has prepared":                        {begun, phases("go", "admit"), "changes", "", nil, begun, "1 have prepared"},
-		"both have prepared":                      {begun, phases("go", "go"), "all prepared to change", Go, []string{"prefill-0", "prefill-1"}, begun, ""},
-		"both have prepared, and one has gone on": {begun, phases("wake", "go"), "all prepared to change", Go, []string{"prefill-1"}, begun, ""},
+		"a group that does not run":                  {"", func(_ *World, m []*Member) { unready(m[0]) }, "", "", nil, "", ""},
+		"the mode is Recreate":                       {"", func(w *World, _ []*Member) { w.Serving.Spec.UpdateMode = "" }, "", "", nil, "", ""},
+		"nobody is told":                             {begun, func(*World, []*Member) {}, "server not told", Patch, []string{"prefill-0", "prefill-1"}, begun, "prepare"},
+		"one is not told":                            {begun, func(w *World, m []*Member) { m[0].toldNow(w) }, "server not told", Patch, []string{"prefill-1"}, begun, ""},
+		"one is told of an earlier try":              {begun, func(w *World, m []*Member) { m[0].toldNow(w); m[1].toldNow(w); m[1].SwapTo.Try = 7 }, "server not told", Patch, []string{"prefill-1"}, begun, ""},
+		"it was undone, and one is told of it still": {undone, func(w *World, m []*Member) { m[0].toldNow(w) }, "not undone after all", "", nil, undoing, ""},
+		"both prepare":                               {begun, phases("admit", "admit"), "changes", "", nil, begun, "of 2 servers 0 have prepared"},
+		"one has prepared":                           {begun, phases("go", "admit"), "changes", "", nil, begun, "1 have prepared"},
+		"both have prepared":                         {begun, phases("go", "go"), "all prepared to change", Go, []string{"prefill-0", "prefill-1"}, begun, ""},
+		"both have prepared, and one has gone on":    {begun, phases("wake", "go"), "all prepared to change", Go, []string{"prefill-1"}, begun, ""},
 		"one has prepared, and its clients still come": {begun, func(w *World, m []*Member) {
 			phases("go", "go")(w, m)
 			m[1].Pod.Is.Annotations[podmeta.AnnotationStatus] = `{"state":"Serving"}`
@@ -304,14 +305,18 @@ func TestWhatCanBeChangedInPlace(t *testing.T) {
 			edit(t, `"metadata": {`, `"metadata": {"labels": {"a": "b"}, `)
 		}, ""},
 		"replicas":     {func(t *v1alpha1.ServingGroupTemplate) { t.Roles[0].Replicas = new(int32(4)) }, ""},
-		"the GPUs":     {func(t *v1alpha1.ServingGroupTemplate) { edit(t, `gpu": "1"`, `gpu": "2"`) }, "the change is one of the Pods of role prefill"},
-		"the image":    {func(t *v1alpha1.ServingGroupTemplate) { edit(t, `"image": "requester"`, `"image": "other"`) }, "the change is one of the Pods of role prefill"},
+		"the GPUs":     {func(t *v1alpha1.ServingGroupTemplate) { edit(t, `gpu": "1"`, `gpu": "2"`) }, "the change is one of the Pods (resources of container inference-server) of role prefill"},
+		"the image":    {func(t *v1alpha1.ServingGroupTemplate) { edit(t, `"image": "requester"`, `"image": "other"`) }, "the change is one of the Pods (image of container inference-server) of role prefill"},
 		"vLLM's image": {func(t *v1alpha1.ServingGroupTemplate) { edit(t, "image: vllm", "image: vllm-2") }, "the change is one of the engine's image, mounts or launcher of role prefill"},
-		"a role more":  {func(t *v1alpha1.ServingGroupTemplate) { t.Roles = append(t.Roles, t.Roles[0]) }, "it has other roles or subgroups"},
-		"the name":     {func(t *v1alpha1.ServingGroupTemplate) { t.Roles[0].Name = "p" }, "it has other roles, or other numbers of workers"},
+		"a role more":  {func(t *v1alpha1.ServingGroupTemplate) { t.Roles = append(t.Roles, t.Roles[0]) }, "it has 2 roles instead of 1"},
+		"subgroups":    {func(t *v1alpha1.ServingGroupTemplate) { t.SubGroupPolicy = &v1alpha1.SubGroupPolicy{SubGroupSize: 2} }, "the change is one of subGroupPolicy"},
+		"the name":     {func(t *v1alpha1.ServingGroupTemplate) { t.Roles[0].Name = "p" }, "it has role p with 1 Pods in each replica instead of role prefill with 1"},
 		"workers": {func(t *v1alpha1.ServingGroupTemplate) {
 			t.Roles[0].WorkerReplicas, t.Roles[0].WorkerTemplate = new(int32(1)), t.Roles[0].EntryTemplate
-		}, "it has other roles, or other numbers of workers"},
+		}, "it has role prefill with 2 Pods in each replica instead of role prefill with 1"},
+		"the node": {func(t *v1alpha1.ServingGroupTemplate) {
+			edit(t, `"containers":`, `"nodeSelector": {"a": "b"}, "containers":`)
+		}, "the change is one of the Pods (nodeSelector) of role prefill"},
 		"the launcher": {func(t *v1alpha1.ServingGroupTemplate) {
 			edit(t, `"annotations": {`, `"annotations": {"hotseat.dev/launcher-config": "x", `)
 		}, "the change is one of the launcher or the admin port of role prefill"},

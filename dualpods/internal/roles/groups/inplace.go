@@ -1,8 +1,12 @@
 package groups
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,13 +22,16 @@ import (
 // inPlace says why a group of one plan cannot be changed to another in its Pods; empty: it can.
 func inPlace(from, to *plan) (why string) {
 	a, b := from.template, to.template
-	if len(a.Roles) != len(b.Roles) || !equality.Semantic.DeepEqual(a.SubGroupPolicy, b.SubGroupPolicy) {
-		return "it has other roles or subgroups"
+	if len(a.Roles) != len(b.Roles) {
+		return fmt.Sprintf("it has %d roles instead of %d", len(b.Roles), len(a.Roles))
+	}
+	if !equality.Semantic.DeepEqual(a.SubGroupPolicy, b.SubGroupPolicy) {
+		return "the change is one of subGroupPolicy"
 	}
 	for order := range a.Roles {
 		role := &a.Roles[order]
 		if role.Name != b.Roles[order].Name || role.Size() != b.Roles[order].Size() {
-			return "it has other roles, or other numbers of workers"
+			return fmt.Sprintf("it has role %s with %d Pods in each replica instead of role %s with %d", b.Roles[order].Name, b.Roles[order].Size(), role.Name, role.Size())
 		}
 		for pod := range min(role.Size(), 2) { // the entry, and a worker
 			p := place{order: order, pod: pod}
@@ -41,8 +48,10 @@ func podInPlace(from, to *templates, p place) (why string) {
 	a, b := from.of(p), to.of(p)
 	same := func(key string) bool { return sameAnnotation(a, b, key) }
 	switch {
-	case !equality.Semantic.DeepEqual(a.Spec, b.Spec) || isRequester(a) != isRequester(b):
-		return "the change is one of the Pods"
+	case !equality.Semantic.DeepEqual(a.Spec, b.Spec):
+		return "the change is one of the Pods (" + strings.Join(fieldsThatDiffer(&a.Spec, &b.Spec), ", ") + ")"
+	case isRequester(a) != isRequester(b):
+		return "the change is one of the Pods (whether they are server-requesting Pods)"
 	case !same(podmeta.AnnotationLauncherConfig) || !same(podmeta.AnnotationAdminPort):
 		return "the change is one of the launcher or the admin port"
 	case from.haveRanks() && enginesDiffer(&from.entry, &to.entry) != enginesDiffer(&from.worker, &to.worker):
@@ -51,6 +60,43 @@ func podInPlace(from, to *templates, p place) (why string) {
 		return "the change is one of the engine's image, mounts or launcher"
 	}
 	return ""
+}
+
+// fieldsThatDiffer returns the fields in which two specs of Pods differ, as they are spelt in YAML. Of the
+// containers it names those of each that differ.
+func fieldsThatDiffer(a, b *corev1.PodSpec) (fields []string) {
+	x, y := fieldsOf(a), fieldsOf(b)
+	for _, key := range differing(x, y) {
+		if key != "containers" || len(a.Containers) != len(b.Containers) {
+			fields = append(fields, key)
+			continue
+		}
+		for i := range a.Containers {
+			for _, of := range differing(fieldsOf(&a.Containers[i]), fieldsOf(&b.Containers[i])) {
+				fields = append(fields, of+" of container "+b.Containers[i].Name)
+			}
+		}
+	}
+	return fields
+}
+
+// fieldsOf returns the fields of an object as they are in JSON.
+func fieldsOf(object any) (fields map[string]json.RawMessage) {
+	text, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(text, &fields)
+	}
+	if err != nil {
+		panic(err) // it was decoded from JSON
+	}
+	return fields
+}
+
+// differing returns the keys of fields that differ, in order.
+func differing(a, b map[string]json.RawMessage) []string {
+	keys := maps.Clone(a)
+	maps.Copy(keys, b)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(keys)), func(key string) bool { return bytes.Equal(a[key], b[key]) })
 }
 
 // sameAnnotation compares an annotation, in both spellings.

@@ -207,13 +207,13 @@ func (w *World) scaleGroups(targets []rollout.Target, observed []rollout.Group, 
 	}
 }
 
-// listedGroups returns what a ModelServing says of its groups, by their names.
-func listedGroups(serving *v1alpha1.ModelServing) map[string]*v1alpha1.ServingGroupStatus {
-	listed := make(map[string]*v1alpha1.ServingGroupStatus, len(serving.Status.Groups))
-	for i := range serving.Status.Groups {
-		listed[serving.Status.Groups[i].Name] = &serving.Status.Groups[i]
+// byNames returns groups by their names.
+func byNames(groups []v1alpha1.ServingGroupStatus) map[string]*v1alpha1.ServingGroupStatus {
+	all := make(map[string]*v1alpha1.ServingGroupStatus, len(groups))
+	for i := range groups {
+		all[groups[i].Name] = &groups[i]
 	}
-	return listed
+	return all
 }
 
 func groupName(serving *v1alpha1.ModelServing, ordinal int) string {

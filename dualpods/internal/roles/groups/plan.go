@@ -90,7 +90,7 @@ func replicasOf(template *v1alpha1.ServingGroupTemplate) string {
 // chooseRevisions decides which revision each group has, by its present Pods.
 func (w *World) chooseRevisions(members map[string]*Member) {
 	w.countReplicas()
-	w.standing, w.listed = standingOf(members), listedGroups(w.Serving)
+	w.standing, w.listed = standingOf(members), byNames(w.Serving.Status.Groups)
 	groups := make([]rollout.Group, w.Serving.Spec.Count())
 	for ordinal := range groups {
 		groups[ordinal] = w.observedGroup(ordinal, members)

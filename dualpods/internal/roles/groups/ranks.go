@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -79,7 +80,7 @@ var ranks = []serverRule{
 	}},
 	{"rank backs off", func(s *Server, step *Step) bool {
 		later := s.first(func(m *Member) bool { return !m.isTold() && m.Bound.Record.RetryAt.After(s.Now) })
-		return later != nil && step.after(later.Bound.Record.RetryAt.Sub(s.Now)) && step.waitsForRanks("the start of Pod %s failed, and is tried again soon", later)
+		return later != nil && step.after(later.Bound.Record.RetryAt.Sub(s.Now)) && step.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForRanks, later.backsOff())
 	}},
 	{"rank not ready", func(s *Server, step *Step) bool {
 		later := s.first(func(m *Member) bool { return !m.isTold() && !m.IsReady })
@@ -103,6 +104,12 @@ var ranks = []serverRule{
 	{"ranks start", func(s *Server, step *Step) bool {
 		return step.waitsForRanks("the ranks of its server start: Pod %s does not serve yet", s.first(func(m *Member) bool { return !m.serves() }))
 	}},
+}
+
+// backsOff says why the start of a rank failed, and when it is tried again.
+func (m *Member) backsOff() string {
+	record := m.Bound.Record
+	return fmt.Sprintf("the start of Pod %s failed: %s; the next try is at %s", m.name(), cmp.Or(record.Failure, "no reason was given"), record.RetryAt.UTC().Format(time.RFC3339))
 }
 
 // stopPause is the time between two orders to stop ranks: a rank may come to a point at which it
@@ -182,10 +189,19 @@ func (s *Server) group() string {
 func (s *Server) mayTell() bool { return s.any(func(m *Member) bool { return !m.isTold() }) }
 
 // wakes reports whether the sleeping instances of the ranks are those of one server, so that they
-// can be woken together; also if there is no instance.
+// can be woken together; also if there is no instance. Of two ranks on one launcher, the swap of one may
+// have claimed the sleeper of the other to evict it, at each attempt. So ranks whose attempts keep failing
+// start anew.
 func (s *Server) wakes() bool {
+	if s.any(func(m *Member) bool { return m.Bound.Record.Failures >= failuresInVain }) {
+		return !s.any((*Member).hasInstance)
+	}
 	return s.sleepTogether(func(m *Member) *launcherapi.Instance { return m.Bound.Instance })
 }
+
+// failuresInVain is how often in a row the attempt of a rank fails before its server is not woken any more,
+// but starts anew.
+const failuresInVain = 2
 
 // sleepTogether reports whether the instances of the ranks sleep that instance returns, and were the
 // ranks of one server; also if there is none.

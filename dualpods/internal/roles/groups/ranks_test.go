@@ -75,20 +75,28 @@ func TestEachRowOfRanks(t *testing.T) {
 		ranks []int // that are ordered it
 		says  string
 	}{
-		"they serve":                                            {func(_, _ *Member) {}, "ranks serve", "", nil, ""},
-		"the worker is changed in place":                        {func(_, w *Member) { failed(w); w.Bound.Record.Change = &podmeta.Change{To: "r.1"} }, "ranks are changed", "", nil, ""},
-		"the worker leaves in the middle of its change":         {func(_, w *Member) { leaves(w); w.Bound.Record.Change = &podmeta.Change{To: "r.1"} }, "rank lost", Stop, []int{0, 1}, ""},
-		"the entry is not bound":                                {func(e, w *Member) { e.Bound = nil; untold(w) }, "rank not bound", "", nil, "until Pod llama-0-prefill-0-0 is bound"},
-		"the worker's Pod is not there":                         {func(e, w *Member) { untold(e); w.Pod.Is, w.Bound = nil, nil }, "rank not bound", "", nil, "until Pod llama-0-prefill-0-1 is bound"},
-		"the worker leaves, the entry waits":                    {func(e, w *Member) { untold(e); leaves(w) }, "rank not bound", "", nil, ""},
-		"a launcher is silent":                                  {func(e, w *Member) { untold(e); untold(w); w.Bound.Known = false }, "launcher silent", "", nil, "the launcher of Pod llama-0-prefill-0-1 does not answer"},
-		"the worker failed a moment ago":                        {func(e, w *Member) { untold(e); untold(w); w.Bound.Record.RetryAt = now.Add(time.Minute) }, "rank backs off", "", nil, ""},
+		"they serve":                                    {func(_, _ *Member) {}, "ranks serve", "", nil, ""},
+		"the worker is changed in place":                {func(_, w *Member) { failed(w); w.Bound.Record.Change = &podmeta.Change{To: "r.1"} }, "ranks are changed", "", nil, ""},
+		"the worker leaves in the middle of its change": {func(_, w *Member) { leaves(w); w.Bound.Record.Change = &podmeta.Change{To: "r.1"} }, "rank lost", Stop, []int{0, 1}, ""},
+		"the entry is not bound":                        {func(e, w *Member) { e.Bound = nil; untold(w) }, "rank not bound", "", nil, "until Pod llama-0-prefill-0-0 is bound"},
+		"the worker's Pod is not there":                 {func(e, w *Member) { untold(e); w.Pod.Is, w.Bound = nil, nil }, "rank not bound", "", nil, "until Pod llama-0-prefill-0-1 is bound"},
+		"the worker leaves, the entry waits":            {func(e, w *Member) { untold(e); leaves(w) }, "rank not bound", "", nil, ""},
+		"a launcher is silent":                          {func(e, w *Member) { untold(e); untold(w); w.Bound.Known = false }, "launcher silent", "", nil, "the launcher of Pod llama-0-prefill-0-1 does not answer"},
+		"the worker failed a moment ago": {func(e, w *Member) {
+			untold(e)
+			untold(w)
+			w.Bound.Record.RetryAt = now.Add(time.Minute)
+			w.Bound.Record.Failure = "it ended"
+		}, "rank backs off", "", nil, "the start of Pod llama-0-prefill-0-1 failed: it ended; the next try is at " + now.Add(time.Minute).UTC().Format(time.RFC3339)},
 		"both are bound":                                        {both(untold), "rank not told", Tell, []int{0, 1}, ""},
 		"something else is in the worker's way":                 {func(e, w *Member) { untold(e); untold(w); w.IsReady = false }, "rank not ready", "", nil, "something is in the way of Pod llama-0-prefill-0-1"},
 		"the entry is told by another address":                  {func(e, w *Member) { prepared(e); prepared(w); e.Server.Entry = "10.0.0.9:20015" }, "rank lost", Stop, []int{0, 1}, ""},
 		"the worker has made its next attempt":                  {func(e, w *Member) { prepared(e); absent(w); w.Bound.Record.Attempt++ }, "rank not told", Tell, []int{1}, ""},
 		"both sleep":                                            {both(asleep), "rank not told", Tell, []int{0, 1}, ""},
 		"the worker's instance has gone":                        {func(e, w *Member) { asleep(e); untold(w) }, "instance left", Remove, []int{0}, ""},
+		"both sleep, and an attempt has failed":                 {func(e, w *Member) { asleep(e); asleep(w); w.Bound.Record.Failures = 1 }, "rank not told", Tell, []int{0, 1}, ""},
+		"both sleep, and the attempts of one keep failing":      {func(e, w *Member) { asleep(e); asleep(w); w.Bound.Record.Failures = 2 }, "instance left", Remove, []int{0, 1}, ""},
+		"both are gone, and the attempts of one keep failing":   {func(e, w *Member) { untold(e); untold(w); w.Bound.Record.Failures = 2 }, "rank not told", Tell, []int{0, 1}, ""},
 		"they slept in other servers":                           {func(e, w *Member) { asleep(e); asleep(w); w.Bound.Instance.Rank.Group = "h" }, "instance left", Remove, []int{0, 1}, ""},
 		"an instance there is no rank":                          {func(e, w *Member) { asleep(e); asleep(w); w.Bound.Instance.Rank = nil }, "instance left", Remove, []int{0, 1}, ""},
 		"both were told":                                        {both(absent), "ranks start", "", nil, "Pod llama-0-prefill-0-0 does not serve yet"},

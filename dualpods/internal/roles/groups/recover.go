@@ -53,15 +53,14 @@ func (w *World) recoveries() (steps []*Step) {
 // observedRestarts returns what package restarts needs to know of a group.
 func (w *World) observedRestarts(ordinal int, members []*Member) *restarts.Group {
 	spec, plan := &w.Serving.Spec, w.groups[ordinal]
-	name := groupName(w.Serving, ordinal)
 	g := &restarts.Group{
-		Now: w.Now, Name: name, Policy: spec.Recovery(), Max: spec.GroupRestarts(),
+		Now: w.Now, Name: groupName(w.Serving, ordinal), Policy: spec.Recovery(), Max: spec.GroupRestarts(),
 		Grace:   time.Duration(spec.Template.GraceSeconds()) * time.Second,
 		Timeout: time.Duration(spec.ProgressingSeconds()) * time.Second,
 		Held:    plan.places != nil || len(w.Problems) > 0 && plan.revision == w.Revision,
 		Changes: w.changesModels(ordinal),
 	}
-	if was := statusOf(w.Serving, name); was != nil {
+	if was := w.statusOf(ordinal); was != nil {
 		if was.Restart != nil {
 			g.Record = *was.Restart
 		}
@@ -86,13 +85,17 @@ func (w *World) changesModels(ordinal int) bool {
 	return c != nil && c.is(v1alpha1.ChangeBegun, v1alpha1.ChangeCommitted, v1alpha1.ChangeUndoing)
 }
 
-// statusOf returns what a ModelServing says of a group; nil: nothing.
-func statusOf(serving *v1alpha1.ModelServing, group string) *v1alpha1.ServingGroupStatus {
-	at := slices.IndexFunc(serving.Status.Groups, func(g v1alpha1.ServingGroupStatus) bool { return g.Name == group })
-	if at < 0 {
-		return nil
+// statusOf returns what the ModelServing says of a group; nil: nothing. The groups are in the order of
+// their ordinals, most often all of them.
+func (w *World) statusOf(ordinal int) *v1alpha1.ServingGroupStatus {
+	groups, name := w.Serving.Status.Groups, groupName(w.Serving, ordinal)
+	if ordinal < len(groups) && groups[ordinal].Name == name {
+		return &groups[ordinal]
 	}
-	return &serving.Status.Groups[at]
+	if at := slices.IndexFunc(groups, func(g v1alpha1.ServingGroupStatus) bool { return g.Name == name }); at >= 0 {
+		return &groups[at]
+	}
+	return nil
 }
 
 func (w *World) observedPod(m *Member) restarts.Pod {
@@ -229,7 +232,7 @@ func (w *World) policies() (steps []*Step) {
 func (w *World) recordsChanged() bool {
 	for ordinal, d := range w.restarts {
 		var was v1alpha1.ServingGroupRestart
-		if before := statusOf(w.Serving, groupName(w.Serving, ordinal)); before != nil && before.Restart != nil {
+		if before := w.statusOf(ordinal); before != nil && before.Restart != nil {
 			was = *before.Restart
 		}
 		if !equality.Semantic.DeepEqual(was, d.Record) {

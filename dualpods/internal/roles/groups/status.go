@@ -65,8 +65,9 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 
 // keepGangs keeps what package gang has written about groups.
 func keepGangs(groups []v1alpha1.ServingGroupStatus, before *v1alpha1.ModelServing) {
+	listed := byNames(before.Status.Groups)
 	for i := range groups {
-		if was := statusOf(before, groups[i].Name); was != nil {
+		if was := listed[groups[i].Name]; was != nil {
 			groups[i].Gang = was.Gang
 		}
 	}
@@ -152,14 +153,15 @@ func (c *Controller) announce(before, now *v1alpha1.ModelServing) {
 	if is.Status == metav1.ConditionFalse && (was == nil || was.Message != is.Message) {
 		c.warn(now, is.Reason, is.Message)
 	}
-	for _, g := range now.Status.Groups {
-		same := func(was v1alpha1.ServingGroupStatus) bool {
-			return was.Name == g.Name && was.State == g.State && was.Reason == g.Reason && was.Message == g.Message
-		}
-		if g.State == v1alpha1.GroupFailed && g.Reason != v1alpha1.ReasonMalformedTemplate && !slices.ContainsFunc(before.Status.Groups, same) {
+	listed := byNames(before.Status.Groups)
+	for i := range now.Status.Groups {
+		g := &now.Status.Groups[i]
+		was := listed[g.Name]
+		same := was != nil && was.State == g.State && was.Reason == g.Reason && was.Message == g.Message
+		if g.State == v1alpha1.GroupFailed && g.Reason != v1alpha1.ReasonMalformedTemplate && !same {
 			c.warn(now, g.Reason, g.Name+": "+g.Message)
 		}
-		c.announceChange(before, now, &g)
+		c.announceChange(was, now, g)
 	}
 }
 

@@ -40,7 +40,7 @@ func WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerR
 	}
 	plans[present] = &plan{revision: present, template: &serving.Spec.Template}
 	plans[""] = plans[present] // nothing was said of revisions yet
-	listed, has := listedGroups(serving), standing{}
+	listed, has := byNames(serving.Status.Groups), standing{}
 	for i := range pods {
 		if p, ours := placeOf(serving, pods[i].Name); ours && metav1.IsControlledBy(&pods[i], serving) && pods[i].DeletionTimestamp.IsZero() {
 			has.add(p, &pods[i])

@@ -102,6 +102,9 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod), FoundUnready: foundUnready(pod),
 	}
 	o.Requester.Rank, o.Requester.OnExit, o.Requester.SwapTo = read.Rank, read.OnExit, podmeta.ReadSwapTo(pod)
+	if owner := podmeta.ServingOf(pod); owner != nil {
+		o.Requester.Serving = owner.Name
+	}
 	observeServers(o, pod)
 	if placed, ok := podmeta.ReadPlacement(pod); ok {
 		o.Requester.Placed = placed.Launcher

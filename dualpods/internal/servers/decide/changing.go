@@ -54,7 +54,11 @@ var changing = TableOf[Changing]{
 			(*Changing).isOutdated, ChangeRecord, func(c *Changing) Step {
 				return c.failed("its specification was edited while it was being changed", false)
 			}},
-		{"change noted otherwise", "the swap of the change was not asked for; it is a rank, and was not told of the start of its new server; the instance that is to come was made or deleted since the change was noted",
+		{"left of an earlier try, being deleted", "the swap of the change was not asked for; it is no rank, and the change was undone before; the instance that was to be woken is being deleted",
+			(*Changing).leftoverGoes, Nothing, say("instance %s is left of an earlier try, and is being deleted", (*Changing).nextID)},
+		{"left of an earlier try", "the swap of the change was not asked for; it is no rank, and the change was undone before; there is an instance that was to be woken",
+			(*Changing).isLeftover, DeleteInstance, ofNext(say("instance %s is left of an earlier try: the swap of another server of the group may have to evict it", (*Changing).nextID))},
+		{"change noted otherwise", "the swap of the change was not asked for; it is a rank, and was not told of the start of its new server; the instance that is to come was made or deleted since the change was noted. Or it is no rank, the change was undone before, and the instance that was to be woken is gone",
 			(*Changing).isNotedOtherwise, ChangeRecord, (*Changing).noteAgain},
 		{"change waits for ranks", "the swap of the change was not asked for; it is a rank, and was not told of the start of its new server",
 			(*Changing).isToldOfNoNextServer, Nothing, say("instance %s is to take the place of instance %s, together with the other ranks of its server", (*Changing).nextID, (*Changing).instanceID)},
@@ -248,8 +252,20 @@ func (c *Changing) isToldOfNoNextServer() bool {
 // isNotedOtherwise reports whether the change would be noted in other words now. No launcher
 // has been asked in these words yet.
 func (c *Changing) isNotedOtherwise() bool {
-	return c.isToldOfNoNextServer() && c.Record.Change.New != (c.NextInstance == nil)
+	return c.isToldOfNoNextServer() && c.Record.Change.New != (c.NextInstance == nil) || c.beginsAnew() && c.NextInstance == nil
 }
+
+// beginsAnew reports whether a change that was undone before is yet to be asked for, and is to wake an
+// instance. The swap of a server may have claimed the sleeper of another server of its group, to evict it.
+// Both wait for each other then, at each try. So from the second try on, all servers get new instances.
+// Those of ranks are deleted by the controller of ModelServings.
+func (c *Changing) beginsAnew() bool {
+	return c.isNotAsked() && !c.Requester.Rank.IsOne() && c.Requester.SwapTo.Try > 1 && !c.Record.Change.New
+}
+
+func (c *Changing) leftoverGoes() bool { return c.beginsAnew() && c.nextIs(launcher.Stopping) }
+
+func (c *Changing) isLeftover() bool { return c.beginsAnew() && c.NextInstance != nil }
 
 func (c *Changing) noteAgain() Step {
 	record, change := *c.Record, *c.Record.Change

@@ -40,6 +40,19 @@ func changingIn(phase string) Observation {
 	return o
 }
 
+// secondTry is one whose change was undone before, and is to wake an instance that is not there any more.
+func secondTry() Observation {
+	o := told()
+	o.Requester.SwapTo.Try = 2
+	record := Decide(o).Record
+	record.Change.New, o.Record = false, &record
+	return o
+}
+
+func sleepsNext(o *Observation) {
+	o.NextInstance = &launcherapi.Instance{InstanceID: o.Record.Change.Instance, State: "sleeping"}
+}
+
 // unreadied has clients kept from the requester.
 func unreadied(o *Observation) {
 	o.SPI.Proxy.Ready, o.Requester.Shown, o.Requester.Published = false, false, false
@@ -85,23 +98,28 @@ var changes = map[string]example{
 	"one that is told of the change that made its record": {"", Nothing, but(servedOne(), func(o *Observation) {
 		o.Requester.SwapTo.Revision, o.Requester.SwapTo.Try, o.Record.ChangedBy = "r", 1, "r.1"
 	})},
-	"one that is told, and asks for what it has":             {"nothing to change", ChangeRecord, but(told(), func(o *Observation) { o.Form.Args, o.Form.Port = []string{"org/model"}, 8001 })},
-	"one that is told, and whose input is wrong":             {"cannot be changed", ChangeRecord, but(told(), func(o *Observation) { o.Problems = []podmeta.Problem{{Message: "is wrong"}} })},
-	"one that is told, and asks for another LauncherConfig":  {"cannot be changed", ChangeRecord, but(told(), func(o *Observation) { o.Form.LauncherConfig = "other" })},
-	"one that is told before it is served":                   {"resting, swap waits", CallOff, but(recorded(), func(o *Observation) { o.Requester.SwapTo, o.Form.Args = told().Requester.SwapTo, told().Form.Args })},
-	"one whose change is noted":                              {"change not asked", Swap, noted()},
-	"one whose input was edited before its swap":             {"change outdated", ChangeRecord, but(noted(), func(o *Observation) { o.Form.Args = []string{"org/third"} })},
-	"one whose input became wrong before its swap":           {"change outdated", ChangeRecord, but(noted(), func(o *Observation) { o.Problems = []podmeta.Problem{{Message: "is wrong"}} })},
-	"one whose swap waits for its turn":                      {"change under way", Nothing, changingIn(launcherapi.PhaseAdmit)},
-	"one that has prepared, and is ready":                    {"change prepared, ready", BecomeUnready, changingIn(launcherapi.PhaseGo)},
-	"one that has prepared, and is shown":                    {"change prepared, shown", Retract, but(changingIn(launcherapi.PhaseGo), func(o *Observation) { o.SPI.Proxy.Ready = false })},
-	"one that has prepared, and stays ready though told":     {"change prepared, shown", Retract, but(changingIn(launcherapi.PhaseGo), func(o *Observation) { refusedOf(o, BecomeUnready) })},
-	"one that has prepared, and nobody is led to it":         {"change under way", Nothing, but(changingIn(launcherapi.PhaseGo), unreadied)},
-	"one that waits for its commit":                          {"change under way", Nothing, changingIn(launcherapi.PhaseCommit)},
-	"the same, for a process that has just begun":            {"change not asked", Swap, but(changingIn(launcherapi.PhaseCommit), unasked)},
-	"one that is committed":                                  {"changed", ChangeRecord, committed()},
-	"the same, for a process that has just begun, committed": {"changed", ChangeRecord, but(committed(), unasked)},
-	"one that is committed, and slept by hand since":         {"changed", ChangeRecord, but(committed(), func(o *Observation) { o.NextInstance.State = "sleeping" })},
+	"one that is told, and asks for what it has":                                       {"nothing to change", ChangeRecord, but(told(), func(o *Observation) { o.Form.Args, o.Form.Port = []string{"org/model"}, 8001 })},
+	"one that is told, and whose input is wrong":                                       {"cannot be changed", ChangeRecord, but(told(), func(o *Observation) { o.Problems = []podmeta.Problem{{Message: "is wrong"}} })},
+	"one that is told, and asks for another LauncherConfig":                            {"cannot be changed", ChangeRecord, but(told(), func(o *Observation) { o.Form.LauncherConfig = "other" })},
+	"one that is told before it is served":                                             {"resting, swap waits", CallOff, but(recorded(), func(o *Observation) { o.Requester.SwapTo, o.Form.Args = told().Requester.SwapTo, told().Form.Args })},
+	"one whose change is noted":                                                        {"change not asked", Swap, noted()},
+	"one that wakes an instance at its second try":                                     {"left of an earlier try", DeleteInstance, but(secondTry(), sleepsNext)},
+	"the same, which is being deleted":                                                 {"left of an earlier try, being deleted", Nothing, but(secondTry(), func(o *Observation) { sleepsNext(o); o.NextInstance.State = "stopping" })},
+	"the same, which is gone":                                                          {"change noted otherwise", ChangeRecord, secondTry()},
+	"one that wakes an instance at its first try":                                      {"change not asked", Swap, but(noted(), func(o *Observation) { o.Record.Change.New = false; sleepsNext(o) })},
+	"one that starts an instance at its second try, for a process that has just begun": {"change not asked", Swap, but(secondTry(), func(o *Observation) { o.Record.Change.New = true; sleepsNext(o) })},
+	"one whose input was edited before its swap":                                       {"change outdated", ChangeRecord, but(noted(), func(o *Observation) { o.Form.Args = []string{"org/third"} })},
+	"one whose input became wrong before its swap":                                     {"change outdated", ChangeRecord, but(noted(), func(o *Observation) { o.Problems = []podmeta.Problem{{Message: "is wrong"}} })},
+	"one whose swap waits for its turn":                                                {"change under way", Nothing, changingIn(launcherapi.PhaseAdmit)},
+	"one that has prepared, and is ready":                                              {"change prepared, ready", BecomeUnready, changingIn(launcherapi.PhaseGo)},
+	"one that has prepared, and is shown":                                              {"change prepared, shown", Retract, but(changingIn(launcherapi.PhaseGo), func(o *Observation) { o.SPI.Proxy.Ready = false })},
+	"one that has prepared, and stays ready though told":                               {"change prepared, shown", Retract, but(changingIn(launcherapi.PhaseGo), func(o *Observation) { refusedOf(o, BecomeUnready) })},
+	"one that has prepared, and nobody is led to it":                                   {"change under way", Nothing, but(changingIn(launcherapi.PhaseGo), unreadied)},
+	"one that waits for its commit":                                                    {"change under way", Nothing, changingIn(launcherapi.PhaseCommit)},
+	"the same, for a process that has just begun":                                      {"change not asked", Swap, but(changingIn(launcherapi.PhaseCommit), unasked)},
+	"one that is committed":                                                            {"changed", ChangeRecord, committed()},
+	"the same, for a process that has just begun, committed":                           {"changed", ChangeRecord, but(committed(), unasked)},
+	"one that is committed, and slept by hand since":                                   {"changed", ChangeRecord, but(committed(), func(o *Observation) { o.NextInstance.State = "sleeping" })},
 	"one whose swap came to nothing": {"change failed", ChangeRecord, but(changingIn(launcherapi.PhaseCommit), func(o *Observation) {
 		o.NextAttempt, o.NextInstance, o.Instance.SwapID = Attempt{Asked: true, Over: true, Failure: "the engine ended"}, nil, ""
 	})},

@@ -17,10 +17,19 @@ var (
 	diedToBeKept = RowOf[Bound]{"died, to be kept", "the same; the requester says `hotseat.dev/on-exit: Keep`, and its record does not say how the instance ended",
 		(*Bound).isToBeKept, KeepEnded, (*Bound).keep}
 	keptAsItEnded = RowOf[Bound]{"kept as it ended", "bound; the instance is not awake; the requester says `hotseat.dev/on-exit: Keep`, and its record says how the instance ended",
-		(*Bound).isKept, Tell, warn(ServerGone, "instance %s, which served it, %s: nothing starts it again, since hotseat.dev/on-exit is Keep; delete the Pod, or change the annotation to Restart", (*Bound).instanceID, func(b *Bound) string { return b.Record.Kept })}
+		(*Bound).isKept, Tell, warn(ServerGone, "instance %s, which served it, %s: nothing starts it again, since hotseat.dev/on-exit is Keep; delete the Pod, or change %s", (*Bound).instanceID, func(b *Bound) string { return b.Record.Kept }, (*Bound).ruleOfExit)}
 	restartInPlace = RowOf[Swapping]{"ended, restarts", "the instance has ended or was deleted; the requester says `hotseat.dev/on-exit: Restart`, and the failures on the launcher Pod say that the instance ended while it served by this attempt",
 		(*Swapping).isToRestart, NextAttempt, (*Swapping).restart}
 )
+
+// ruleOfExit says what to change so that the instance would be started again. Of Pods of a ModelServing its
+// controller writes the annotation.
+func (b *Bound) ruleOfExit() string {
+	if b.Requester.Serving != "" {
+		return "recoveryPolicy of ModelServing " + b.Requester.Serving + " to RoleRecreate"
+	}
+	return "the annotation to Restart"
+}
 
 // staysAtExit reports whether the requester stays when its instance ends.
 func (b *Bound) staysAtExit() bool {

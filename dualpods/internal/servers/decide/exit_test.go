@@ -78,6 +78,13 @@ var exits = map[string]example{
 
 func init() { maps.Copy(examples, exits) }
 
+func TestKeptRequesterSaysWhatWouldRestartIt(t *testing.T) {
+	o := but(diedUnder(podmeta.OnExitKeep, 1), func(o *Observation) { recordSays(o); retracted(o) })
+	assert.Contains(t, Decide(o).Why, "delete the Pod, or change the annotation to Restart")
+	o.Requester.Serving = "llama"
+	assert.Contains(t, Decide(o).Why, "delete the Pod, or change recoveryPolicy of ModelServing llama to RoleRecreate")
+}
+
 func TestInstanceThatEndsAgainIsRestartedLaterInPlace(t *testing.T) {
 	for count, pause := range map[int]time.Duration{1: 0, 2: 10 * time.Second, 3: 20 * time.Second, 500: 5 * time.Minute} {
 		o := but(diedUnder(podmeta.OnExitRestart, count), retracted)

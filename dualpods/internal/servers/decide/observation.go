@@ -96,6 +96,7 @@ type Requester struct {
 	Told            string    // the message of its status
 	Rank            podmeta.Rank
 	OnExit          podmeta.OnExit
+	Serving         string         // the ModelServing that owns its Pod; empty: none does
 	Server          podmeta.Server // the start that a rank was told of for its record's attempt; zero: none
 	NextServer      podmeta.Server // likewise for the change of its record
 	SwapTo          podmeta.SwapTo // the change in place that it was told of; zero: none

@@ -146,6 +146,16 @@ func Decide(w *World) []Decision {
 	slices.SortFunc(waiting, func(a, b Requester) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(string(a.UID), string(b.UID)))
 	})
+	d := newDecision(w)
+	all := make([]Decision, 0, len(waiting))
+	for i := range waiting {
+		all = append(all, d.decide(&waiting[i]))
+	}
+	return all
+}
+
+// newDecision begins a decision. The sleepers that are promised have their GPUs reserved.
+func newDecision(w *World) *decision {
 	d := &decision{
 		World: w, promised: map[Sleeper]bool{}, gpus: map[string]map[string]bool{},
 		servers: map[string][]*Launcher{}, near: map[string][]place{}, withoutSleepers: map[string][]string{},
@@ -159,11 +169,7 @@ func Decide(w *World) []Decision {
 			}
 		}
 	}
-	all := make([]Decision, 0, len(waiting))
-	for i := range waiting {
-		all = append(all, d.decide(&waiting[i]))
-	}
-	return all
+	return d
 }
 
 // decision is the state of one call of Decide.

@@ -50,13 +50,7 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 	if err != nil {
 		return nil, nil, err
 	}
-	for i := range lists[promised].Items {
-		pod := &lists[promised].Items[i]
-		p, _ := podmeta.ReadPlacement(pod)
-		if !bound[dualpods.IdentityOf(pod)] && w.mayStillUse(pod, p) {
-			w.promise(p)
-		}
-	}
+	w.keepPromises(lists[promised].Items, bound)
 	return w, pods, nil
 }
 

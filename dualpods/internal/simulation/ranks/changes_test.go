@@ -42,6 +42,7 @@ type groupTruth struct {
 	healthy map[string]bool
 	uids    map[string]types.UID // of Pods, by their names, as they were when the first change began
 	undone  map[string]time.Time // when the change of a group was undone last
+	undoes  int                  // how often changes were undone
 }
 
 func modelName(n uint64) string { return fmt.Sprintf("model-%d", n%models) }
@@ -203,6 +204,7 @@ func (g *groupTruth) recorded(was *v1alpha1.ServingGroupChange, is *v1alpha1.Ser
 	case g == nil || is.Change == nil || was != nil && was.State == is.Change.State:
 	case is.Change.State == v1alpha1.ChangeUndone:
 		g.undone[is.Name] = time.Now()
+		g.undoes++
 	default:
 		delete(g.undone, is.Name)
 	}

@@ -102,6 +102,15 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../role
 	schedules.NewDefect("an undone change is forgotten when it is the turn of another group",
 		"undone && (c.was.Revision != c.w.Revision && !c.recovers() || !c.any(isOther))", "undone && (c.was.Revision != c.target || !c.any(isOther))",
 	).In(mixes),
+	schedules.NewDefect("Pods stay told of a change that is undone before the cache shows them",
+		"return c.is(v1alpha1.ChangeUndone) && c.any(", "return false && c.is(v1alpha1.ChangeUndone) && c.any(",
+	).In(mixes),
+	schedules.NewDefect("ranks that are in each other's way are woken again and again",
+		"m.Bound.Record.Failures >= failuresInVain", "m.Bound.Record.Failures >= failuresInVain && false",
+	).In(mixes),
+	schedules.NewDefect("servers that are in each other's way are woken at each try",
+		"c.Requester.SwapTo.Try > 1 &&", "c.Requester.SwapTo.Try > 1 && false &&",
+	).In(mixes),
 }}
 
 // mixes is the test that plays changes in place.

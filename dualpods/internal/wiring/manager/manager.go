@@ -18,24 +18,11 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
-	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
-	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
-	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
-	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
-	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
-	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
-	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
-	"hotseat.dev/hotseat/dualpods/internal/servers/form"
 	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
-	"hotseat.dev/hotseat/dualpods/internal/wiring/logrelay"
-	"hotseat.dev/hotseat/dualpods/internal/wiring/telemetry"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -92,73 +79,20 @@ func (o *Options) ownNamespace() (string, error) {
 
 // Run works until ctx ends, or another replica leads.
 func Run(ctx context.Context, opts Options) (err error) {
-	config := rest.CopyConfig(opts.Config)
-	config.QPS = -1
-	mgr, lock, err := newManager(ctx, config, opts)
-	if err != nil {
-		return err
-	}
-	own, err := opts.ownNamespace()
-	if err != nil {
-		return err
-	}
+	c := &controllers{opts: opts, config: rest.CopyConfig(opts.Config)}
+	c.config.QPS = -1
 	life, end := context.WithCancel(ctx)
-	defer end()
-	var again, counts, models, claims, servings requests
-	keeper, trusted, err := openAuthority(ctx, mgr, config, own, opts.Log, &counts)
-	if err != nil {
+	defer func() {
+		end()
+		err = errors.Join(err, c.close())
+	}()
+	if err := c.open(life); err != nil {
 		return err
 	}
-	requesters, kubelets := spi.New(keeper.Requester), allocations.New(keeper.Launcher)
-	defer requesters.Close()
-	defer kubelets.Close()
-	var (
-		binder *binding.Controller
-		pool   *launcherpool.Pool
-		relay  *logrelay.Relay
-	)
-	heard := ears{
-		nodeOf:   func(launcher string) (string, bool) { return binder.NodeOf(launcher) },
-		configOf: func(launcher string) (client.ObjectKey, bool) { return pool.ConfigOf(launcher) },
-		nodes:    &again, configs: &counts, models: &models,
-		claimsOf: func(config client.ObjectKey) []reconcile.Request {
-			return modelclaim.CachesOfLauncher(life, mgr.GetClient(), config)
-		}, claims: &claims,
-		servingsOn: func(node string) []reconcile.Request { return groups.OnNode(life, mgr.GetClient(), node) }, servings: &servings,
-	}
-	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: heard.modelsChanged, Changed: heard.changed, Logger: slogOf(opts.Log.WithName("nodeview"))})
-	pool = launcherpool.New(launcherpool.Options{
-		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
-		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)}, Authority: keeper, Again: counts.addLater,
-		Need: form.Source{API: mgr.GetClient()}.Need, PriorityClass: opts.LauncherPriorityClass,
-	})
-	watcher, closeWatcher, err := openTelemetry(ctx, views, func() int { return relay.Followers() }, opts.Log)
-	if err != nil {
+	if err := c.setUp(life); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeWatcher()) }()
-	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
-	slices := newEndpoints(mgr, &again, leading(lock), opts)
-	binder = binding.New(life, binding.Options{
-		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Providers: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Endpoints: slices, AgentNamespace: own, Recorder: mgr.GetEventRecorder("hotseat"),
-		LauncherPort: opts.LauncherPort, Access: pool.Access, WriteAhead: opts.WriteAhead, RequireTLS: opts.RequireTLS, ModelCache: binding.ReadModelCache(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
-		Again: again.add, SwapMoved: func(node string) { servings.addAll(groups.OnNode(life, mgr.GetClient(), node)) }, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now, Leads: leading(lock),
-	}, opts.Log.WithName("binding"))
-	caches, err := newModels(life, mgr, views, config, &models, opts)
-	if err != nil {
-		return err
-	}
-	defer relay.Close()
-	defer binder.Close()
-	defer views.Close()
-	defer caches.Close()
-	defer end()
-	gangs := newGangs(mgr, &servings, leading(lock))
-	podGroups := readPodGroups(config)
-	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, slices, newGroups(mgr, views, binder, gangs, podGroups, watcher.Restarted, leading(lock), opts), gangs, podGroups, leading(lock), keeper, trusted, own}, heard, opts); err != nil {
-		return err
-	}
-	if err := mgr.Start(ctx); err != nil {
+	if err := c.mgr.Start(ctx); err != nil {
 		return fmt.Errorf("cannot run the controllers: %w", err)
 	}
 	return nil

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
@@ -25,7 +24,6 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/roles/gang"
 	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
 	"hotseat.dev/hotseat/dualpods/internal/roles/podgroups"
-	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/dualpods/internal/servers/endpoints"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
@@ -33,50 +31,35 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
 )
 
-// parts are the controllers that other parts use too.
-type parts struct {
-	binder    *binding.Controller
-	pool      *launcherpool.Pool
-	caches    *modelcache.Controller
-	views     *nodeview.Set
-	slices    *endpoints.Controller
-	groups    *groups.Controller
-	gangs     *gang.Controller
-	podGroups podgroups.Definitions
-	leads     func() bool
-	keeper    *authority.Keeper
-	trusted   *trust
-	own       string // the controller's namespace
-}
-
 // setUp makes the remaining controllers, and registers all of them with the manager.
 // Each package registers its own watches; the queues carry what no watch reports.
-func setUp(ctx context.Context, mgr ctrl.Manager, config *rest.Config, p parts, queues ears, opts Options) error {
-	claims, err := newClaims(ctx, mgr, p.views, config, queues.claims, opts)
+func (c *controllers) setUp(ctx context.Context) error {
+	mgr, opts := c.mgr, c.opts
+	claims, err := newClaims(ctx, mgr, c.views, c.config, &c.claims, opts)
 	if err != nil {
 		return err
 	}
-	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: p.views, Recorder: mgr.GetEventRecorder("hotseat")})
-	publisher := &authority.Publisher{API: mgr.GetClient(), Current: p.keeper.Current}
+	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: c.views, Recorder: mgr.GetEventRecorder("hotseat")})
+	publisher := &authority.Publisher{API: mgr.GetClient(), Current: c.keeper.Current}
 	volumes := &modelvolume.Controller{API: mgr.GetClient(), Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now, Namespace: opts.Namespace}
 	placer := placement.New(placement.Options{
-		API: mgr.GetClient(), Views: p.views, Recorder: mgr.GetEventRecorder("hotseat"), Caches: opts.Namespace == "", Now: time.Now,
+		API: mgr.GetClient(), Views: c.views, Recorder: mgr.GetEventRecorder("hotseat"), Caches: opts.Namespace == "", Now: time.Now,
 	})
 	return errors.Join(
-		p.binder.SetupWithManager(ctx, mgr, queues.nodes.source(), opts.Namespace, controller.Options{MaxConcurrentReconciles: opts.Nodes}),
-		p.pool.SetupWithManager(ctx, mgr, queues.configs.source()),
+		c.binder.SetupWithManager(ctx, mgr, c.nodes.source(), opts.Namespace, controller.Options{MaxConcurrentReconciles: opts.Nodes}),
+		c.pool.SetupWithManager(ctx, mgr, c.counts.source()),
 		configs.SetupWithManager(ctx, mgr),
-		setUpAgents(mgr, config, p.own, p.keeper, p.trusted),
-		publisher.SetupWithManager(mgr, p.trusted.namespaces.source(), opts.Namespace),
-		setUpModels(ctx, mgr, p.caches, queues.models, opts),
-		claims.SetupWithManager(ctx, mgr, queues.claims.source(), triedAgain()),
+		setUpAgents(mgr, c.config, c.own, c.keeper, c.trusted),
+		publisher.SetupWithManager(mgr, c.trusted.namespaces.source(), opts.Namespace),
+		setUpModels(ctx, mgr, c.caches, &c.models, opts),
+		claims.SetupWithManager(ctx, mgr, c.claims.source(), triedAgain()),
 		volumes.SetupWithManager(ctx, mgr, triedAgain()),
 		placer.SetupWithManager(ctx, mgr),
-		p.slices.SetupWithManager(ctx, mgr, sideBySide()),
-		p.groups.SetupWithManager(ctx, mgr, queues.servings.source(), sideBySide()),
-		p.gangs.SetupWithManager(ctx, mgr),
-		setUpPodGroups(mgr, p.podGroups, p.leads),
-		setUpAdmission(mgr, p.keeper, p.trusted, &admission.Guard{Uses: p.caches.Uses}, opts),
+		c.slices.SetupWithManager(ctx, mgr, sideBySide()),
+		c.groups.SetupWithManager(ctx, mgr, c.servings.source(), sideBySide()),
+		c.gangs.SetupWithManager(ctx, mgr),
+		setUpPodGroups(mgr, c.podGroups, c.leads),
+		setUpAdmission(mgr, c.keeper, c.trusted, &admission.Guard{Uses: c.caches.Uses}, opts),
 		setUpProbes(mgr),
 	)
 }
@@ -99,21 +82,23 @@ func newEndpoints(mgr ctrl.Manager, nodes *requests, leads func() bool, opts Opt
 }
 
 // newGroups makes the controller of ModelServings.
-func newGroups(mgr ctrl.Manager, views *nodeview.Set, swaps groups.Swaps, gangs groups.Gangs, podGroups podgroups.Definitions, restarted func(level string), leads func() bool, opts Options) *groups.Controller {
+func (c *controllers) newGroups() *groups.Controller {
 	launcher := func(key string) groups.Launcher {
-		if api := views.Client(key); api != nil { // not an interface that has nil
+		if api := c.views.Client(key); api != nil { // not an interface that has nil
 			return api
 		}
 		return nil
 	}
 	return groups.New(groups.Options{
-		API: mgr.GetClient(), Views: views, Swaps: swaps, Gangs: gangs, PodGroups: podGroups.OfKubernetes, Restarted: restarted, Launcher: launcher, Image: opts.RequesterImage, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now,
+		API: c.mgr.GetClient(), Views: c.views, Swaps: c.binder, Gangs: c.gangs, PodGroups: c.podGroups.OfKubernetes, Restarted: c.watcher.Restarted, Launcher: launcher,
+		Image: c.opts.RequesterImage, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads, Now: time.Now,
 	})
 }
 
 // newGangs makes the controller of the gates of groups whose Pods get nodes together.
-func newGangs(mgr ctrl.Manager, servings *requests, leads func() bool) *gang.Controller {
-	return gang.New(gang.Options{API: mgr.GetClient(), Changed: servings.addAll, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now})
+func newGangs(mgr ctrl.Manager, views *nodeview.Set, servings *requests, leads func() bool) *gang.Controller {
+	sleepers := placement.NewSleepers(placement.Options{API: mgr.GetClient(), Views: views, Now: time.Now})
+	return gang.New(gang.Options{API: mgr.GetClient(), Sleepers: sleepers.Of, Changed: servings.addAll, Recorder: mgr.GetEventRecorder("hotseat"), Leads: leads, Now: time.Now})
 }
 
 // readPodGroups returns what asks the API server for the kinds of PodGroups that it has.

@@ -12,6 +12,7 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -206,6 +207,8 @@ func (t *Telemetry) swapping(ctx context.Context) (context.Context, func(launche
 		ended := time.Now()
 		if undone, ok := errors.AsType[*client.UndoneError](err); ok {
 			result = undone.Result
+		} else if refused, ok := errors.AsType[*launcher.Error](err); ok {
+			result.SwapID = refused.SwapID // the log of the launcher names it, too
 		}
 		span.SetAttributes(attribute.String("hotseat.swap", result.SwapID), attribute.String("hotseat.outcome", result.Outcome))
 		a.phases(trace.ContextWithSpan(a.ctx, span), result, ended)

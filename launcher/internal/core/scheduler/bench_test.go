@@ -10,6 +10,7 @@ import (
 
 func BenchmarkEnterLeave(b *testing.B) {
 	s := New(Options{Fleet: newFleet(1, model("x", awake("a"))), MaxWaiting: 10, Logger: slog.New(slog.DiscardHandler)})
+	s.Run()
 	defer s.Close()
 	first, err := s.Enter("x", 0)
 	require.NoError(b, err)

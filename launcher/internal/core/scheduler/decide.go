@@ -40,11 +40,13 @@ type Model struct {
 	Since    time.Time      // when it entered State
 	LastUsed time.Time      // the end of its last answer
 	InFlight int            // requests that are being answered
+	Repeats  bool           // since it is awake, a request came soon after the end of the last answer
 	Held     int            // requests that wait at its gate
 	Return   time.Duration  // what its last wake or start took; 0: it is not known
 
 	Waiting      int       // requests that wait for it
 	WaitingSince time.Time // when the first of those with the highest priority came
+	Retired      bool      // its instance ends as soon as nobody uses it
 	Preload      bool      // to be awake whenever there is room for it
 	NotBefore    time.Time // after a failure: when it may be tried again
 
@@ -108,6 +110,7 @@ const (
 	rowNeither   = "neither awake nor asleep"
 	rowPreloaded = "preloaded"
 	rowInUse     = "in use"
+	rowRetired   = "retired"
 	rowLeaving   = "leaving"
 	rowRefused   = "refused before"
 	rowStopTime  = "stop_after is over"

@@ -47,8 +47,10 @@ func since(d time.Duration) func(*Model) { return func(m *Model) { m.Since = ago
 func used(d time.Duration) func(*Model)  { return func(m *Model) { m.LastUsed = ago(d) } }
 func takes(bytes uint64) func(*Model)    { return func(m *Model) { m.Bytes = bytes } }
 func pinned(m *Model)                    { m.Pinned = true }
+func retired(m *Model)                   { m.Retired = true }
 func preload(m *Model)                   { m.Preload = true }
 func busy(m *Model)                      { m.Busy = true }
+func repeats(m *Model)                   { m.Repeats = true }
 func answers(m *Model)                   { m.InFlight = 1 }
 func wide(m *Model)                      { m.Count = 2 }
 func bound(gpus ...string) func(*Model) {
@@ -148,8 +150,8 @@ func TestEachRowOfScheduling(t *testing.T) {
 		// Row 17: turns.
 		"the turn is not over":                           {world(1, model("o", a, since(10*time.Second), answers), model("x", waits(0))), "turn of another: x waits 20s; again in 20s"},
 		"requests wait for its turn too":                 {world(1, model("o", a, since(10*time.Second), waits(0)), model("x", waits(0))), "turn of another: x waits 20s; again in 20s"},
-		"it answered just now":                           {world(1, model("o", a, since(10*time.Second), used(200*time.Millisecond)), model("x", waits(0))), "turn of another: x waits 800ms; again in 800ms"},
-		"it answered just before its turn is over":       {world(1, model("o", a, since(turn-100*time.Millisecond), used(200*time.Millisecond)), model("x", waits(0))), "turn of another: x waits 100ms; again in 100ms"},
+		"it answered just now":                           {world(1, model("o", a, since(10*time.Second), used(200*time.Millisecond), repeats), model("x", waits(0))), "turn of another: x waits 800ms; again in 800ms"},
+		"it answered just before its turn is over":       {world(1, model("o", a, since(turn-100*time.Millisecond), used(200*time.Millisecond), repeats), model("x", waits(0))), "turn of another: x waits 100ms; again in 100ms"},
 		"it is not in use":                               {world(1, model("o", a, since(10*time.Second), used(2*time.Second)), model("x", waits(0))), "starts in turn: start x on a for o"},
 		"the minimum residency is not over":              {resides(world(1, model("o", a, since(10*time.Second), used(2*time.Second)), model("x", waits(0)))), "turn of another: x waits 5s; again in 5s"},
 		"the sooner turn is awaited":                     {world(2, model("o", a, since(5*time.Second), answers), model("p", b, since(10*time.Second), answers), model("x", waits(0))), "turn of another: x waits 20s; again in 20s"},
@@ -170,7 +172,7 @@ func TestEachRowOfScheduling(t *testing.T) {
 		"and elsewhere it is not its turn yet":                  {world(2, model("o", a, pinned), model("p", b, since(10*time.Second), answers), model("x", asleep("a"), waits(0))), "turn of another: x waits 20s; again in 20s"},
 		"and it is bound to that GPU":                           {world(2, model("o", a, pinned), model("x", asleep("a"), bound("a"), waits(0))), "pinned there: x waits"},
 		"a higher one is hammered where it sleeps":              {world(2, model("o", a, answers, priority(1)), model("x", asleep("a"), waits(0))), "moves: stop x"},
-		"a higher one has answered where it sleeps":             {world(2, model("o", a, used(0), priority(1)), model("x", asleep("a"), waits(0))), "higher priority: x waits 1s; again in 1s"},
+		"a higher one has answered where it sleeps":             {world(2, model("o", a, used(0), repeats, priority(1)), model("x", asleep("a"), waits(0))), "higher priority: x waits 1s; again in 1s"},
 		"it takes turns with another, and a GPU is free":        {world(2, model("o", a, answers), model("x", asleep("a"), since(59*time.Second), waits(0))), "moves: stop x"},
 		"it waits for its turn again, and a GPU is free":        {world(2, model("o", a, since(time.Second), answers), model("x", asleep("a"), since(time.Second), waits(0))), "moves: stop x"},
 		"it takes turns with another, and is bound":             {world(2, model("o", a, answers), model("x", asleep("a"), bound("a"), since(time.Second), waits(0))), "wakes in turn: wake x on a for o"},
@@ -197,6 +199,8 @@ func TestEachRowOfScheduling(t *testing.T) {
 		"stop_after is the shorter one":   {world(1, model("x", a, used(time.Second), sleepsAfter(time.Hour), stopsAfter(time.Minute))), "again in 59s"},
 		"it is awake since a moment":      {world(1, model("x", a, since(time.Second), sleepsAfter(time.Minute))), "again in 59s"},
 		"it was not used for stop_after":  {world(1, model("x", asleep("a"), used(time.Hour), sleepsAfter(time.Minute), stopsAfter(time.Hour))), "stop_after is over: stop x"},
+		"it is retired and unused":        {world(1, model("x", a, retired, preload)), "retired: stop x"},
+		"it is retired and in use":        {world(1, model("x", a, answers, retired)), ""},
 		"it was never used":               {world(1, model("x", asleep("a"), since(time.Minute), func(m *Model) { m.LastUsed = time.Time{} }, stopsAfter(time.Hour))), "again in 59m0s"},
 		"a sleeper does not sleep again":  {world(1, model("x", asleep("a"), sleepsAfter(time.Minute))), ""},
 		"it is in use for long":           {world(1, model("x", a, answers, sleepsAfter(time.Minute))), "again in 1m0s"},
@@ -239,7 +243,7 @@ func resides(w World) World {
 // rows are those of both tables, in the order of spec/scheduling.md.
 var rows = []string{
 	rowBacksOff, rowWakes, rowStarts, rowWakesInTurn, rowStartsInTurn, rowMoves, rowTurn, rowHands, rowHigher, rowPinned, rowPreload, rowNoMemory, rowNoSuchGPU, rowTooFewGPUs,
-	rowNeither, rowPreloaded, rowInUse, rowLeaving, rowRefused, rowStopTime, rowSleepTime, rowStays,
+	rowNeither, rowPreloaded, rowInUse, rowLeaving, rowRefused, rowRetired, rowStopTime, rowSleepTime, rowStays,
 }
 
 func TestTablesOfTheDocumentHaveTheRows(t *testing.T) {

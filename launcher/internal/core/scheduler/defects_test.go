@@ -52,7 +52,7 @@ var defects = schedules.Defects{Dirs: []string{"."}, All: []schedules.Defect{
 		"		if (m.Waiting > 0 || m.Preload) &&", "		if (m.Waiting > 0 || m.Preload || m.StopAfter > 0) &&",
 	),
 	schedules.NewDefect("scheduler: it looks without a pause",
-		"		pause.Reset(betweenSteps)\n", "		pause.Reset(0)\n",
+		"		pause.Reset(min(max(betweenSteps, pauses*time.Since(began)), longestPause))\n", "		pause.Reset(0 * time.Since(began))\n",
 	),
 }}
 

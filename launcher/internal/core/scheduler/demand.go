@@ -50,6 +50,7 @@ type demand struct {
 	waiting  []*Ticket   // those of a higher priority first, and of one priority in the order in which they came
 	answered map[int]int // how many requests are being answered, by priority
 	lastUsed time.Time
+	repeats  bool   // as in Model
 	why      string // why it waits
 
 	on         []string // its GPUs, when it was last looked at
@@ -87,7 +88,7 @@ func (d *demand) see(m *Model) {
 	switch {
 	case m.State == launcher.Awake:
 		if !m.Since.Equal(d.awakeSince) {
-			d.awakeSince, d.notBefore = m.Since, time.Time{}
+			d.awakeSince, d.notBefore, d.repeats = m.Since, time.Time{}, false
 		}
 		if now.Sub(m.Since) >= wellAfter {
 			d.failures = 0

@@ -37,8 +37,8 @@ type placement struct {
 	since time.Time // when the last of those that leave became awake
 }
 
-// lingers is how long a model still counts as in use after an answer, so that a client that asks
-// again at once does not lose the model in between.
+// lingers is how long a model still counts as in use after an answer, if a client of it has asked
+// again within that time before: it would lose the model between its requests.
 const lingers = time.Second
 
 // contended is how soon after it left a sleeper is wanted again if it and the model in its place take
@@ -255,6 +255,9 @@ func (d *decider) leave(m *Model, gpus []string, occupants []*Model) placement {
 func (d *decider) usedUntil(o *Model) (until time.Time, inUse bool) {
 	if o.InFlight > 0 || o.Waiting > 0 {
 		return time.Time{}, true
+	}
+	if !o.Repeats {
+		return time.Time{}, false
 	}
 	until = o.LastUsed.Add(lingers)
 	return until, until.After(d.Now)

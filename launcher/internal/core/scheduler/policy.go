@@ -10,7 +10,7 @@ import (
 // retire has a model that nobody uses fall asleep or end when its time has come.
 func (d *decider) retire(m *Model) {
 	switch row, again := d.policy(m); row {
-	case rowStopTime:
+	case rowStopTime, rowRetired:
 		d.out.Actions = append(d.out.Actions, Action{Row: row, Kind: Stop, Model: m.Name})
 	case rowSleepTime:
 		d.out.Actions = append(d.out.Actions, Action{Row: row, Kind: Sleep, Model: m.Name, Level: m.SleepLevel})
@@ -26,7 +26,7 @@ func (d *decider) policy(m *Model) (string, time.Time) {
 	switch {
 	case m.isChanging() || m.State != launcher.Awake && m.State != launcher.Sleeping:
 		return rowNeither, time.Time{}
-	case m.Preload:
+	case m.Preload && !m.Retired:
 		return rowPreloaded, time.Time{}
 	case m.InFlight > 0 || m.Waiting > 0:
 		row, used = rowInUse, d.Now
@@ -34,6 +34,9 @@ func (d *decider) policy(m *Model) (string, time.Time) {
 		return rowLeaving, time.Time{}
 	case m.NotBefore.After(d.Now):
 		return rowRefused, m.NotBefore
+	}
+	if row != rowInUse && m.Retired {
+		return rowRetired, d.Now
 	}
 	stops, sleeps := after(used, m.StopAfter), time.Time{}
 	if m.State == launcher.Awake {

@@ -45,13 +45,17 @@ type Scheduler struct {
 	models  map[string]*demand // by name; those that somebody has asked for or that an action changed
 }
 
-// New returns a scheduler that acts until Close.
+// New returns a scheduler. It acts from Run to Close.
 func New(o Options) *Scheduler {
 	s := &Scheduler{opts: o, kick: make(chan struct{}, 1), models: map[string]*demand{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Run begins to act.
+func (s *Scheduler) Run() {
 	s.Kick()
 	s.tasks.Go(s.run)
-	return s
 }
 
 // Close fails the requests that wait, ends the actions that run, and waits for them.
@@ -74,23 +78,37 @@ func (s *Scheduler) Kick() {
 	}
 }
 
-// Took returns what the last wake or start of a model took; 0: there was none.
-func (s *Scheduler) Took(model string) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if d := s.models[model]; d != nil {
-		return d.took
-	}
-	return 0
+// Demand is what the scheduler knows of a model.
+type Demand struct {
+	Waiting, InFlight int
+	Why               string // why requests wait; empty: it is not known, or none does
+	Failures          int    // in a row
+	NotBefore         time.Time
+	Took              time.Duration // the last wake or start
 }
 
-// betweenSteps is the pause after each step, so that what changes all the time is looked at a
-// hundred times a second at most.
-const betweenSteps = 10 * time.Millisecond
+// Show returns what the scheduler knows of a model.
+func (s *Scheduler) Show(model string) Demand {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.models[model]
+	if d == nil {
+		return Demand{}
+	}
+	return Demand{Waiting: len(d.waiting), InFlight: d.inFlight(), Why: d.why, Failures: d.failures, NotBefore: d.notBefore, Took: d.took}
+}
+
+// After each step is a pause of so many times what the step took, so that looking at what changes
+// all the time takes a twentieth of a processor at most, and nobody waits for long.
+const (
+	pauses       = 20
+	betweenSteps = time.Millisecond // the shortest pause
+	longestPause = 10 * time.Millisecond
+)
 
 // run decides whenever something has changed, or a decision's time has come.
 func (s *Scheduler) run() {
-	next, pause := time.NewTimer(time.Hour), time.NewTimer(betweenSteps)
+	next, pause := time.NewTimer(time.Hour), time.NewTimer(longestPause)
 	defer next.Stop()
 	defer pause.Stop()
 	for {
@@ -101,10 +119,11 @@ func (s *Scheduler) run() {
 			return
 		}
 		next.Stop()
+		began := time.Now()
 		if at := s.step(); !at.IsZero() {
 			next.Reset(max(0, time.Until(at)))
 		}
-		pause.Reset(betweenSteps)
+		pause.Reset(min(max(betweenSteps, pauses*time.Since(began)), longestPause))
 		select {
 		case <-pause.C:
 		case <-s.ctx.Done():
@@ -161,7 +180,7 @@ func (s *Scheduler) fillIn(m *Model) {
 		s.refuse(d, d.failure(m.Name, now))
 	}
 	m.InFlight = max(m.InFlight, d.inFlight())
-	m.NotBefore, m.Return = d.notBefore, d.took
+	m.NotBefore, m.Return, m.Repeats = d.notBefore, d.took, d.repeats
 	for _, used := range []time.Time{d.lastUsed, d.awakeSince} {
 		if used.After(m.LastUsed) {
 			m.LastUsed = used

@@ -138,6 +138,7 @@ func (sim *simulation) build() {
 		sim.stays = sim.takes("residency", time.Second, 20*time.Second)
 	}
 	sim.s = New(Options{Fleet: watched{sim.fleet, sim}, MaxWaiting: 50, Turn: sim.turn, MinResidency: sim.stays, Logger: slog.New(slog.DiscardHandler)})
+	sim.s.Run()
 	sim.fleet.with(func() { sim.fleet.kick = sim.s.Kick })
 	sim.log("%d GPUs, turn %s, min residency %s, drain %s, healthy %t", gpus, sim.turn, sim.stays, sim.fleet.drain, sim.healthy)
 }

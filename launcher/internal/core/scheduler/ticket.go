@@ -66,6 +66,9 @@ func (d *demand) hasRoom() bool { return d.awake && (d.limit == 0 || d.inFlight(
 // letThrough lets a request through. The lock is held.
 func (d *demand) letThrough(t *Ticket) {
 	t.admitted = true
+	if len(d.answered) == 0 && !d.lastUsed.Before(d.awakeSince) && !d.lastUsed.IsZero() && t.since.Sub(d.lastUsed) < lingers {
+		d.repeats = true
+	}
 	d.answered[t.priority]++
 	close(t.ready)
 }

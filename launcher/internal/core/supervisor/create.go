@@ -52,7 +52,7 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 		return nil, err
 	}
 	if s.opts.Programs[eng.Name()] == nil {
-		return nil, launcher.Invalidf("body.engine", "this launcher has no program for the engine %s", eng.Name())
+		return nil, launcher.Invalidf("body.engine", "this launcher has no program for the engine %s; install it, or name its program in the configuration of the launcher", eng.Name())
 	}
 	devices, err := s.devices("body.gpu_uuids", c.Spec.GPUUUIDs)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	plan, err := eng.Plan(engine.Request{
 		Options: spec.Options, Args: spec.Args, GPUs: engineGPUs(devices), Env: env,
 		Accelerator: s.opts.GPUs.Kind(), InstanceHost: s.opts.InstanceHost, SleepMode: s.opts.SleepMode,
-		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(), Rank: placed, SaveDir: s.saveDir(c.ID),
+		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(), Rank: placed, ServedName: c.Spec.Annotations[launcherapi.AnnotationModel], SaveDir: s.saveDir(c.ID),
 	})
 	hidden.Find(spec, plan.ConfigWords)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 	}
 	where, err := s.locate(spec, env, &plan)
 	if err != nil {
-		return nil, err
+		return nil, invalidInput(err, hidden)
 	}
 	method, err := s.startMethod(c, eng, plan)
 	if err != nil {
@@ -96,6 +96,22 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 		want.Bytes[d.UUID] = plan.DeviceMemory.Of(d.MemoryTotalBytes)
 	}
 	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compileKey(&plan, devices), method: method, ports: ports}, nil
+}
+
+// Plan returns how many GPUs an instance needs, and how much memory of each, and starts nothing. If
+// the description names no GPUs, the memory is that of the first one.
+func (s *Supervisor) Plan(spec launcherapi.InstanceSpec) (gpus int, bytes uint64, err error) {
+	d, err := s.Draft(launcher.CreateRequest{Spec: spec, DryRun: true})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, device := range s.opts.GPUs.Devices() {
+		if len(spec.GPUUUIDs) == 0 || slices.Contains(spec.GPUUUIDs, device.UUID) {
+			bytes = max(bytes, d.plan.DeviceMemory.Of(device.MemoryTotalBytes))
+			break
+		}
+	}
+	return d.plan.GPUs(), bytes, nil
 }
 
 // DraftAgain reads the create call of an instance that has ended once more.

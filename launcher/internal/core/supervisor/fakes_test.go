@@ -361,7 +361,7 @@ func (e *fakeEngine) answers(probe func(context.Context) (engine.Answer, error))
 	return before
 }
 
-func (e *fakeEngine) Progress(context.Context, string) (string, error) {
+func (e *fakeEngine) Progress(context.Context, string, engine.Secret) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.asked++

@@ -83,10 +83,10 @@ func (i *instance) isSleeping(ctx context.Context) (bool, error) {
 // cannot be read, it says only what is certain: that the instance runs.
 func (s *Supervisor) unrecordedInstance(tree process.Found) SavedInstance {
 	s.log.Error("found an engine without a record", "instance", tree.Name, "pids", tree.PIDs)
-	eng, now := s.opts.Engines[0], time.Now()
+	now := time.Now()
 	saved := SavedInstance{
 		Facts:  facts{ID: tree.Name, Mark: s.opts.Mark, LogName: s.logOf(tree)},
-		Engine: eng.Name(), State: launcher.Awake, Root: tree.Root, Created: now, Since: now, LastUsed: now, Doubted: true, Found: true,
+		Engine: s.opts.Engines[0].Name(), State: launcher.Awake, Root: tree.Root, Created: now, Since: now, LastUsed: now, Doubted: true, Found: true,
 	}
 	roots := s.sessionLeaders(tree)
 	if len(roots) == 0 {
@@ -96,9 +96,13 @@ func (s *Supervisor) unrecordedInstance(tree process.Found) SavedInstance {
 	saved.Root = roots[0]
 	var unread error
 	for _, root := range roots {
-		running, err := s.readEngine(eng, root.PID)
-		if err == nil {
-			saved.Root, saved.State = root, launcher.Starting // until the engine is asked
+		for _, eng := range s.opts.Engines {
+			running, err := s.readEngine(eng, root.PID)
+			if err != nil {
+				unread = errors.Join(unread, err)
+				continue
+			}
+			saved.Root, saved.State, saved.Engine = root, launcher.Starting, eng.Name() // until the engine is asked
 			saved.Reason = unwrittenReason + "its facts are read from its process"
 			s.fillFromProcess(&saved.Facts, running)
 			if !saved.Facts.isWorker() && !s.fillPublicAddress(&saved.Facts, root.PID) {
@@ -106,7 +110,6 @@ func (s *Supervisor) unrecordedInstance(tree process.Found) SavedInstance {
 			}
 			return saved
 		}
-		unread = errors.Join(unread, err)
 	}
 	saved.Facts.Spec.GPUUUIDs = s.gpusHeldBy(tree)
 	saved.Reason = unwrittenReason + fmt.Sprintf("the launcher cannot reach it; it runs until you delete it (%v)", unread)

@@ -62,7 +62,7 @@ const progressLimit = 5 * time.Second
 func (s *Supervisor) progress(i *instance) string {
 	ctx, stop := context.WithTimeout(s.ctx, progressLimit)
 	defer stop()
-	progress, err := i.engine.Progress(ctx, i.engineURL())
+	progress, err := i.engine.Progress(ctx, i.engineURL(), s.keyOf(i))
 	if err != nil {
 		return ""
 	}

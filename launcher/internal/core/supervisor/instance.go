@@ -157,7 +157,7 @@ func (i *instance) engineURL() string {
 }
 
 // inPlace returns the engine of an instance that sleeps in its process.
-func (i *instance) inPlace() engine.InPlace { return i.engine.(engine.InPlace) } //nolint:forcetypeassert,errcheck // that is what its callers have checked
+func (i *instance) inPlace() engine.InPlace { return i.engine.(engine.InPlace) }
 
 // knowsEngine reports whether it is known where the engine listens.
 func (f *facts) knowsEngine() bool { return f.EngineSocket != "" || f.EnginePort != 0 }

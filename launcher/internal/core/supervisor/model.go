@@ -108,7 +108,8 @@ func (s *Supervisor) findInStores(plan *engine.Plan, env map[string]string) (fro
 		switch {
 		case err == nil:
 			if refused = s.opts.Models.MayRead(v, s.lookupEnv(env)); refused == nil {
-				return readFromStore(plan, v, s.opts.Models.Files(v.Key), ""), "", nil
+				from, err = readFromStore(plan, v, s.opts.Models.Files(v.Key), "")
+				return from, "", err
 			}
 		case !modelstore.Absent(err):
 			return modelSource{}, "", err
@@ -119,7 +120,8 @@ func (s *Supervisor) findInStores(plan *engine.Plan, env map[string]string) (fro
 	if len(s.opts.Claims) > 0 {
 		v, err := s.opts.Claims.Wanted(plan.Model, plan.Revision)
 		if err == nil {
-			return readFromStore(plan, v.Version, v.Files, v.Claim), "", nil
+			from, err = readFromStore(plan, v.Version, v.Files, v.Claim)
+			return from, "", err
 		}
 		if !modelstore.Absent(err) {
 			return modelSource{}, "", launcher.Storagef("%w", err)
@@ -133,14 +135,16 @@ func (s *Supervisor) findInStores(plan *engine.Plan, env map[string]string) (fro
 }
 
 // readFromStore makes the engine of a plan read the folder of a version.
-func readFromStore(plan *engine.Plan, v modelstore.Version, files, claim string) modelSource {
-	plan.Folder = filepath.Join(files, filepath.FromSlash(v.Sub))
+func readFromStore(plan *engine.Plan, v modelstore.Version, files, claim string) (modelSource, error) {
+	if err := plan.ReadFrom(filepath.Join(files, filepath.FromSlash(v.Sub))); err != nil {
+		return modelSource{}, err
+	}
 	store := "the store"
 	if claim != "" {
 		store = "claim " + claim
 	}
 	plan.Notes = append(plan.Notes, fmt.Sprintf("the model %s is read from %s: %s, revision %s, in %s", plan.Model, store, v.Manifest.URI, v.Manifest.Revision, plan.Folder))
-	return modelSource{From: launcherapi.ModelFromCache, ID: v.Key, Claim: claim, Folder: plan.Folder}
+	return modelSource{From: launcherapi.ModelFromCache, ID: v.Key, Claim: claim, Folder: plan.Folder}, nil
 }
 
 // folderOfClaim makes the engine read its model in a folder of a claim.
@@ -149,7 +153,9 @@ func (s *Supervisor) folderOfClaim(plan *engine.Plan, field, why string) (modelS
 	if err != nil {
 		return modelSource{}, launcher.Invalidf(field, "cannot serve the model %s: %w", plan.Model, err)
 	}
-	plan.Folder = folder
+	if err := plan.ReadFrom(folder); err != nil {
+		return modelSource{}, err
+	}
 	plan.Notes = append(plan.Notes, fmt.Sprintf("the model %s is read in %s", plan.Model, folder))
 	return modelSource{From: launcherapi.ModelFromSource, Why: why, Folder: folder}, nil
 }

@@ -44,11 +44,11 @@ func (s *Supervisor) endToSleep(i *instance, op *operation) {
 	op.ownsProcess = true
 	s.mu.Unlock()
 	s.save(i, op)
-	crashpoint.At(crashpoint.SleepDone)
 	late, gone := s.endProcess(i, op, s.opts.Limits.StopGrace)
 	if !gone {
 		return
 	}
+	crashpoint.At(crashpoint.SleepDone)
 	s.endOperation(i, op, launcher.EventSlept, func() {
 		i.addTiming("sleep", time.Since(began))
 		i.withoutProcess()
@@ -75,10 +75,17 @@ func (s *Supervisor) save(i *instance, op *operation) {
 	}
 	ctx, stop := s.boundAnswer(op)
 	defer stop()
-	if err := i.engine.(engine.Restarted).Save(ctx, i.engineURL()); err != nil { //nolint:forcetypeassert // endToSleep is for those alone
+	if err := i.engine.(engine.Restarted).Save(ctx, i.engineURL(), s.saveDir(id), s.keyOf(i)); err != nil { //nolint:forcetypeassert // endToSleep is for those alone
 		s.removeSaved(id)
 		s.note(i, "its conversations were not saved, and are computed again after its wake: "+err.Error())
 	}
+}
+
+// keyOf returns the API key of an instance.
+func (s *Supervisor) keyOf(i *instance) engine.Secret {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return i.apiKey
 }
 
 // note writes a line into the log of an instance, and into the launcher's.
@@ -264,7 +271,7 @@ func (e exitedError) Error() string { return exitText(e.exit) }
 
 // restore has a started engine read its conversations.
 func (s *Supervisor) restore(ctx context.Context, i *instance) {
-	err := i.engine.(engine.Restarted).Restore(ctx, i.engineURL(), s.saveDir(i.facts.ID)) //nolint:forcetypeassert // startToWake is for those alone
+	err := i.engine.(engine.Restarted).Restore(ctx, i.engineURL(), s.saveDir(i.facts.ID), s.keyOf(i)) //nolint:forcetypeassert // startToWake is for those alone
 	if err != nil {
 		s.note(i, "its conversations are computed again, since they could not be restored: "+err.Error())
 	}

@@ -42,15 +42,15 @@ func (e *restartedEngine) noted() []string {
 	return slices.Clone(e.calls)
 }
 
-func (e *restartedEngine) Save(context.Context, string) error {
+func (e *restartedEngine) Save(_ context.Context, _, dir string, _ engine.Secret) error {
 	e.note("save")
 	if e.fail != nil {
 		return e.fail
 	}
-	return os.WriteFile(filepath.Join(e.dir, "slot"), []byte("a conversation"), 0o600)
+	return os.WriteFile(filepath.Join(dir, "slot"), []byte("a conversation"), 0o600)
 }
 
-func (e *restartedEngine) Restore(_ context.Context, _, dir string) error {
+func (e *restartedEngine) Restore(_ context.Context, _, dir string, _ engine.Secret) error {
 	kept, err := os.ReadFile(filepath.Join(dir, "slot"))
 	if err == nil {
 		e.note("restore " + string(kept))

@@ -35,6 +35,8 @@ func TestWaitingSwapDoesNotRestartADeletedInstance(t *testing.T) {
 		_, err = r.Wait(t.Context())
 		require.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
 		assert.Equal(t, launcherapi.OutcomeRefused, asFailed(err).Result.Outcome)
+		now, _ := r.Show()
+		assert.Equal(t, "b", now.InstanceID, "the list still says what the swap was about")
 		assert.Equal(t, "gone", w.state("b"))
 	})
 }

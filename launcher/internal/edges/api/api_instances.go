@@ -23,12 +23,31 @@ type createNamedInput struct {
 	Body launcherapi.InstanceSpec
 }
 
+// create makes an instance of a client's request.
+func (s *Server) create(c launcher.CreateRequest) (launcherapi.Instance, error) {
+	if err := checkAnnotations("body.annotations", c.Spec.Annotations); err != nil {
+		return launcherapi.Instance{}, err
+	}
+	return s.opts.Instances.Create(c)
+}
+
+// checkAnnotations refuses those by which the front door knows the instances that it has made: it
+// deletes them when their model is gone.
+func checkAnnotations(field string, annotations map[string]string) error {
+	for _, name := range []string{launcherapi.AnnotationModel, launcherapi.AnnotationModelDigest} {
+		if _, given := annotations[name]; given {
+			return launcher.Invalidf(field, "the annotation %s is the front door's own; leave it out, or describe the model in the launcher's configuration", name)
+		}
+	}
+	return nil
+}
+
 func (s *Server) createInstance(_ context.Context, in *createInput) (*body[launcherapi.Instance], error) {
-	return answer(s.opts.Instances.Create(launcher.CreateRequest{Spec: in.Body}))
+	return answer(s.create(launcher.CreateRequest{Spec: in.Body}))
 }
 
 func (s *Server) createNamedInstance(_ context.Context, in *createNamedInput) (*body[launcherapi.Instance], error) {
-	return answer(s.opts.Instances.Create(launcher.CreateRequest{ID: in.ID, Spec: in.Body}))
+	return answer(s.create(launcher.CreateRequest{ID: in.ID, Spec: in.Body}))
 }
 
 func (s *Server) getInstance(_ context.Context, in *instanceInput) (*body[launcherapi.Instance], error) {

@@ -20,6 +20,11 @@ type swapInput struct {
 
 // swap begins a swap. The swap goes on when the client goes away.
 func (s *Server) swap(ctx context.Context, in *swapInput) (*streamOutput, error) {
+	if in.Body.In != nil {
+		if err := checkAnnotations("body.in.annotations", in.Body.In.Annotations); err != nil {
+			return nil, err
+		}
+	}
 	run, err := s.opts.Swaps.Begin(in.Body, in.Key)
 	if err != nil {
 		return nil, err

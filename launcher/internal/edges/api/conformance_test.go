@@ -47,6 +47,8 @@ func TestEveryOperationOfTheDocumentAnswersAsItSays(t *testing.T) {
 		{http.MethodPost, "/v2/swaps/s/undo", ""},
 		{http.MethodPut, "/v2/port-leases/a", `{"count":2}`},
 		{http.MethodDelete, "/v2/port-leases/a", ""},
+		{http.MethodGet, "/v2/front-door", ""},
+		{http.MethodPut, "/v2/front-door/profile", `{"profile":"p"}`},
 		{http.MethodPut, "/v2/models", `{"uri":"m"}`},
 		{http.MethodGet, "/v2/models", ""},
 		{http.MethodGet, "/v2/models/m", ""},

@@ -79,6 +79,12 @@ type CompileCaches interface {
 	Import(key string, r io.Reader) (launcherapi.CompileCache, error)
 }
 
+// FrontDoor serves all models at one address. Package frontdoor implements it.
+type FrontDoor interface {
+	Show() launcherapi.FrontDoor
+	Choose(profile string) error
+}
+
 // Access decides who may call.
 type Access interface {
 	// Allow returns nil, or an error of code unauthorized or forbidden.

@@ -43,6 +43,7 @@ func config() huma.Config {
 				{Name: tagInstances, Description: "Engines that the launcher supervises."},
 				{Name: tagGPUs, Description: "Swaps, and what is on the GPUs."},
 				{Name: tagPorts, Description: "Ports that an instance is told by $(PORT_0) to $(PORT_7), known before it is created."},
+				{Name: tagDoor, Description: "The address at which all models are served by their names."},
 				{Name: tagCompiled, Description: "Code that engines compiled when they started, kept for the next start. When the launcher keeps none, each of these operations answers 404."},
 				{Name: tagModels, Description: "Models in the folder of --model-store. When the launcher has none, each of these operations answers 404."},
 				{Name: tagService, Description: "The launcher itself."},

@@ -58,7 +58,7 @@ func newRig(t *testing.T, change ...func(*api.Options)) *rig {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, caches.Close()) })
 	opts := api.Options{
-		Instances: r.instances, Swaps: r.swaps, PortLeases: &apitest.PortLeases{}, Events: r.feed, Logs: logs, Models: apitest.NewModels(), CompileCaches: caches, Version: "test",
+		Instances: r.instances, Swaps: r.swaps, PortLeases: &apitest.PortLeases{}, FrontDoor: &apitest.FrontDoor{}, Events: r.feed, Logs: logs, Models: apitest.NewModels(), CompileCaches: caches, Version: "test",
 		Ready:        func() launcherapi.Ready { return launcherapi.Ready{Status: launcherapi.ReadyStatus} },
 		StalledSince: func() time.Time { return time.Time{} },
 		Preloaders: func() launcherapi.PreloaderList {

@@ -17,6 +17,7 @@ const (
 	tagModels    = "models"
 	tagCompiled  = "compile caches"
 	tagPorts     = "port leases"
+	tagDoor      = "front door"
 )
 
 // route is one operation of the API.
@@ -41,6 +42,7 @@ const (
 	swapsPath     = "/v2/swaps"
 	oneSwap       = swapsPath + "/{swap_id}"
 	portLeasePath = "/v2/port-leases/{instance_id}"
+	doorPath      = "/v2/front-door"
 	compiledPath  = "/v2/compile-caches"
 	oneCompiled   = compiledPath + "/{key}"
 	healthPath    = "/health"
@@ -82,6 +84,9 @@ func routes() []route {
 
 		{id: "lease_ports", method: http.MethodPut, path: portLeasePath, tag: tagPorts, summary: "Lease ports for an instance that is yet to be created", errors: []int{400, 409, 415, 422, 500, 507}, doc: docLeasePorts, handle: handler((*Server).leasePorts)},
 		{id: "give_back_ports", method: http.MethodDelete, path: portLeasePath, tag: tagPorts, summary: "Give back ports that no instance has taken", errors: []int{404, 409}, handle: handler((*Server).giveBackPorts)},
+
+		{id: "get_front_door", method: http.MethodGet, path: doorPath, tag: tagDoor, summary: "The models that the front door serves, and who waits for them", errors: []int{404}, handle: handler((*Server).frontDoor)},
+		{id: "choose_profile", method: http.MethodPut, path: doorPath + "/profile", tag: tagDoor, summary: "Choose a profile of the configuration, or none; it is kept over restarts", errors: []int{400, 404, 415, 422, 507}, handle: handler((*Server).chooseProfile)},
 
 		{id: "get_models", method: http.MethodGet, path: modelsPath, tag: tagModels, summary: "Every model of the model store", errors: []int{404, 500, 507}, handle: handler((*Server).listModels)},
 		{id: "pull_model", method: http.MethodPut, path: modelsPath, tag: tagModels, summary: "Fetch a model into the model store", errors: []int{400, 403, 404, 409, 415, 422, 500, 502, 507}, doc: docPull, handle: handler((*Server).pullModel)},

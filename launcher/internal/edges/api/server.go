@@ -46,6 +46,7 @@ type Options struct {
 	Models     Models // nil: the launcher has no model store
 	// CompileCaches is nil where the launcher keeps nothing of what engines compile.
 	CompileCaches CompileCaches
+	FrontDoor     FrontDoor // nil: the launcher has none
 	// Preloaders lists the preloaders.
 	Preloaders func() launcherapi.PreloaderList
 	// Ready says whether the launcher takes calls, for GET /readyz.

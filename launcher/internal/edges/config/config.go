@@ -20,11 +20,13 @@ import (
 // about each setting. Paths are absolute, no duration and no number is
 // negative.
 type Config struct {
+	File           string // the configuration file; empty: none. Package catalogue reads its models
 	Listen         string // host:port
 	GPUs           string // as package gpu reads it
 	VisibleGPUs    []string
 	StateDir       string
 	VLLM           string // program; empty: vllm on PATH
+	LlamaServer    string // program; empty: llama-server on PATH, if it is there
 	TokenFile      string // empty: no token is asked for
 	TLSCert        string // with TLSKey; both empty: plain HTTP
 	TLSKey         string
@@ -105,6 +107,10 @@ type Error struct {
 func (e *Error) Error() string {
 	return strings.Join(strings.Fields(e.Where+": "+e.Problem), " ")
 }
+
+// StopsEngines reports whether the launcher stops the engines when it is told to end.
+// Otherwise it leaves them running.
+func (c *Config) StopsEngines() bool { return c.OnExit == "stop" }
 
 // check finds mistakes that show only between settings. where tells where a setting
 // was made.

@@ -33,7 +33,9 @@ func load(t *testing.T, file string, env []string, args ...string) (Config, erro
 	loader := Register(flags)
 	loader.uid = 1000
 	require.NoError(t, flags.Parse(args))
-	return loader.Load(lookup(append([]string{"HOME=/home/a"}, env...)))
+	c, err := loader.Load(lookup(append([]string{"HOME=/home/a"}, env...)))
+	c.File = "" // it differs from test to test, and has one of its own
+	return c, err
 }
 
 func lookup(env []string) func(string) (string, bool) {
@@ -64,8 +66,9 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 		StartingGrace: 2 * time.Second,
 		DrainTimeout:  30 * time.Second,
 		MemoryTimeout: 30 * time.Second,
-		HoldTimeout:   2 * time.Minute,
-		Fingerprint:   true, FingerprintTimeout: 10 * time.Second, HangTimeout: 10 * time.Minute,
+		FrontDoor:     "127.0.0.1:8000", FrontDoorTurn: 5 * time.Second,
+		HoldTimeout: 2 * time.Minute,
+		Fingerprint: true, FingerprintTimeout: 10 * time.Second, HangTimeout: 10 * time.Minute,
 		MaxHeldRequests: 256,
 		WatchBuffer:     1000,
 		LogMaxBytes:     2 << 30,
@@ -126,6 +129,12 @@ var other = map[string]struct {
 	"enable_sleep_mode":    {"never", func(c *Config) { c.EnableSleepMode = "never" }},
 	"rank_address":         {"10.0.0.8", func(c *Config) { c.RankAddress = "10.0.0.8" }},
 	"engine_socket":        {"never", func(c *Config) { c.EngineSocket = "never" }},
+
+	"front_door":            {"127.0.0.1:9000", func(c *Config) { c.FrontDoor, c.FrontDoorAsked = "127.0.0.1:9000", true }},
+	"front_door_token_file": {"/run/door", func(c *Config) { c.FrontDoorTokenFile = "/run/door" }},
+	"front_door_open":       {"true", func(c *Config) { c.FrontDoorOpen = true }},
+	"front_door_turn":       {"9s", func(c *Config) { c.FrontDoorTurn = 9 * time.Second }},
+	"llama_server":          {"/bin/llama-server", func(c *Config) { c.LlamaServer = "/bin/llama-server" }},
 
 	"model_store":            {"/models", func(c *Config) { c.ModelStore = "/models" }},
 	"model_user":             {"a", func(c *Config) { c.ModelUser = "a" }},
@@ -192,7 +201,9 @@ func TestEveryFieldOfTheConfigIsInTheTable(t *testing.T) {
 	for _, s := range table(&c) {
 		require.NoError(t, s.value.set(s.value.split(other[s.key].text)))
 	}
+	c.FrontDoorAsked = true                                    // of no setting
 	c.StopGrace, c.MaxHeldRequests, c.Fingerprint = 1, 1, true // their other text is 0 or false
+	c.File = "/hotseat.yaml"                                   // of --config, which is no setting
 	v := reflect.ValueOf(c)
 	for i := range v.NumField() {
 		assert.False(t, v.Field(i).IsZero(), v.Type().Field(i).Name)

@@ -39,7 +39,7 @@ func Ignored(environ []string) []string {
 		line := "the environment variable " + name + " is no setting and is ignored"
 		if instead := Removed(asked); instead != "" {
 			line += instead
-		} else if meant := nearestKey(asked, keys); meant != "" {
+		} else if meant := NearestKey(asked, keys); meant != "" {
 			line += ": did you mean " + envName(meant) + "?"
 		}
 		told = append(told, line)

@@ -15,6 +15,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
+// CatalogueKeys are the sections of the file that package catalogue reads.
+var CatalogueKeys = []string{"models", "selectors", "profiles"}
+
 // fileReader goes through one configuration file.
 type fileReader struct {
 	name     string
@@ -25,46 +28,76 @@ type fileReader struct {
 }
 
 // parseFile reads the settings of a file: one YAML document, a mapping. It checks
-// names and types, and leaves the texts as they are.
+// names and types, and leaves the texts as they are. It skips the sections that package
+// catalogue reads.
 func parseFile(name string, data []byte, settings []setting) ([]assignment, error) {
 	r := fileReader{name: name, values: map[string]value{}, lines: map[string]int{}}
 	for _, s := range settings {
 		r.values[s.key] = s.value
 		r.keys = append(r.keys, s.key)
 	}
-	data = bytes.TrimPrefix(data, []byte("\uFEFF")) // a byte order mark, which some editors write
-	if !utf8.Valid(data) {
-		return nil, &Error{name, "this is no YAML: it is not UTF-8"}
-	}
-	if bytes.IndexByte(data, 0) >= 0 {
-		return nil, &Error{name, "this is no YAML: it holds a zero byte"}
-	}
-	tokens := lexer.Tokenize(string(data))
-	if line := tooDeep(tokens); line > 0 {
-		return nil, r.fail(line, "lists and mappings are nested more than %d deep: no setting needs that", deepest)
-	}
-	// The reader looks for duplicates itself, to name both lines.
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
-	if syntax := (*yaml.SyntaxError)(nil); errors.As(err, &syntax) && syntax.Token != nil {
-		return nil, r.fail(syntax.Token.Position.Line, "this is no YAML: %s", syntax.Message)
+	body, err := Document(data)
+	if malformed := (*YAMLError)(nil); errors.As(err, &malformed) && malformed.Line > 0 {
+		return nil, r.fail(malformed.Line, "%s", malformed.Problem)
 	}
 	if err != nil {
-		return nil, &Error{name, "this is no YAML: " + err.Error()}
+		return nil, &Error{name, err.Error()}
 	}
-	seen := false
+	if body == nil {
+		return nil, nil
+	}
+	if err := r.mapping(body, ""); err != nil {
+		return nil, err
+	}
+	return r.assigned, nil
+}
+
+// YAMLError says why a file is no YAML document that can be read. Line and Column are 0
+// if the mistake has no place.
+type YAMLError struct {
+	Line, Column int
+	Problem      string
+}
+
+func (e *YAMLError) Error() string { return e.Problem }
+
+func malformedAt(at *token.Token, problem string) error {
+	return &YAMLError{at.Position.Line, at.Position.Column, problem}
+}
+
+// Document reads a file that has one YAML document at most. The node is nil if the file
+// has none. Keys may be there twice: the caller looks for duplicates, to name both lines.
+// The error is a *YAMLError.
+func Document(data []byte) (ast.Node, error) {
+	data = bytes.TrimPrefix(data, []byte("\uFEFF")) // a byte order mark, which some editors write
+	if !utf8.Valid(data) {
+		return nil, &YAMLError{Problem: "this is no YAML: it is not UTF-8"}
+	}
+	if bytes.IndexByte(data, 0) >= 0 {
+		return nil, &YAMLError{Problem: "this is no YAML: it holds a zero byte"}
+	}
+	tokens := lexer.Tokenize(string(data))
+	if at := tooDeep(tokens); at != nil {
+		return nil, malformedAt(at, fmt.Sprintf("lists and mappings are nested more than %d deep: no setting needs that", deepest))
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if syntax := (*yaml.SyntaxError)(nil); errors.As(err, &syntax) && syntax.Token != nil {
+		return nil, malformedAt(syntax.Token, "this is no YAML: "+syntax.Message)
+	}
+	if err != nil {
+		return nil, &YAMLError{Problem: "this is no YAML: " + err.Error()}
+	}
+	var body ast.Node
 	for _, doc := range file.Docs {
 		if doc.Body == nil {
 			continue
 		}
-		if seen {
-			return nil, r.fail(lineOf(doc.Body), "the file has a second document: keep one")
+		if body != nil {
+			return nil, malformedAt(doc.Body.GetToken(), "the file has a second document: keep one")
 		}
-		seen = true
-		if err := r.mapping(doc.Body, ""); err != nil {
-			return nil, err
-		}
+		body = doc.Body
 	}
-	return r.assigned, nil
+	return body, nil
 }
 
 // deepest bounds the depth of lists and mappings within a line; deep nesting over
@@ -72,9 +105,9 @@ func parseFile(name string, data []byte, settings []setting) ([]assignment, erro
 // each of them, and would need gigabytes for a depth of some ten thousand.
 const deepest = 100
 
-// tooDeep gives the first line with a deeper nesting; 0 when there is none.
-func tooDeep(tokens token.Tokens) (line int) {
-	brackets, entries := 0, 0
+// tooDeep gives the first token that is nested deeper; nil when there is none.
+func tooDeep(tokens token.Tokens) *token.Token {
+	line, brackets, entries := 0, 0, 0
 	for _, t := range tokens {
 		if t.Position.Line != line {
 			line, entries = t.Position.Line, 0
@@ -89,10 +122,10 @@ func tooDeep(tokens token.Tokens) (line int) {
 			brackets--
 		}
 		if brackets+entries > deepest {
-			return line
+			return t
 		}
 	}
-	return 0
+	return nil
 }
 
 func (r *fileReader) fail(line int, format string, args ...any) error {
@@ -130,6 +163,9 @@ func (r *fileReader) entry(entry *ast.MappingValueNode, section string) error {
 		return r.fail(line, "%s is set a second time, after line %d: keep one", key, first)
 	}
 	r.lines[key] = line
+	if section == "" && slices.Contains(CatalogueKeys, key) {
+		return nil
+	}
 	if r.isSection(key + ".") {
 		return r.mapping(entry.Value, key+".")
 	}

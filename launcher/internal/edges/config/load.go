@@ -2,6 +2,7 @@ package config
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -60,7 +61,8 @@ func Register(flags *pflag.FlagSet) *Loader {
 func (l *Loader) Load(env func(string) (string, bool)) (Config, error) {
 	var c Config
 	settings := table(&c)
-	given, err := l.gather(settings, env)
+	file := l.file(env)
+	given, err := l.gather(settings, file, env)
 	if err != nil {
 		return Config{}, err
 	}
@@ -75,6 +77,11 @@ func (l *Loader) Load(env func(string) (string, bool)) (Config, error) {
 		}
 	}
 	c.FrontDoorAsked = len(given[frontDoorKey]) > 0
+	if file != "" {
+		if c.File, err = filepath.Abs(file); err != nil {
+			return Config{}, &Error{flagName(fileKey), err.Error()}
+		}
+	}
 	if c.StateDir == "" {
 		if c.StateDir, err = defaultStateDir(l.uid, env); err != nil {
 			return Config{}, err
@@ -93,14 +100,19 @@ type assignment struct {
 	where string
 }
 
-// gather gives the assignments of each setting, the one that counts most last.
-func (l *Loader) gather(settings []setting, env func(string) (string, bool)) (map[string][]assignment, error) {
-	given := map[string][]assignment{}
-	add := func(a assignment) { given[a.key] = append(given[a.key], a) }
+// file gives the path of the configuration file; empty: none.
+func (l *Loader) file(env func(string) (string, bool)) string {
 	file, _ := env(envName(fileKey))
 	if texts := l.flags[fileKey].texts; len(texts) > 0 {
 		file = texts[len(texts)-1]
 	}
+	return file
+}
+
+// gather gives the assignments of each setting, the one that counts most last.
+func (l *Loader) gather(settings []setting, file string, env func(string) (string, bool)) (map[string][]assignment, error) {
+	given := map[string][]assignment{}
+	add := func(a assignment) { given[a.key] = append(given[a.key], a) }
 	if file != "" {
 		data, err := readFile(file)
 		if err != nil {

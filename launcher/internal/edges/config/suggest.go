@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -11,21 +12,21 @@ func (r *fileReader) suggest(key string) string {
 	if instead := Removed(key); instead != "" {
 		return instead
 	}
-	best := nearestKey(key, r.keys)
+	best := NearestKey(key, slices.Concat(r.keys, CatalogueKeys))
 	if best == "" {
 		return ""
 	}
 	return fmt.Sprintf(": did you mean %s?", best)
 }
 
-// nearestKey is the key nearest to asked, if near enough to have been meant, and else
+// NearestKey is the key nearest to asked, if near enough to have been meant, and else
 // empty. A name may be right in the wrong section.
-func nearestKey(asked string, keys []string) string {
+func NearestKey(asked string, keys []string) string {
 	asked = strings.ToLower(strings.ReplaceAll(asked, "-", "_"))
 	return nearest(keys, 1+len(asked)/3, func(key string) int {
-		distance := editDistance(asked, key)
+		distance := EditDistance(asked, key)
 		if _, inSection, cut := strings.Cut(key, "."); cut {
-			distance = min(distance, editDistance(asked, inSection))
+			distance = min(distance, EditDistance(asked, inSection))
 		}
 		return distance
 	})
@@ -35,7 +36,7 @@ func nearestKey(asked string, keys []string) string {
 // no more than half of them; else empty.
 func Nearest(asked string, names []string) string {
 	return nearest(names, 1+min(2, len(asked)/2), func(name string) int {
-		return editDistance(strings.ToLower(asked), strings.ToLower(name))
+		return EditDistance(strings.ToLower(asked), strings.ToLower(name))
 	})
 }
 
@@ -50,9 +51,9 @@ func nearest(names []string, limit int, distance func(name string) int) string {
 	return best
 }
 
-// editDistance is how many bytes must be put in, taken out or changed to make b
+// EditDistance is how many bytes must be put in, taken out or changed to make b
 // of a (Levenshtein's distance).
-func editDistance(a, b string) int {
+func EditDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

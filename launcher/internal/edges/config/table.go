@@ -54,6 +54,7 @@ func sections(c *Config) []section {
 func machineSettings(c *Config) []setting {
 	return []setting{
 		{"vllm", "", "program to run in place of vllm; default: vllm on PATH", optional(&c.VLLM, text)},
+		{"llama_server", "", "program of the engine llamacpp, which runs models as GGUF files; default: llama-server on PATH, if it is there", optional(&c.LlamaServer, text)},
 		{"gpus", "auto", "where to find the GPUs: auto, nvml, simulated:N or file:PATH; auto: by NVML, or two simulated GPUs if it finds none", text(&c.GPUs)},
 		{"visible_gpus", "", "which GPUs to use, by index or UUID, or all; default: those of CUDA_VISIBLE_DEVICES if it is set, else all", words(&c.VisibleGPUs)},
 		{"state_dir", "", "folder for logs and for what must outlive the launcher (default $XDG_STATE_HOME/hotseat, for root /var/lib/hotseat)", optional(&c.StateDir, path)},

@@ -102,6 +102,8 @@ type gates struct {
 	observe func(gateway.Observation)
 	logger  *slog.Logger
 
+	doorPort int // the front door's; 0: there is none
+
 	mu   sync.Mutex
 	open map[string]*gateway.Proxy // by instance
 }
@@ -137,6 +139,9 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 	}
 	proxy, err := gateway.Listen(opts)
 	if taken, ok := errors.AsType[*gateway.PortTakenError](err); ok {
+		if taken.Port == g.doorPort {
+			return nil, launcher.PortTakenf("%w by the launcher's front door; choose another port, leave out --port, or move the front door by --front-door", taken)
+		}
 		return nil, launcher.PortTakenf("%w; choose another port, or leave out --port", taken)
 	}
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {

@@ -3,7 +3,23 @@ package daemon
 import (
 	"context"
 	"errors"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/edges/config"
 )
+
+// openTime is enough to open everything and to adopt the engines.
+const openTime = 30 * time.Second
+
+// LastTime limits a launcher that only stops the engines of an earlier one, see Options.Last.
+func LastTime(cfg config.Config) time.Duration {
+	return openTime + shutdownTime + stopTime(cfg) + closeTime
+}
+
+// stopTime limits how long the launcher waits for its engines to stop.
+func stopTime(cfg config.Config) time.Duration {
+	return cfg.DrainTimeout + cfg.StopGrace + cfg.MemoryTimeout
+}
 
 // Close ends the launcher: it takes no new calls, ends the swaps, stops the engines
 // or leaves them running, and closes everything that New has opened. A second call
@@ -13,7 +29,7 @@ func (d *Daemon) Close() error {
 		return nil
 	}
 	d.closing.Store(true)
-	d.log.Info("launcher is closing", "stop_engines", d.opts.stopOnExit())
+	d.log.Info("launcher is closing", "stop_engines", d.opts.StopsEngines())
 	if d.keeper != nil {
 		d.keeper.End()
 	}
@@ -22,10 +38,9 @@ func (d *Daemon) Close() error {
 	}
 	errs := []error{d.endCalls()}
 	d.feed.Close()
-	patience := d.opts.limits().Drain + d.opts.limits().StopGrace + d.opts.limits().Memory
-	ending, stop := context.WithTimeout(context.Background(), patience)
+	ending, stop := context.WithTimeout(context.Background(), stopTime(d.opts.Config))
 	defer stop()
-	errs = append(errs, d.sup.Close(ending, d.opts.stopOnExit()), d.closeFrontDoor(), d.giveBack())
+	errs = append(errs, d.sup.Close(ending, d.opts.StopsEngines()), d.closeFrontDoor(), d.giveBack())
 	return errors.Join(errs...)
 }
 

@@ -46,17 +46,18 @@ import (
 // Options of a Daemon.
 type Options struct {
 	config.Config
-	Program      []string // argv before the engine's arguments; argv[0] is a path
-	ModelFetch   []string // modelfetch and its flags
-	ModelSchemes []string // as myscheme://, that modelfetch has a program for
-	Serving      func()   // called once the launcher serves
-	Logger       *slog.Logger
-	Stderr       io.Writer // for what modelfetch writes to its standard error
+	Program      []string        // argv before the engine's arguments; argv[0] is a path
+	LlamaServer  []string        // the same of the engine llamacpp; nil: there is none
+	ModelFetch   []string        // modelfetch and its flags
+	ModelSchemes []string        // as myscheme://, that modelfetch has a program for
+	Serving      func()          // called once the launcher serves
+	Reload       <-chan struct{} // tells to read the models of the configuration again
+	// Last is set for a launcher that only ends what an earlier one has left. It listens at no
+	// address and needs no token, so that neither keeps it from that.
+	Last   bool
+	Logger *slog.Logger
+	Stderr io.Writer // for what modelfetch writes to its standard error
 }
-
-// stopOnExit reports whether the launcher stops the engines when it is told to end.
-// Otherwise it leaves them running.
-func (o *Options) stopOnExit() bool { return o.OnExit == "stop" }
 
 func (o *Options) tls() mtls.Server {
 	return mtls.Server{CertFile: o.TLSCert, KeyFile: o.TLSKey, ClientCAFile: o.ClientCA}
@@ -80,6 +81,7 @@ const (
 	instances    = "instances" // records of instances
 	swaps        = "swaps"     // records of swaps
 	portLeases   = "port-leases"
+	doorFolder   = "front-door" // the record of the profile that is chosen
 	exitsFolder  = "exits"
 	preFolder    = "preloaders"
 	savedFolder  = "saved"      // what engines save that have no process while they sleep
@@ -126,9 +128,14 @@ type Daemon struct {
 	mark         string
 	keepMark     func()         // writes the mark into the state folder, where it is missing
 	doorListener net.Listener   // nil: there is no front door
+	doorPort     int            // 0 likewise
 	doorToken    *api.TokenFile // nil: its clients need none
 	door         *frontdoor.FrontDoor
 	gates        *gates
+	engines      []engine.Engine
+	gpus         gpu.Provider
+	offers       *frontdoor.Offers // the models of the configuration
+	profile      string            // that an earlier launcher has kept
 	state        supervisor.SavedState
 	saved        []swap.Saved
 	leased       []portlease.Saved
@@ -145,15 +152,8 @@ func New(opts Options) (*Daemon, error) {
 }
 
 func (d *Daemon) open() error {
-	access, err := d.openAccess()
+	access, err := d.listen()
 	if err != nil {
-		return err
-	}
-	if d.listener, err = net.Listen("tcp", d.opts.Listen); err != nil { //nolint:noctx // a loopback bind does not wait
-		return fmt.Errorf("cannot listen for the control API: %w", err)
-	}
-	d.later(func() error { return ignoreClosed(d.listener.Close()) })
-	if err := d.secure(); err != nil {
 		return err
 	}
 	state, err := statedir.Open(d.opts.StateDir)
@@ -187,8 +187,24 @@ func (d *Daemon) open() error {
 	if err := d.openFrontDoor(); err != nil {
 		return err
 	}
-	d.assemble(gpus, host, written, access)
-	return nil
+	d.gpus = gpus
+	return d.assemble(gpus, host, written, access)
+}
+
+// listen listens for the control API, and decides who may call.
+func (d *Daemon) listen() (api.Access, error) {
+	if d.opts.Last {
+		return nil, nil //nolint:nilnil // nobody can call
+	}
+	access, err := d.openAccess()
+	if err != nil {
+		return nil, err
+	}
+	if d.listener, err = net.Listen("tcp", d.opts.Listen); err != nil { //nolint:noctx // a loopback bind does not wait
+		return nil, fmt.Errorf("cannot listen for the control API: %w", err)
+	}
+	d.later(func() error { return ignoreClosed(d.listener.Close()) })
+	return access, d.secure()
 }
 
 func (d *Daemon) later(f func() error) { d.undo = append(d.undo, f) }
@@ -252,15 +268,22 @@ func (d *Daemon) openHost() (*process.Host, error) {
 	return host, nil
 }
 
-func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) {
+func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) error {
 	vllm := engine.NewVLLM(engine.VLLMOptions{})
 	d.later(func() error { vllm.Close(); return nil })
+	llama := engine.NewLlamaCpp(engine.LlamaCppOptions{})
+	d.later(func() error { llama.Close(); return nil })
+	d.engines = []engine.Engine{vllm, llama}
+	programs := map[string][]string{vllm.Name(): d.opts.Program}
+	if d.opts.LlamaServer != nil {
+		programs[llama.Name()] = d.opts.LlamaServer
+	}
 	d.feed = eventlog.New(d.opts.WatchBuffer, d.state.Revision)
 	queue, writes := &gpuqueue.Queue{}, &statedir.Queue{}
 	m := d.metrics
 	g := &gates{
 		ports: gateway.NewPorts(), clients: connlimit.New(mostClients()), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
-		compat: d.opts.LLMDCompat, logger: d.log, open: map[string]*gateway.Proxy{},
+		compat: d.opts.LLMDCompat, logger: d.log, doorPort: d.doorPort, open: map[string]*gateway.Proxy{},
 		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
 	}
 	d.gates = g
@@ -285,7 +308,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	}
 	d.sup = supervisor.New(supervisor.Options{
 		Mark:    d.mark,
-		Engines: []engine.Engine{vllm}, Programs: map[string][]string{vllm.Name(): d.opts.Program}, InstanceHost: d.opts.InstanceHost, RankAddress: rankAddress(d.opts.Config), Interface: interfaceOf, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
+		Engines: d.engines, Programs: programs, InstanceHost: d.opts.InstanceHost, RankAddress: rankAddress(d.opts.Config), Interface: interfaceOf, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Leases: d.leases, Sockets: d.newSockets(host), Logs: d.logs, Records: state.instances, Writes: writes, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(), SaveDir: filepath.Join(d.opts.StateDir, savedFolder),
 		Limits: d.opts.limits(), Budget: d.opts.Budgets, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
@@ -297,11 +320,20 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 			m.Swap(outcome, time.Duration(r.TotalMS*float64(time.Millisecond)))
 		},
 	})
+	if err := d.assembleFrontDoor(d.profile, state.door); err != nil {
+		return err
+	}
+	var door api.FrontDoor
+	if d.door != nil {
+		door = d.door
+	}
 	d.server = api.New(api.Options{
+		FrontDoor: door,
 		Instances: d.sup, Swaps: swapper{d.swaps}, PortLeases: d.leases, Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, StalledSince: d.sup.StalledSince, Preloaders: d.preloaders,
 		Metrics: m.Handler(), Version: version.Version, Access: access, PublicMetrics: d.opts.PublicMetrics, Observe: m.API, Logger: d.log,
 		Connections: connlimit.New(mostAPIConnections()), MaxStreams: mostStreams(),
 	})
+	return nil
 }
 
 func (d *Daemon) newSockets(host *process.Host) *sockets {
@@ -347,12 +379,16 @@ func (d *Daemon) ready() launcherapi.Ready {
 func (d *Daemon) Addr() string { return d.listener.Addr().String() }
 
 // Run recovers the instances and swaps of an earlier life of the launcher, then
-// serves until ctx ends, and takes everything down in order.
+// serves until ctx ends, and takes everything down in order. With Options.Last, it does not
+// serve.
 func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.sup.Recover(ctx, d.state); err != nil {
 		return errors.Join(err, d.Close())
 	}
 	d.swaps.Recover(d.saved)
+	if d.opts.Last {
+		return d.Close()
+	}
 	d.sup.EnforceBudgets()
 	if d.pool != nil {
 		d.pool.Begin() // Recover has cleared away the preloaders of an earlier launcher
@@ -361,9 +397,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.log.Info("launcher is serving", "address", d.Addr(), "state_dir", d.opts.StateDir, "engine", d.opts.Program)
 	failed := make(chan error, 1)
 	go func() { failed <- d.server.Serve(d.listener) }()
-	d.serveFrontDoor(d.gates)
+	if d.door != nil {
+		d.door.Serve()
+	}
 	d.opts.Serving()
-	stopPruning := d.keepPruning()
+	stopPruning, stopWatching := d.keepPruning(), d.watchCatalogue()
+	defer stopWatching()
 	select {
 	case err := <-failed:
 		stopPruning()

@@ -9,10 +9,12 @@ import (
 	"syscall"
 	"time"
 
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/launcher/internal/edges/frontdoor"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
 // This file opens the front door.
@@ -20,7 +22,7 @@ import (
 // openFrontDoor opens the address of the front door. If that is the default and is taken, the
 // launcher goes without a front door.
 func (d *Daemon) openFrontDoor() error {
-	if d.opts.FrontDoor == "" {
+	if d.opts.FrontDoor == "" || d.opts.Last {
 		return nil
 	}
 	listener, err := net.Listen("tcp", d.opts.FrontDoor) //nolint:noctx // a bind does not wait
@@ -31,7 +33,7 @@ func (d *Daemon) openFrontDoor() error {
 	case err != nil:
 		return fmt.Errorf("cannot listen for the front door: %w; choose another address by --front-door, or turn it off by --front-door \"\"", err)
 	}
-	d.doorListener = listener
+	d.doorListener, d.doorPort = listener, listener.Addr().(*net.TCPAddr).Port
 	d.later(func() error { return ignoreClosed(listener.Close()) })
 	if d.opts.FrontDoorTokenFile == "" {
 		return nil
@@ -43,19 +45,34 @@ func (d *Daemon) openFrontDoor() error {
 	return nil
 }
 
-// serveFrontDoor begins to serve at the address.
-func (d *Daemon) serveFrontDoor(g *gates) {
+// assembleFrontDoor makes the front door, once its address is open. It serves later.
+func (d *Daemon) assembleFrontDoor(profile string, records *statedir.Records) (err error) {
+	if d.offers, err = d.readOffers(); err != nil {
+		return err
+	}
 	if d.doorListener == nil {
-		return
+		return nil
 	}
 	o := frontdoor.Options{
-		Listener: d.doorListener, Instances: d.sup, Swaps: swapper{d.swaps}, Handlers: g.handler, Feed: d.feed, Clients: g.clients,
-		MaxWaiting: d.opts.MaxHeldRequests, Hold: d.opts.HoldTimeout, Turn: d.opts.FrontDoorTurn, MinResidency: d.opts.Budgets.MinResidency.D(), Logger: d.log,
+		Listener: d.doorListener, Instances: d.sup, Swaps: swapper{d.swaps}, Handlers: d.gates.handler, Offers: d.offers, Feed: d.feed, Clients: d.gates.clients,
+		Profile: profile, Records: records,
+		Paths: d.allPaths(), MaxWaiting: d.opts.MaxHeldRequests, Hold: d.opts.HoldTimeout, Start: d.opts.StartTimeout, Turn: d.opts.FrontDoorTurn, MinResidency: d.opts.Budgets.MinResidency.D(), Observer: d.metrics, Logger: d.log,
 	}
 	if d.doorToken != nil {
 		o.Access = d.doorToken
 	}
 	d.door = frontdoor.New(o)
+	d.metrics.WatchFrontDoor(d.door.Waiting)
+	return nil
+}
+
+// allPaths returns the paths of all engines.
+func (d *Daemon) allPaths() (all engine.Paths) {
+	for _, e := range d.engines {
+		p := e.Paths()
+		all.Status, all.Inference, all.Refused = append(all.Status, p.Status...), append(all.Inference, p.Inference...), append(all.Refused, p.Refused...)
+	}
+	return all
 }
 
 // openGate is a gate whose handler the front door uses.

@@ -7,10 +7,11 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/core/swap"
+	"hotseat.dev/hotseat/launcher/internal/edges/frontdoor"
 )
 
 // written are the records in the state folder, which outlive the launcher.
-type written struct{ instances, swaps, leases *statedir.Records }
+type written struct{ instances, swaps, leases, door *statedir.Records }
 
 // openState reads what an earlier life of the launcher wrote. Where a newer version
 // of this program wrote a file, none is changed.
@@ -22,6 +23,13 @@ func (d *Daemon) openState(state *statedir.Dir) (w written, err error) {
 		return w, err
 	}
 	if w.leases, err = state.Records(portLeases); err != nil {
+		return w, err
+	}
+	if w.door, err = state.Records(doorFolder); err != nil {
+		return w, err
+	}
+	ofDoor, err := w.door.Read()
+	if err != nil {
 		return w, err
 	}
 	ofInstances, err := w.instances.Read()
@@ -41,6 +49,9 @@ func (d *Daemon) openState(state *statedir.Dir) (w written, err error) {
 	}
 	d.saved = readable(d, w.swaps, ofSwaps, swap.ReadSaved)
 	d.leased = readable(d, w.leases, ofLeases, portlease.ReadSaved)
+	for _, profile := range readable(d, w.door, ofDoor, frontdoor.ReadProfile) {
+		d.profile = profile
+	}
 	swap.InOrder(d.saved)
 	d.state.UnderWay = swap.UnderWay(d.saved)
 	if d.state.Revision, err = state.NextRevision(d.state.Revision, time.Now(), statedir.Clock{}); err != nil {

@@ -4,19 +4,27 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/inference"
 	"hotseat.dev/hotseat/launcher/internal/core/scheduler"
+	"hotseat.dev/hotseat/launcher/internal/edges/catalogue"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // Instances are those of the launcher.
 type Instances interface {
 	List() ([]launcherapi.Instance, uint64)
+	Create(c launcher.CreateRequest) (launcherapi.Instance, error)
 	Wake(id string, ask launcher.VerbRequest) (launcherapi.Instance, error)
 	Sleep(id string, ask launcher.VerbRequest) (launcherapi.Instance, error)
 	Delete(ctx context.Context, id string) (launcherapi.Instance, error)
 	AwaitState(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error)
+	// Plan returns how many GPUs an instance needs, and how much memory of each, and starts
+	// nothing.
+	Plan(spec launcherapi.InstanceSpec) (gpus int, bytes uint64, err error)
 	// Needs returns, by instance and GPU, the device memory that each needs while it is awake.
 	Needs() map[string]map[string]uint64
 	GPUs() launcherapi.GPUList
@@ -27,18 +35,49 @@ type Swaps interface {
 	Begin(req launcherapi.SwapRequest, key string) (launcher.SwapRun, error)
 }
 
-// fleet shows the scheduler the launcher's instances, and carries out what it decides.
+// Handlers returns the handler of an instance's public port; nil: it has none.
+type Handlers func(id string) http.Handler
+
+// fleet shows the scheduler the models with the launcher's instances, and carries out what it
+// decides. A model is one of the catalogue, or an instance that somebody has made by the control
+// API.
 type fleet struct {
 	instances Instances
 	swaps     Swaps
+	offers    atomic.Pointer[Offers]
+	observer  Observer
+	past      inference.Predictor // of starts and wakes
 }
 
-// made is the name of the model of an instance that somebody has made by the control API.
+func newFleet(o Options) *fleet {
+	f := &fleet{instances: o.Instances, swaps: o.Swaps, observer: o.Observer}
+	f.offers.Store(o.Offers)
+	return f
+}
+
+// made is the name of the model of an instance that somebody has made. No model of a catalogue
+// has a space in its name.
 func made(id string) string { return "instance " + id }
+
+// offerOf returns the model of the catalogue whose instance this is; nil: there is none.
+func (o *Offers) offerOf(i *launcherapi.Instance) *offer {
+	if m := o.byName(i.Annotations[launcherapi.AnnotationModel]); m != nil && m.id == i.InstanceID {
+		return m
+	}
+	return nil
+}
+
+// nameOf returns the name of an instance's model.
+func (o *Offers) nameOf(i *launcherapi.Instance) string {
+	if m := o.offerOf(i); m != nil {
+		return m.Name
+	}
+	return made(i.InstanceID)
+}
 
 // Look returns the GPUs and the models.
 func (f *fleet) Look() ([]scheduler.GPU, []scheduler.Model) {
-	list, needs := f.instances.GPUs(), f.instances.Needs()
+	list, needs, offers := f.instances.GPUs(), f.instances.Needs(), f.offers.Load()
 	gpus := make([]scheduler.GPU, 0, len(list.GPUs))
 	for _, g := range list.GPUs {
 		gpu := scheduler.GPU{UUID: g.UUID, TotalBytes: g.MemoryTotalBytes, ForeignBytes: g.ForeignBytes}
@@ -48,16 +87,31 @@ func (f *fleet) Look() ([]scheduler.GPU, []scheduler.Model) {
 		gpus = append(gpus, gpu)
 	}
 	all, _ := f.instances.List()
-	models := make([]scheduler.Model, 0, len(all))
-	for _, i := range all {
-		models = append(models, modelOf(i, needs[i.InstanceID]))
+	models := make([]scheduler.Model, 0, len(all)+len(offers.models))
+	there := map[string]bool{}
+	for n := range all {
+		m := modelOf(&all[n], needs[all[n].InstanceID])
+		if o := offers.offerOf(&all[n]); o != nil {
+			there[o.Name] = true
+			o.describe(&m, &all[n])
+		} else {
+			m.Retired = all[n].Annotations[launcherapi.AnnotationModel] != "" // the catalogue has it no more
+		}
+		models = append(models, m)
+	}
+	for n := range offers.models {
+		if o := &offers.models[n]; !there[o.Name] {
+			m := scheduler.Model{}
+			o.describe(&m, nil)
+			models = append(models, m)
+		}
 	}
 	return gpus, models
 }
 
 // modelOf returns the model of an instance that somebody has made. A rank of a server over
 // several launchers is left to whoever has made it.
-func modelOf(i launcherapi.Instance, needs map[string]uint64) scheduler.Model {
+func modelOf(i *launcherapi.Instance, needs map[string]uint64) scheduler.Model {
 	m := scheduler.Model{
 		Name: made(i.InstanceID), Pinned: i.Annotations[launcherapi.AnnotationPinned] == "true" || i.Rank != nil,
 		GPUs: i.GPUUUIDs, Count: len(i.GPUUUIDs), State: launcher.State(i.State), On: i.GPUUUIDs,
@@ -72,10 +126,30 @@ func modelOf(i launcherapi.Instance, needs map[string]uint64) scheduler.Model {
 	return m
 }
 
+// describe makes a model one of the catalogue. i is its instance; nil: it has none.
+func (o *offer) describe(m *scheduler.Model, i *launcherapi.Instance) {
+	m.Name, m.Priority, m.Pinned, m.Preload, m.StopAfter = o.Name, o.Priority, o.Pinned, o.Preload, o.StopAfter
+	m.SleepAfter, m.SleepLevel = o.sleepAfter()
+	m.Concurrency = o.Concurrency
+	ended := i != nil && m.State.Ended()
+	m.Preload = m.Preload || ended && m.State == launcher.Failed && o.Restart == catalogue.RestartOnFailure
+	if i == nil || ended { // it may start anywhere
+		m.On, m.GPUs, m.Count, m.Bytes = nil, o.GPUs.UUIDs, o.count, max(m.Bytes, o.bytes)
+		return
+	}
+	m.Retired = i.Annotations[launcherapi.AnnotationModelDigest] != o.digest
+}
+
 // find returns the instance of a model; nil: it has none.
 func (f *fleet) find(model string) *launcherapi.Instance {
 	all, _ := f.instances.List()
-	n := slices.IndexFunc(all, func(i launcherapi.Instance) bool { return made(i.InstanceID) == model })
+	return f.findIn(all, model)
+}
+
+// findIn returns the instance of a model among all; nil: it has none.
+func (f *fleet) findIn(all []launcherapi.Instance, model string) *launcherapi.Instance {
+	offers := f.offers.Load()
+	n := slices.IndexFunc(all, func(i launcherapi.Instance) bool { return offers.nameOf(&i) == model })
 	if n < 0 {
 		return nil
 	}
@@ -84,28 +158,78 @@ func (f *fleet) find(model string) *launcherapi.Instance {
 
 // Do carries out an action. A swap goes on when ctx ends.
 func (f *fleet) Do(ctx context.Context, a scheduler.Action) error {
-	i := f.find(a.Model)
-	if i == nil {
-		return launcher.NotFound(a.Model)
+	began := time.Now()
+	err := f.do(ctx, a)
+	outcome := "done"
+	if err != nil {
+		outcome = "failed"
 	}
-	id := i.InstanceID
+	f.observer.FrontDoorTransition(string(a.Kind), outcome)
+	if transition, ok := map[scheduler.Kind]inference.Transition{scheduler.Start: inference.Start, scheduler.Wake: inference.Wake}[a.Kind]; ok && err == nil {
+		f.past.Observe(a.Model, transition, time.Since(began))
+	}
+	return err
+}
+
+func (f *fleet) do(ctx context.Context, a scheduler.Action) error {
+	i, o := f.find(a.Model), f.offers.Load().byName(a.Model)
 	switch {
+	case a.Kind == scheduler.Start && o != nil:
+		return f.start(ctx, a, o)
+	case i == nil:
+		return launcher.NotFound(a.Model)
 	case a.Kind == scheduler.Sleep:
-		return f.awaits(ctx, id, launcher.Sleeping, func() (launcherapi.Instance, error) {
-			return f.instances.Sleep(id, launcher.VerbRequest{Level: a.Level, Drain: -1})
-		})
+		return f.sleep(ctx, i.InstanceID, a.Level)
 	case a.Kind == scheduler.Stop:
-		_, err := f.instances.Delete(ctx, id)
-		return err
+		return f.stop(ctx, i)
 	case a.Kind == scheduler.Wake && len(a.Out) == 0:
-		return f.awaits(ctx, id, launcher.Awake, func() (launcherapi.Instance, error) { return f.instances.Wake(id, launcher.VerbRequest{}) })
+		return f.awaits(ctx, i.InstanceID, launcher.Awake, func() (launcherapi.Instance, error) {
+			return f.instances.Wake(i.InstanceID, launcher.VerbRequest{})
+		})
 	}
-	run, err := f.swaps.Begin(launcherapi.SwapRequest{GPUUUIDs: a.GPUs, In: &launcherapi.SwapIn{InstanceID: id}}, "")
+	return f.swap(ctx, a.GPUs, launcherapi.SwapIn{InstanceID: i.InstanceID})
+}
+
+// start gives a model of the catalogue an instance.
+func (f *fleet) start(ctx context.Context, a scheduler.Action, o *offer) error {
+	s := o.spec(a.GPUs)
+	if len(a.Out) == 0 {
+		return f.awaits(ctx, o.id, launcher.Awake, func() (launcherapi.Instance, error) {
+			return f.instances.Create(launcher.CreateRequest{ID: o.id, Spec: s})
+		})
+	}
+	return f.swap(ctx, a.GPUs, launcherapi.SwapIn{
+		ID: o.id, Options: s.Options, Args: s.Args, EnvVars: s.EnvVars, Annotations: s.Annotations, Engine: s.Engine, StartMethod: s.StartMethod,
+	})
+}
+
+func (f *fleet) swap(ctx context.Context, gpus []string, in launcherapi.SwapIn) error {
+	run, err := f.swaps.Begin(launcherapi.SwapRequest{GPUUUIDs: gpus, In: &in}, "")
 	if err == nil {
 		_, err = run.Wait(ctx)
 	}
 	return err
 }
+
+func (f *fleet) sleep(ctx context.Context, id string, level int) error {
+	return f.awaits(ctx, id, launcher.Sleeping, func() (launcherapi.Instance, error) {
+		return f.instances.Sleep(id, launcher.VerbRequest{Level: level, Drain: -1})
+	})
+}
+
+// stop deletes an instance, once its answers in flight have ended.
+func (f *fleet) stop(ctx context.Context, i *launcherapi.Instance) error {
+	if i.State == string(launcher.Awake) {
+		if err := f.sleep(ctx, i.InstanceID, deepest); err != nil {
+			return err
+		}
+	}
+	_, err := f.instances.Delete(ctx, i.InstanceID)
+	return err
+}
+
+// deepest is the sleep level of a model that ends, which keeps nothing.
+const deepest = 2
 
 // awaits calls a verb of an instance, and waits for its outcome.
 func (f *fleet) awaits(ctx context.Context, id string, state launcher.State, verb func() (launcherapi.Instance, error)) error {
@@ -115,6 +239,3 @@ func (f *fleet) awaits(ctx context.Context, id string, state launcher.State, ver
 	}
 	return err
 }
-
-// Handlers returns the handler of an instance's public port; nil: it has none.
-type Handlers func(id string) http.Handler

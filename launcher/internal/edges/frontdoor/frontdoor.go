@@ -4,24 +4,23 @@
 package frontdoor
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/inference"
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/core/scheduler"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -32,13 +31,19 @@ type Options struct {
 	Instances Instances
 	Swaps     Swaps
 	Handlers  Handlers
+	Offers    *Offers            // the models of the catalogue
+	Profile   string             // that was chosen
+	Records   supervisor.Records // keeps it
 	Feed      *eventlog.Log
 	Clients   *connlimit.Limit
 	Access    Access // nil: everybody who reaches the address may call
 
+	Paths              engine.Paths  // those of all engines
 	MaxWaiting         int           // requests that wait for one model
-	Hold               time.Duration // how long each may wait
+	Hold               time.Duration // how long each may wait for a model that sleeps
+	Start              time.Duration // how long each may wait for a model that has to be started
 	Turn, MinResidency time.Duration
+	Observer           Observer
 	Logger             *slog.Logger
 }
 
@@ -52,26 +57,48 @@ type Access interface {
 type FrontDoor struct {
 	opts   Options
 	fleet  *fleet
+	filter *gateway.Filter
 	sched  *scheduler.Scheduler
 	server *gateway.Server
+
+	entering sync.Mutex // held from the choice of a model to its ticket
+	choosing sync.Mutex
+	memory   *inference.Memory // for the bodies of requests
+	mu       sync.Mutex
+	profile  string
 
 	stop     context.CancelFunc
 	followed chan struct{} // closed when the events are not followed any more
 }
 
-// New begins to serve.
+// New returns a front door that does not serve yet.
 func New(o Options) *FrontDoor {
-	f := &FrontDoor{opts: o, fleet: &fleet{o.Instances, o.Swaps}, followed: make(chan struct{})}
+	f := &FrontDoor{opts: o, fleet: newFleet(o), filter: gateway.NewFilter(inferenceAlone(o.Paths)), memory: inference.NewMemory(mostHeldBytes), followed: make(chan struct{})}
 	f.sched = scheduler.New(scheduler.Options{Fleet: f.fleet, MaxWaiting: o.MaxWaiting, Turn: o.Turn, MinResidency: o.MinResidency, Logger: o.Logger})
-	ctx, stop := context.WithCancel(context.Background())
-	f.stop = stop
-	go f.follow(ctx)
-	f.server = gateway.Serve(o.Listener, f, gateway.ServerOptions{Clients: o.Clients, Logger: o.Logger})
+	if err := f.checkProfile(o.Profile); err == nil {
+		f.profile = o.Profile
+	} else {
+		o.Logger.Warn("the profile that was chosen is gone", "error", err)
+	}
 	return f
 }
 
+// inferenceAlone returns paths without those that only tell of one engine.
+func inferenceAlone(p engine.Paths) engine.Paths {
+	return engine.Paths{Inference: p.Inference, Refused: slices.Concat(p.Refused, p.Status)}
+}
+
+// Serve begins to serve. The caller calls Refuse and Close.
+func (f *FrontDoor) Serve() {
+	f.sched.Run()
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	go f.follow(ctx)
+	f.server = gateway.Serve(f.opts.Listener, f, gateway.ServerOptions{Clients: f.opts.Clients, Logger: f.opts.Logger})
+}
+
 // Addr returns the address that it serves at.
-func (f *FrontDoor) Addr() string { return f.server.Addr().String() }
+func (f *FrontDoor) Addr() string { return f.opts.Listener.Addr().String() }
 
 // Refuse refuses the requests that wait, and those that come. It waits for what the front door
 // has begun; swaps go on.
@@ -104,118 +131,4 @@ func (f *FrontDoor) follow(ctx context.Context) {
 		}
 		f.sched.Kick()
 	}
-}
-
-// ServeHTTP answers a request.
-func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if f.opts.Access != nil {
-		if err := f.opts.Access.Allow(r); err != nil {
-			fail(w, http.StatusUnauthorized, "AuthenticationError", err.Error())
-			return
-		}
-		r.Header.Del("Authorization") // the token is the front door's, and no engine's
-	}
-	switch {
-	case r.URL.Path == "/health" && r.Method == http.MethodGet:
-		w.WriteHeader(http.StatusOK)
-	case r.URL.Path == "/v1/models" && r.Method == http.MethodGet:
-		f.listModels(w)
-	case r.Method != http.MethodPost || !strings.HasPrefix(r.URL.Path, "/v1/"):
-		fail(w, http.StatusNotFound, "NotFoundError", fmt.Sprintf("%s %s is not served here", r.Method, r.URL.Path))
-	default:
-		f.serve(w, r)
-	}
-}
-
-// fail answers an error as the OpenAI API does.
-func fail(w http.ResponseWriter, status int, kind, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"message": message, "type": kind, "param": nil, "code": status}})
-}
-
-// serve holds a request until its model is awake, and has it answered.
-func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 8<<20))
-	if err != nil {
-		fail(w, http.StatusBadRequest, "BadRequestError", "cannot read the request's body: "+err.Error())
-		return
-	}
-	var named struct {
-		Model string `json:"model"`
-	}
-	if err := json.Unmarshal(body, &named); err != nil || named.Model == "" {
-		fail(w, http.StatusBadRequest, "BadRequestError", "the request names no model")
-		return
-	}
-	id := f.instanceOf(named.Model)
-	if id == "" {
-		fail(w, http.StatusNotFound, "NotFoundError", fmt.Sprintf("there is no model %q", named.Model))
-		return
-	}
-	ticket, err := f.sched.Enter(made(id), 0)
-	if err != nil {
-		w.Header().Set("Retry-After", "5")
-		fail(w, http.StatusTooManyRequests, "TooManyRequestsError", err.Error())
-		return
-	}
-	defer ticket.Leave()
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	ctx, stop := context.WithTimeoutCause(r.Context(), f.opts.Hold, errWaitedTooLong)
-	defer stop()
-	held, release, err := gateway.Hold(ctx, r, ticket.Ready())
-	defer release()
-	if err == nil {
-		err = ticket.Err()
-	}
-	handler := f.opts.Handlers(id)
-	switch {
-	case errors.Is(err, gateway.ErrClientGone):
-		panic(http.ErrAbortHandler)
-	case err != nil:
-		w.Header().Set("Retry-After", strconv.Itoa(5))
-		fail(w, http.StatusServiceUnavailable, "ServiceUnavailableError", err.Error())
-	case handler == nil:
-		fail(w, http.StatusServiceUnavailable, "ServiceUnavailableError", "the model was removed")
-	default:
-		handler.ServeHTTP(w, held)
-	}
-}
-
-var errWaitedTooLong = errors.New("the request waited too long")
-
-// instanceOf returns the instance that serves a model of that name; one that is awake goes first.
-func (f *FrontDoor) instanceOf(model string) string {
-	all, _ := f.opts.Instances.List()
-	found := ""
-	for _, i := range all {
-		if !slices.Contains(i.ServedModelNames, model) && i.InstanceID != model {
-			continue
-		}
-		if found == "" || i.State == string(launcher.Awake) {
-			found = i.InstanceID
-		}
-	}
-	return found
-}
-
-// listModels answers the list of models as the OpenAI API does, each with the state of its
-// instance.
-func (f *FrontDoor) listModels(w http.ResponseWriter) {
-	type model struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Created int64  `json:"created"`
-		OwnedBy string `json:"owned_by"`
-		State   string `json:"state"`
-	}
-	all, _ := f.opts.Instances.List()
-	models := []model{}
-	for _, i := range all {
-		for _, name := range i.ServedModelNames {
-			models = append(models, model{ID: name, Object: "model", Created: i.CreatedAt.Unix(), OwnedBy: "hotseat", State: i.State})
-		}
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": models})
 }

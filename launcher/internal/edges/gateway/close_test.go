@@ -105,7 +105,11 @@ func TestCloseWaitsForReadOnlyAnswer(t *testing.T) {
 	receive(t, s.arrived)
 	closed := make(chan error, 1)
 	go func() { closed <- p.Close(patientContext(t)) }()
-	eventually(t, func() bool { p.server.clients.mu.Lock(); defer p.server.clients.mu.Unlock(); return p.server.clients.finishing })
+	eventually(t, func() bool {
+		p.server.clients.mu.Lock()
+		defer p.server.clients.mu.Unlock()
+		return p.server.clients.finishing
+	})
 	s.parts <- "vllm:num_requests_running 0"
 	close(s.parts)
 	require.Equal(t, "vllm:num_requests_running 0", receive(t, scraped).body)

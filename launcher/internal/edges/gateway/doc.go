@@ -6,7 +6,7 @@
 //
 // It filters paths. The engine serves developer calls (/sleep,
 // /collective_rpc, …) at the same address as inference, and does not ask for the
-// API key there. classify decides which paths pass.
+// API key there. Classify decides which paths pass.
 //
 // It has a gate. An open gate lets inference requests through, a shut gate holds
 // them, and a failed gate refuses them. The table has each call in each state of

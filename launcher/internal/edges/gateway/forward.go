@@ -125,9 +125,6 @@ func wantsWebSocket(r *http.Request) bool {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = p.withoutSlash(r)
 	x := &exchange{ResponseWriter: w, conn: connOf(r.Context()), began: p.options.Now(), grace: p.uploadGrace, allow: func(h http.Header) { p.allow(h, r) }}
-	if r.ContentLength != 0 {
-		x.conn.beginBody()
-	}
 	defer p.observe(x)
 	defer func() {
 		if !x.broken { // otherwise the server might read on, and use the connection again
@@ -139,7 +136,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.serveVerb(v, x, r)
 		return
 	}
-	x.class = p.paths.classify(r.Method, r.RequestURI, wantsWebSocket(r))
+	x.class = p.paths.Classify(r.Method, r.RequestURI, wantsWebSocket(r))
 	switch x.class {
 	case ClassInference:
 		p.serveInference(x, r)
@@ -160,7 +157,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Proxy) withoutSlash(r *http.Request) *http.Request {
 	path, query, asked := strings.Cut(r.RequestURI, "?")
 	path, slash := strings.CutSuffix(path, "/")
-	if !slash || p.paths.classify(r.Method, path, wantsWebSocket(r)) == ClassRefused {
+	if !slash || p.paths.Classify(r.Method, path, wantsWebSocket(r)) == ClassRefused {
 		return r
 	}
 	r = r.WithContext(r.Context()) // a copy: the server needs its own request unchanged

@@ -26,11 +26,12 @@ const (
 	ClassRefused Class = "refused"
 )
 
-// paths are the paths of an engine.
-type paths struct{ status, inference, refused map[string]bool }
+// Filter says which requests are for an engine.
+type Filter struct{ status, inference, refused map[string]bool }
 
-func newPaths(p engine.Paths) *paths {
-	return &paths{status: setOf(p.Status), inference: setOf(p.Inference), refused: setOf(p.Refused)}
+// NewFilter returns the filter of the paths of an engine.
+func NewFilter(p engine.Paths) *Filter {
+	return &Filter{status: setOf(p.Status), inference: setOf(p.Inference), refused: setOf(p.Refused)}
 }
 
 func setOf(all []string) map[string]bool {
@@ -41,19 +42,19 @@ func setOf(all []string) map[string]bool {
 	return set
 }
 
-// classify returns the class of a request. target is the path and query exactly as
+// Classify returns the class of a request. target is the path and query exactly as
 // they stand in the request line, still encoded. webSocket says whether the request
 // asks for an upgrade to WebSocket.
 //
 // The engine's framework routes on the percent-decoded path, and other layers clean
-// paths in their own ways. So classify neither decodes nor cleans: a path passes
+// paths in their own ways. So Classify neither decodes nor cleans: a path passes
 // only when every layer reads it in the same way. An allowed path
 //   - consists of letters, digits and "-._~:/" (no percent sign, backslash or
 //     semicolon);
 //   - does not change when it is cleaned (it has no dot segments, doubled or
 //     trailing slashes: the proxy itself takes away one slash at the end);
 //   - is listed, or is below /v1/ and not refused; case counts.
-func (x *paths) classify(method, target string, webSocket bool) Class {
+func (x *Filter) Classify(method, target string, webSocket bool) Class {
 	p, _, _ := strings.Cut(target, "?")
 	if !isAllowedMethod(method) || !isUnambiguous(p) || !x.allows(p) {
 		return ClassRefused
@@ -76,7 +77,7 @@ var methods = []string{
 
 func isAllowedMethod(method string) bool { return slices.Contains(methods, method) }
 
-func (x *paths) allows(p string) bool {
+func (x *Filter) allows(p string) bool {
 	if x.status[p] || x.inference[p] {
 		return true
 	}

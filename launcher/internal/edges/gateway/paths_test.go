@@ -41,7 +41,7 @@ func disguises(p string) []string {
 }
 
 func classify(method, target string, webSocket bool) Class {
-	return newPaths((&engine.VLLM{}).Paths()).classify(method, target, webSocket)
+	return NewFilter((&engine.VLLM{}).Paths()).Classify(method, target, webSocket)
 }
 
 // firstInHex returns the first byte of a name in hexadecimal digits.

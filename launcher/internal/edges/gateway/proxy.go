@@ -95,7 +95,7 @@ const closeGrace = time.Second
 // while a request is held.
 type Proxy struct {
 	options     Options
-	paths       *paths
+	paths       *Filter
 	gate        *gate
 	reverse     *httputil.ReverseProxy
 	engine      *http.Transport
@@ -120,7 +120,7 @@ func Listen(o Options) (*Proxy, error) {
 	logger := o.Logger.With("instance", o.Name)
 	p := &Proxy{
 		options:     o,
-		paths:       newPaths(o.Paths),
+		paths:       NewFilter(o.Paths),
 		gate:        newGate(o.MaxHeld, o.Now),
 		engine:      newTransport(o.Target, o.KeepAlive),
 		host:        listener.Addr().(*net.TCPAddr).IP.String(),

@@ -35,7 +35,7 @@ func Serve(listener net.Listener, handler http.Handler, o ServerOptions) *Server
 	base, stop := context.WithCancelCause(context.Background())
 	s := &Server{options: o, listener: listener, clients: newConnections(), stop: stop, serveReturned: make(chan struct{})}
 	s.server = &http.Server{
-		Handler:                      handler,
+		Handler:                      begun(handler),
 		DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout:            readHeaderTimeout,
 		IdleTimeout:                  clientIdleTimeout,
@@ -101,37 +101,23 @@ func (s *Server) Close(ctx context.Context) (cut int, err error) {
 	return cut, errors.Join(err, s.end())
 }
 
-// ErrClientGone says that the client of a request that was held has hung up.
-var ErrClientGone = errors.New("the client has hung up")
+// begun notes for each request with a body that it has begun.
+func begun(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			connOf(r.Context()).beginBody()
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
 
-// Hold holds a request that a [Server] received until ready is closed. Meanwhile it reads the
-// beginning of the request's body, since a hang-up comes after all of a client's data. The request
-// that it returns has the whole body; the caller calls release once the request is answered. The
-// error is ErrClientGone, or the cause of the end of ctx.
-func Hold(ctx context.Context, r *http.Request, ready <-chan struct{}) (held *http.Request, release func(), err error) {
-	conn := connOf(r.Context())
-	if r.ContentLength != 0 {
-		conn.beginBody()
-	}
-	release = func() {}
-	if body := readAhead(conn, r); body != nil {
-		r = r.WithContext(r.Context()) // a copy: the server needs its own body unchanged
-		r.Body = body
-		release = func() { body.stop() }
-	}
-	gone, stop, err := watchHangup(conn)
+// Hangup returns a channel that is closed when the client of a request hangs up that a [Server]
+// has received. A hang-up comes after all of the client's data, so it is not noticed while more
+// of the request's body is unread than the socket's buffers hold. The caller calls stop.
+func Hangup(r *http.Request) (gone <-chan struct{}, stop func()) {
+	gone, stop, err := watchHangup(connOf(r.Context()))
 	if err != nil {
-		gone = nil // it is held without that
+		return nil, stop // nobody notices then
 	}
-	defer stop()
-	select {
-	case <-ready:
-		return r, release, nil
-	case <-gone:
-		return r, release, ErrClientGone
-	case <-r.Context().Done():
-		return r, release, ErrClientGone
-	case <-ctx.Done():
-		return r, release, context.Cause(ctx)
-	}
+	return gone, stop
 }

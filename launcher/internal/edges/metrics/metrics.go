@@ -35,6 +35,9 @@ type Metrics struct {
 	pulledBytes  prometheus.Counter
 	evictions    prometheus.Counter
 	evictedBytes prometheus.Counter
+	doorRequests *prometheus.CounterVec
+	doorWaits    *prometheus.HistogramVec
+	doorChanges  *prometheus.CounterVec
 }
 
 // Upper bounds of the histograms' buckets, in seconds.
@@ -62,11 +65,14 @@ func New() *Metrics {
 		pulledBytes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_model_network_bytes_total", Help: "Bytes that pulls of models have received."}),
 		evictions:    prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_model_evictions_total", Help: "Models removed because another model needed their room."}),
 		evictedBytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_model_evicted_bytes_total", Help: "Bytes freed by removing models for others."}),
+		doorRequests: counters("hotseat_front_door_requests_total", "Requests at the front door that are over, by outcome: answered, cut, refused, invalid, unknown_model, queue_full, timeout, failed or client_gone.", "outcome"),
+		doorWaits:    histograms("hotseat_front_door_wait_seconds", "Time that requests waited at the front door for their model, by outcome.", phaseBuckets, "outcome"),
+		doorChanges:  counters("hotseat_front_door_transitions_total", "Starts, wakes, sleeps and stops that the front door has brought about.", "kind", "outcome"),
 		api:          histograms("hotseat_api_request_duration_seconds", "Duration of requests at the control API.", requestBuckets, "route", "method", "status"),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hotseat_build_info", Help: "Always 1; the version is in the label."}, []string{"version"})
 	build.WithLabelValues(version.Version).Set(1)
-	m.registry.MustRegister(m.transitions, m.failures, m.phases, m.swaps, m.swapTime, m.refusals, m.requests, m.cut, m.unwritten, m.starts, m.api, m.pulls, m.pulledBytes, m.evictions, m.evictedBytes, build,
+	m.registry.MustRegister(m.transitions, m.failures, m.phases, m.swaps, m.swapTime, m.refusals, m.requests, m.cut, m.unwritten, m.starts, m.api, m.pulls, m.pulledBytes, m.evictions, m.evictedBytes, m.doorRequests, m.doorWaits, m.doorChanges, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -37,6 +37,10 @@ func scrape(t *testing.T) string {
 	m.WatchModels(func() (launcherapi.ModelList, error) {
 		return launcherapi.ModelList{UsedBytes: 9, LimitBytes: 10, Models: []launcherapi.Model{{State: launcherapi.ModelReady}}}, nil
 	})
+	m.WatchFrontDoor(func() map[string]int { return map[string]int{"qwen": 3} })
+	m.FrontDoorRequest("answered")
+	m.FrontDoorWait("answered", time.Second)
+	m.FrontDoorTransition("wake", "done")
 	m.Pulled("done", 9)
 	m.Evicted(8)
 	m.Transition(launcher.Starting, launcher.Failed, "")
@@ -105,6 +109,8 @@ func TestWhatIsTrueNowIsReadAtEachScrape(t *testing.T) {
 		`hotseat_instance_failures_total{cause="unknown"} 1`,
 		`hotseat_requests_cut_total 2`,
 		`hotseat_models{state="Ready"} 1`,
+		`hotseat_front_door_requests_waiting{model="qwen"} 3`,
+		`hotseat_front_door_transitions_total{kind="wake",outcome="done"} 1`,
 		`hotseat_models{state="Downloading"} 0`,
 		`hotseat_model_store_bytes 9`,
 		`hotseat_model_network_bytes_total 9`,

@@ -45,7 +45,7 @@ type Engine interface {
 
 	// Progress returns the engine's counters of what it has done for its clients, as a text
 	// that changes when it does something. Empty: it does not count.
-	Progress(ctx context.Context, base string) (string, error)
+	Progress(ctx context.Context, base string, key Secret) (string, error)
 
 	// Diagnose explains an exit from the last lines of the engine's log, oldest
 	// first. There is always an answer.
@@ -84,14 +84,15 @@ type InPlace interface {
 type Restarted interface {
 	Engine
 
-	// Save has the engine write what its conversations have computed into its SaveDir, and
-	// returns once it has done so. It replaces what an earlier Save has written.
-	Save(ctx context.Context, base string) error
+	// Save has the engine write what its conversations have computed into dir, which is its
+	// SaveDir, and returns once it has done so. It replaces what an earlier Save has written.
+	// The key is the plan's APIKey.
+	Save(ctx context.Context, base, dir string, key Secret) error
 
 	// Restore has an engine that was started again, and is ready, read what the latest Save
 	// has written into dir, which is its SaveDir. Where nothing was saved, it does nothing. An
-	// error says that the engine begins with no conversation: it can be used all the same.
-	Restore(ctx context.Context, base, dir string) error
+	// error says that the engine begins without some conversation: it can be used all the same.
+	Restore(ctx context.Context, base, dir string, key Secret) error
 }
 
 // Paths are the paths of an engine's HTTP API that clients may call. Those below /v1/ are
@@ -139,6 +140,10 @@ type Request struct {
 	// server by itself.
 	Rank *rank.Rank
 
+	// ServedName is what clients call the model, if the arguments do not say; empty: its path
+	// or name.
+	ServedName string
+
 	// SaveDir is a folder for what a Restarted engine keeps while it sleeps. The launcher
 	// makes it before it starts the engine, and removes it with the instance.
 	SaveDir string
@@ -168,7 +173,7 @@ type Plan struct {
 	Model, Revision string
 
 	// Folder is where the engine reads the model, in place of Model; "" for Model
-	// itself. The names that clients call it by are the same.
+	// itself. The names that clients call it by are the same. ReadFrom sets it.
 	Folder string
 
 	// ServedNames are the names that clients call the model by, at least one.
@@ -235,6 +240,24 @@ type Plan struct {
 
 	argv func(p Plan, at listenAt) []string
 	env  []string
+
+	// inFolder checks that the engine can read its model in a folder, and says what memory the
+	// model takes; nil: the engine finds out.
+	inFolder func(folder string) (DeviceMemory, error)
+}
+
+// ReadFrom makes the engine read its model in a folder. The error is an *InputError, and says that
+// the engine finds no model there, or several.
+func (p *Plan) ReadFrom(folder string) error {
+	if p.inFolder != nil {
+		memory, err := p.inFolder(folder)
+		if err != nil {
+			return err
+		}
+		p.DeviceMemory = memory
+	}
+	p.Folder = folder
+	return nil
 }
 
 // DeviceMemory is how much memory of each of its GPUs an engine takes: a share of the GPU's memory,

@@ -46,19 +46,18 @@ func address(host string) (netip.Addr, bool) {
 // readHost decides about --host. A host that means all addresses is so common in
 // scripts that it is taken for the one that the launcher allows; another address
 // that the launcher does not allow is refused.
-func (l *commandLine) readHost(limit string) error {
-	host, limit := l.settings.host, cmp.Or(limit, defaultInstanceHost)
+// note says what becomes of it.
+func readHost(host, limit string) (note string, err error) {
+	limit = cmp.Or(limit, defaultInstanceHost)
 	if host == "" {
-		return nil
+		return "", nil
 	}
 	a, isAddress := address(host)
 	switch {
 	case within(host, limit):
-		l.notes = append(l.notes, "--host "+host+": the public port listens on "+host+"; the launcher chooses where the engine behind it listens")
+		return "--host " + host + ": the public port listens on " + host + "; the launcher chooses where the engine behind it listens", nil
 	case isAddress && a.IsUnspecified():
-		l.notes = append(l.notes, "--host "+host+" reaches further than the launcher's instance_host, which is "+limit+": the public port listens on "+limit)
-	default:
-		return inputError("", "--host", "--host %s cannot be used: instances of this launcher listen only on %s (its instance_host); leave it out, or give 0.0.0.0", host, limit)
+		return "--host " + host + " reaches further than the launcher's instance_host, which is " + limit + ": the public port listens on " + limit, nil
 	}
-	return nil
+	return "", inputError("", "--host", "--host %s cannot be used: instances of this launcher listen only on %s (its instance_host); leave it out, or give 0.0.0.0", host, limit)
 }

@@ -7,7 +7,7 @@ import (
 // VLLM is the adapter for `vllm serve`. Facts about it were looked up in, and
 // seen with, vLLM 0.30.0.
 type VLLM struct {
-	client *http.Client
+	caller
 }
 
 var _ Engine = (*VLLM)(nil)
@@ -21,17 +21,11 @@ type VLLMOptions struct {
 
 // NewVLLM makes the adapter.
 func NewVLLM(o VLLMOptions) *VLLM {
-	if o.Client == nil {
-		o.Client = newClient()
-	}
-	return &VLLM{client: o.Client}
+	return &VLLM{caller: newCaller(o.Client)}
 }
 
 // Name is "vllm".
 func (*VLLM) Name() string { return "vllm" }
-
-// Close closes the idle connections.
-func (v *VLLM) Close() { v.client.CloseIdleConnections() }
 
 // TriedReleases of vLLM are the releases that `make test-vllm-matrix` tries, on
 // CPUs. Others are expected to work as well: the launcher finds out from each what

@@ -52,7 +52,11 @@ func readCommandLine(tokens []string, instanceHost string, r *rank.Rank) (comman
 	if line.headless {
 		line.settings.host, line.settings.port = "", 0 // it listens nowhere
 	}
-	return line, line.readHost(instanceHost)
+	note, err := readHost(line.settings.host, instanceHost)
+	if note != "" {
+		line.notes = append(line.notes, note)
+	}
+	return line, err
 }
 
 // readConfigOf reads the settings of the file named by --config.

@@ -12,11 +12,8 @@ import (
 // of vLLM's log, above the stack traces of the processes that only noticed the
 // failure: give some 400 lines.
 func (*VLLM) Diagnose(exit Exit, tail []string) Cause {
-	if exit.OOMKilled {
-		return Cause{CauseKilledForMemory, "the kernel killed the engine because it reached its memory limit: raise the limit, or let fewer models sleep in main memory"}
-	}
-	if signal := unix.Signal(exit.Signal); slices.Contains(fromOutside, signal) {
-		return Cause{CauseKilled, killedMessage(signal)}
+	if cause, ok := exit.fromOutside(); ok {
+		return cause
 	}
 	said := readLog(tail)
 	for _, s := range vllmSymptoms {
@@ -42,8 +39,19 @@ func (s symptom) in(lines logLines) (Cause, bool) {
 	return Cause{}, false
 }
 
-// fromOutside are the signals that no program sends itself when it crashes.
-var fromOutside = []unix.Signal{unix.SIGKILL, unix.SIGTERM, unix.SIGINT, unix.SIGHUP}
+// fromOutside is the cause of an end that another process or the kernel brought about.
+func (e Exit) fromOutside() (Cause, bool) {
+	if e.OOMKilled {
+		return Cause{CauseKilledForMemory, "the kernel killed the engine because it reached its memory limit: raise the limit, or let fewer models sleep in main memory"}, true
+	}
+	if signal := unix.Signal(e.Signal); slices.Contains(outsideSignals, signal) {
+		return Cause{CauseKilled, killedMessage(signal)}, true
+	}
+	return Cause{}, false
+}
+
+// outsideSignals are the signals that no program sends itself when it crashes.
+var outsideSignals = []unix.Signal{unix.SIGKILL, unix.SIGTERM, unix.SIGINT, unix.SIGHUP}
 
 func killedMessage(signal unix.Signal) string {
 	text := fmt.Sprintf("another process killed the engine with %s", unix.SignalName(signal))
@@ -68,16 +76,22 @@ func withoutSymptom(exit Exit, lines logLines) Cause {
 			return cause
 		}
 	}
+	return exit.plain("vllm", said)
+}
+
+// plain is the cause of which nothing is known but the exit and perhaps what the engine said.
+// setting is that of the engine's program.
+func (e Exit) plain(setting, said string) Cause {
 	switch {
-	case exit.Signal != 0:
-		return Cause{CauseKilled, "the engine crashed with " + unix.SignalName(unix.Signal(exit.Signal)) + said}
-	case exit.Code == nil:
+	case e.Signal != 0:
+		return Cause{CauseKilled, "the engine crashed with " + unix.SignalName(unix.Signal(e.Signal)) + said}
+	case e.Code == nil:
 		return Cause{CauseExited, "the engine ended with an unknown exit status" + said}
-	case *exit.Code == 126, *exit.Code == 127:
+	case *e.Code == 126, *e.Code == 127:
 		return Cause{CauseProgramCannotBeRun, fmt.Sprintf(
-			"the program cannot be run (exit code %d of a shell): check the launcher's setting vllm%s", *exit.Code, said)}
+			"the program cannot be run (exit code %d of a shell): check the launcher's setting %s%s", *e.Code, setting, said)}
 	}
-	return Cause{CauseExited, fmt.Sprintf("the engine exited with code %d%s", *exit.Code, said)}
+	return Cause{CauseExited, fmt.Sprintf("the engine exited with code %d%s", *e.Code, said)}
 }
 
 // tidy closes the gap that an empty group leaves in a message.

@@ -10,10 +10,10 @@ import (
 )
 
 // environment makes the environment of an engine, sorted by key, from the
-// launcher's own variables, the user's, the GPU provider's, and those that the
+// launcher's own variables, the user's, the GPU provider's, and decided, those that the
 // launcher must decide; the later win. notes say which of the user's variables
 // lost.
-func environment(r Request) (env, notes []string, err error) {
+func environment(r Request, decided []string) (env, notes []string, err error) {
 	vars := map[string]string{}
 	for _, entry := range r.BaseEnv {
 		if name, value, ok := strings.Cut(entry, "="); ok && inherited(name, value) {
@@ -26,7 +26,7 @@ func environment(r Request) (env, notes []string, err error) {
 		}
 		vars[name] = r.Env[name]
 	}
-	own := append(slices.Clone(r.ExtraEnv), ownVariables(r.GPUs)...)
+	own := append(slices.Clone(r.ExtraEnv), decided...)
 	if r.Rank != nil {
 		own = append(own, r.Rank.Variables()...)
 		for _, entry := range r.Rank.Defaults() {

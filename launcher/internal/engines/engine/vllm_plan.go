@@ -31,7 +31,7 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 	if err := checkGPUs(s, r); err != nil {
 		return Plan{}, err
 	}
-	env, notes, err := environment(r)
+	env, notes, err := environment(r, ownVariables(r.GPUs))
 	if err != nil {
 		return Plan{}, err
 	}
@@ -64,7 +64,7 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 		p.Scratch = socketFolder
 	}
 	if len(p.ServedNames) == 0 {
-		p.ServedNames = []string{p.Model}
+		p.ServedNames = []string{cmp.Or(r.ServedName, p.Model)}
 	}
 	if s.sleepMode != nil && !*s.sleepMode {
 		p.Notes = append(p.Notes, "--no-enable-sleep-mode: this instance will keep its device memory while it sleeps")
@@ -74,8 +74,8 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 		if p.Rank != nil {
 			argv = append(argv, p.Rank.Arguments()...)
 		}
-		if p.Folder != "" && len(s.servedNames) == 0 {
-			argv = append(argv, "--served-model-name", s.model)
+		if (p.Folder != "" || r.ServedName != "") && len(s.servedNames) == 0 {
+			argv = append(argv, "--served-model-name", p.ServedNames[0])
 		}
 		if inject {
 			argv = append(argv, "--enable-sleep-mode")
@@ -161,6 +161,22 @@ func checkGPUs(s settings, r Request) error {
 	if s.deviceIDs {
 		return inputError("gpu_uuids", "--device-ids", "--device-ids and gpu_uuids both choose the GPUs: leave --device-ids out")
 	}
+	if err := checkTogether(gpus); err != nil {
+		return err
+	}
+	if need == len(gpus) {
+		return nil
+	}
+	product := degrees(s)
+	if r.Rank != nil {
+		product += fmt.Sprintf(" ÷ %d ranks", r.Rank.Size)
+	}
+	return inputError("gpu_uuids", mismatchedFlag(s), "the arguments need %d %s (%s), but gpu_uuids names %d",
+		need, plural(need, "GPU"), product, len(gpus))
+}
+
+// checkTogether checks that one engine can have these GPUs.
+func checkTogether(gpus []GPU) error {
 	seen := map[string]bool{}
 	for _, gpu := range gpus {
 		if seen[gpu.UUID] {
@@ -173,15 +189,7 @@ func checkGPUs(s settings, r Request) error {
 			return inputError("gpu_uuids", "", "%s is a MIG device, and an engine can use only one: ask for it alone", gpu.UUID)
 		}
 	}
-	if need == len(gpus) {
-		return nil
-	}
-	product := degrees(s)
-	if r.Rank != nil {
-		product += fmt.Sprintf(" ÷ %d ranks", r.Rank.Size)
-	}
-	return inputError("gpu_uuids", mismatchedFlag(s), "the arguments need %d %s (%s), but gpu_uuids names %d",
-		need, plural(need, "GPU"), product, len(gpus))
+	return nil
 }
 
 // degrees spells out the product behind the number of GPUs.

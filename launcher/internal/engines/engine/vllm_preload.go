@@ -70,7 +70,7 @@ var optionalModules = []string{
 // without the variables of a single instance, such as its GPUs. base is the
 // launcher's.
 func (v *VLLM) CommonEnv(base []string) []string {
-	env, _, err := environment(Request{BaseEnv: base})
+	env, _, err := environment(Request{BaseEnv: base}, ownVariables(nil))
 	if err != nil {
 		panic(err) // only a user's variables could be wrong, and there are none
 	}

@@ -51,12 +51,17 @@ var probes = []probe{
 // Probe asks for one answer. Without a kind it tries the kinds until the engine takes one. It
 // asks for the token alone if the engine refuses to tell the likeliest ones (--max-logprobs).
 func (v *VLLM) Probe(ctx context.Context, base, model string, key Secret, kind string) (Answer, error) {
+	return v.ask(ctx, base, model, key, kind, probes)
+}
+
+// ask asks the questions of a kind, or without a kind each, until the engine takes one.
+func (c caller) ask(ctx context.Context, base, model string, key Secret, kind string, questions []probe) (Answer, error) {
 	var first error
-	for _, p := range probes {
+	for _, p := range questions {
 		if !p.fits(kind) {
 			continue
 		}
-		answer, err := v.probe(ctx, base, model, key, p)
+		answer, err := c.probe(ctx, base, model, key, p)
 		if err == nil {
 			return answer, nil
 		}
@@ -68,7 +73,7 @@ func (v *VLLM) Probe(ctx context.Context, base, model string, key Secret, kind s
 		}
 	}
 	if first == nil {
-		first = fmt.Errorf("vLLM has no probe of the kind %q", kind)
+		first = fmt.Errorf("the engine has no probe of the kind %q", kind)
 	}
 	return Answer{}, first
 }
@@ -84,8 +89,8 @@ func (p probe) fits(kind string) bool {
 	return p.kind == kind
 }
 
-func (v *VLLM) probe(ctx context.Context, base, model string, key Secret, p probe) (Answer, error) {
-	body, err := v.call(ctx, http.MethodPost, base, p.path, p.body(model), key)
+func (c caller) probe(ctx context.Context, base, model string, key Secret, p probe) (Answer, error) {
+	body, err := c.call(ctx, http.MethodPost, base, p.path, p.body(model), key)
 	if err != nil {
 		return Answer{}, fmt.Errorf("cannot get an answer: %w", err)
 	}
@@ -110,14 +115,19 @@ func refusesKind(err error) bool {
 var progressNames = []string{"vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:iteration_tokens_total", "vllm:request_success_total"}
 
 // Progress reads counters from GET /metrics. vLLM has none with --disable-log-stats.
-func (v *VLLM) Progress(ctx context.Context, base string) (string, error) {
-	answer, err := v.call(ctx, http.MethodGet, base, "/metrics", nil, "")
+func (v *VLLM) Progress(ctx context.Context, base string, key Secret) (string, error) {
+	return v.counters(ctx, base, key, progressNames)
+}
+
+// counters returns the lines of GET /metrics that begin with one of the names.
+func (c caller) counters(ctx context.Context, base string, key Secret, names []string) (string, error) {
+	answer, err := c.call(ctx, http.MethodGet, base, "/metrics", nil, key)
 	if err != nil {
 		return "", fmt.Errorf("cannot read the engine's counters: %w", err)
 	}
 	var counters strings.Builder
 	for line := range strings.Lines(string(answer)) {
-		if slices.ContainsFunc(progressNames, func(name string) bool { return strings.HasPrefix(line, name) }) {
+		if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(line, name) }) {
 			counters.WriteString(line)
 		}
 	}
@@ -229,12 +239,6 @@ func numberAnswer(number float64) Answer {
 		answer.Likeliest = append(answer.Likeliest, strconv.Itoa(n))
 	}
 	return answer
-}
-
-// form is the body of a call that is no JSON.
-type form struct {
-	contentType string
-	content     []byte
 }
 
 // transcriptionForm asks for the first token of half a second of a tone.

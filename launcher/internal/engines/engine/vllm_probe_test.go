@@ -129,11 +129,11 @@ func TestProbeWithoutAnAnswerSaysWhatCame(t *testing.T) {
 func TestProgressIsWhatTheCountersSay(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
 	f.on("/metrics", answering("# HELP vllm:generation_tokens_total x\nvllm:generation_tokens_total{engine=\"0\"} 7.0\nvllm:num_requests_running 3.0\nvllm:prompt_tokens_total 9.0\n"))
-	progress, err := v.Progress(t.Context(), f.URL)
+	progress, err := v.Progress(t.Context(), f.URL, "")
 	require.NoError(t, err)
 	assert.Equal(t, "vllm:generation_tokens_total{engine=\"0\"} 7.0\nvllm:prompt_tokens_total 9.0\n", progress)
 	f.on("/metrics", status(http.StatusInternalServerError, ""))
-	_, err = v.Progress(t.Context(), f.URL)
+	_, err = v.Progress(t.Context(), f.URL, "")
 	require.ErrorContains(t, err, "cannot read the engine's counters: GET /metrics answered 500")
 }
 

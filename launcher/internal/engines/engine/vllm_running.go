@@ -76,10 +76,16 @@ func readRunning(r Running, rest, env []string) (Running, error) {
 	}
 	r.ConfigWords = line.configWords
 	r.APIKey = apiKey(line.settings.apiKeys, env)
-	if devices, _ := lookup(env, "CUDA_VISIBLE_DEVICES"); devices != "" {
-		r.Devices = strings.Split(devices, ",")
-	}
+	r.Devices = visibleDevices(env)
 	return r, nil
+}
+
+// visibleDevices are the GPUs that VisibleDevices named.
+func visibleDevices(env []string) []string {
+	if devices, _ := lookup(env, "CUDA_VISIBLE_DEVICES"); devices != "" {
+		return strings.Split(devices, ",")
+	}
+	return nil
 }
 
 // withoutGoneConfig leaves --config out of the arguments of a Plan when its file

@@ -14,15 +14,15 @@ import (
 )
 
 // failHow makes serve end by itself in one of several ways.
-func failHow(how string, code int) {
+func failHow(init *initd.Init, how string, code int) {
 	switch how {
 	case "exit":
 		os.Exit(code)
 	case "ready":
-		initd.Parent().Ready()
+		init.Ready()
 		os.Exit(code)
 	case "misconfigured":
-		initd.Parent().Misconfigured()
+		init.Misconfigured()
 		os.Exit(code)
 	case "panic":
 		panic("a defect of serve, whose exit code is 2 as well")

@@ -36,6 +36,10 @@ type Options struct {
 	Logger *slog.Logger
 	// Misconfigured is the exit code for a wrong configuration.
 	Misconfigured int
+	// StopsEngines reports whether serve stops the engines when it is told to end.
+	StopsEngines func() bool
+	// LastTime limits how long serve runs a last time.
+	LastTime time.Duration
 	// Stdout and Stderr of serve; nil: those of this process.
 	Stdout, Stderr *os.File
 }
@@ -50,7 +54,11 @@ type Options struct {
 //	with any exit code                  Ready, else after a pause of at most a second
 //	SIGHUP, SIGUSR1                     forwarded
 //	SIGTERM, SIGINT, ctx ends           forwarded (ctx as SIGTERM); Run returns 0 when serve does not run
+//	serve was told to end, or did not   serve is run a last time, if StopsEngines says so; Run returns
+//	run then, and never called Closed   the code of that run, which is killed after LastTime
 //	another child ends                  reaped, its exit recorded in ExitDir
+//
+// In its last run, serve stops the engines that an earlier serve has left, and ends.
 //
 // The error is not nil only when serve could not be run the first time. Serve
 // has a process group of its own, so that a terminal's Ctrl-C reaches it once,
@@ -84,6 +92,7 @@ type keeper struct {
 	unready int              // deaths in a row before serve was ready
 	restart <-chan time.Time // fires when serve is to be started again; nil while serve runs
 	ending  bool             // serve has been told to end
+	last    <-chan time.Time // fires when the last run of serve has lasted too long; nil before that run
 }
 
 func (k *keeper) open() error {
@@ -136,9 +145,12 @@ func (k *keeper) start() error {
 func (k *keeper) environ() []string {
 	var env []string
 	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, ExitDirEnv+"=") && !strings.HasPrefix(variable, wordsEnv+"=") {
+		if name, _, _ := strings.Cut(variable, "="); name != ExitDirEnv && name != wordsEnv && name != lastEnv {
 			env = append(env, variable)
 		}
+	}
+	if k.last != nil {
+		env = append(env, lastEnv+"=1")
 	}
 	return append(env, ExitDirEnv+"="+k.opts.ExitDir, fmt.Sprintf("%s=%d", wordsEnv, wordsFD))
 }
@@ -153,12 +165,15 @@ func (k *keeper) run(ctx context.Context) (exitCode int) {
 		case <-k.ended:
 			exitCode, over = k.onChildren()
 		case sig := <-k.signals:
-			over = k.onSignal(sig.(syscall.Signal))
+			exitCode, over = k.onSignal(sig.(syscall.Signal))
 		case <-stop:
 			stop = nil
-			over = k.onSignal(syscall.SIGTERM)
+			exitCode, over = k.onSignal(syscall.SIGTERM)
 		case <-k.restart:
 			k.onRestart()
+		case <-k.last:
+			k.opts.Logger.Error("serve cannot stop the engines in time; killing it", "limit", k.opts.LastTime)
+			k.forward(syscall.SIGKILL)
 		}
 		if over {
 			return exitCode
@@ -194,10 +209,14 @@ func (k *keeper) onServeEnded(status syscall.WaitStatus) (exitCode int, over boo
 		if code < 0 {
 			code = 128 - code
 		}
-		if said.misconfigured {
-			code = k.opts.Misconfigured
+		switch {
+		case said.misconfigured:
+			return k.opts.Misconfigured, true
+		case said.closed, code == 0:
+			return code, true
+		default:
+			return k.runLast(code)
 		}
-		return code, true
 	}
 	if said.ready {
 		k.unready = 0
@@ -223,19 +242,41 @@ func (k *keeper) pause(reason string) {
 	k.opts.Logger.Error("serve ended unexpectedly; restarting it", "reason", reason, "pause", d)
 }
 
-// onSignal forwards a signal to serve. A process that was not reaped keeps its id,
-// so that no other process can get the signal.
-func (k *keeper) onSignal(sig syscall.Signal) (over bool) {
+// onSignal forwards a signal to serve, if serve runs.
+func (k *keeper) onSignal(sig syscall.Signal) (exitCode int, over bool) {
 	if sig == syscall.SIGTERM || sig == syscall.SIGINT {
 		k.ending = true
 	}
-	if k.serve == 0 {
-		return k.ending
+	if k.serve == 0 && k.ending {
+		return k.runLast(0)
 	}
+	if k.serve != 0 {
+		k.forward(sig)
+	}
+	return 0, false
+}
+
+// runLast runs serve a last time, if an earlier serve may have left engines that are to be
+// stopped. Otherwise init ends with the given code.
+func (k *keeper) runLast(code int) (exitCode int, over bool) {
+	if k.last != nil || !k.opts.StopsEngines() {
+		return code, true
+	}
+	k.opts.Logger.Warn("running serve a last time: an earlier one may have left engines")
+	k.last = time.After(k.opts.LastTime)
+	if err := k.start(); err != nil {
+		k.opts.Logger.Error("cannot stop the engines: they are left running", "error", err)
+		return max(code, 1), true
+	}
+	return 0, false
+}
+
+// forward sends a signal to serve, which runs. A process that was not reaped keeps its id, so
+// no other process can get the signal.
+func (k *keeper) forward(sig syscall.Signal) {
 	if err := syscall.Kill(k.serve, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		k.opts.Logger.Error("cannot forward a signal", "signal", sig, "error", err)
 	}
-	return false
 }
 
 func (k *keeper) onRestart() {

@@ -39,9 +39,11 @@ func TestMain(m *testing.M) {
 }
 
 func beInit(dir string) {
-	code, err := initd.Run(context.Background(), initd.Options{
+	opts := initd.Options{
 		Args: os.Args[1:], ExitDir: dir, Misconfigured: 78, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	}
+	stopsEngines(&opts)
+	code, err := initd.Run(context.Background(), opts)
 	if err != nil {
 		fmt.Println("failed", err)
 		os.Exit(97)
@@ -53,6 +55,10 @@ func beInit(dir string) {
 // obeys: SIGTERM and SIGINT end it with the code in its first argument, the
 // other signals are told. With a second argument it exits by itself.
 func beServe(args []string) {
+	init := initd.Parent()
+	if init.IsLast() {
+		runLast()
+	}
 	told := make(chan os.Signal, 8)
 	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1)
 	code, _ := strconv.Atoi(args[0])
@@ -63,11 +69,14 @@ func beServe(args []string) {
 	}
 	fmt.Println("serve", os.Getpid())
 	if len(args) > 1 {
-		failHow(args[1], code)
+		failHow(init, args[1], code)
 	}
 	for sig := range told {
 		fmt.Println("told", sig)
 		if sig == syscall.SIGTERM || sig == syscall.SIGINT {
+			if slices.Contains(args, "closes") {
+				init.Closed()
+			}
 			os.Exit(code)
 		}
 	}
@@ -193,10 +202,7 @@ func TestAfterAForwardedSignalInitEndsWithTheCodeOfServeWhateverItIs(t *testing.
 	t.Run("killed after that", func(t *testing.T) {
 		r := start(t, "5")
 		serve := r.saysPID("serve")
-		require.NoError(t, syscall.Kill(serve, syscall.SIGSTOP)) // too slow
-		waitStopped(t, serve)
-		require.NoError(t, r.Process.Signal(syscall.SIGTERM))
-		waitForSignal(t, serve, syscall.SIGTERM)
+		r.tell(serve)
 		require.NoError(t, syscall.Kill(serve, syscall.SIGKILL))
 		r.ends(128 + 9)
 	})
@@ -341,6 +347,7 @@ func TestTheEndOfTheContextEndsServe(t *testing.T) {
 	go func() {
 		code, err := initd.Run(ctx, initd.Options{
 			Args: []string{"6"}, ExitDir: os.Getenv(roleVariable), Logger: slog.New(slog.DiscardHandler), Stdout: input,
+			StopsEngines: func() bool { return false },
 		})
 		if err != nil {
 			code = -1

@@ -24,8 +24,9 @@ import (
 // with the final zero, unix(7)).
 const longestScratch = 107 - len("/") - 36
 
-// socketName is the name of the socket in a tree's folder at which its program listens.
-const socketName = "http"
+// socketName is the name of the socket in a tree's folder at which its program listens. llama-server
+// takes a path for a socket by this end alone.
+const socketName = "http.sock"
 
 // folderOf returns the path of a tree's folder. It depends on the tree's name alone, so
 // that a later Host finds the folder too.
@@ -52,10 +53,10 @@ func (h *Host) Socket(name string) (string, error) {
 }
 
 // SocketNow returns where the socket of a tree is that was told to listen at told. A folder
-// on the way may have been renamed since.
+// on the way may have been renamed since. Earlier releases had another name for the socket.
 func (h *Host) SocketNow(name, told string) string {
 	for _, base := range h.scratchBases() {
-		path := filepath.Join(folderOf(base, name), socketName)
+		path := filepath.Join(folderOf(base, name), filepath.Base(told))
 		if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
 			return path
 		}

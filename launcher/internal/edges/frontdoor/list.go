@@ -1,0 +1,72 @@
+package frontdoor
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"hotseat.dev/hotseat/launcher/inference"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// listed is a model in the list of the OpenAI API, with what the front door knows beside.
+type listed struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+	// State is that of its instance; stopped: it has none. A selector has none.
+	State string `json:"state,omitempty"`
+	// Models are those that a selector chooses from.
+	Models []string `json:"models,omitempty"`
+}
+
+// names lists everything that clients may ask for: models of the catalogue by all their names,
+// selectors, and the instances that somebody has made.
+func (f *FrontDoor) names() []listed {
+	offers := f.fleet.offers.Load()
+	all, _ := f.opts.Instances.List()
+	models := []listed{}
+	for _, o := range offers.models {
+		m := listed{Object: "model", OwnedBy: owner, State: "stopped"}
+		if n := slices.IndexFunc(all, func(i launcherapi.Instance) bool { return offers.nameOf(&i) == o.Name }); n >= 0 {
+			m.State, m.Created = all[n].State, all[n].CreatedAt.Unix()
+		}
+		for _, name := range o.Names() {
+			m.ID = name
+			models = append(models, m)
+		}
+	}
+	for _, s := range offers.catalogue.Selectors {
+		models = append(models, listed{ID: s.Name, Object: "model", OwnedBy: owner, Models: s.Models})
+	}
+	for _, i := range all {
+		for _, name := range i.ServedModelNames {
+			if i.Annotations[launcherapi.AnnotationModel] == "" && !slices.ContainsFunc(models, func(m listed) bool { return m.ID == name }) {
+				models = append(models, listed{ID: name, Object: "model", Created: i.CreatedAt.Unix(), OwnedBy: owner, State: i.State})
+			}
+		}
+	}
+	return models
+}
+
+const owner = "hotseat"
+
+// showModel answers one model of the list.
+func (f *FrontDoor) showModel(w http.ResponseWriter, r *http.Request, name string) {
+	all := f.names()
+	n := slices.IndexFunc(all, func(m listed) bool { return m.ID == name })
+	if n < 0 {
+		_, err := f.resolve(name)
+		inference.WriteError(w, r, &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound})
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(all[n])
+}
+
+// listModels answers the list of models as the OpenAI API does.
+func (f *FrontDoor) listModels(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": f.names()})
+}

@@ -1,0 +1,270 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// modelText describes a model of a configuration file whose engine is the stand-in.
+func modelText(name, fields string, args ...string) string {
+	return fmt.Sprintf("- {name: %s, gpus: 1, %s options: \"%s\"}\n", name, fields, strings.Join(append([]string{name, "--served-model-name", name}, args...), " "))
+}
+
+// demand returns what the front door says of a model.
+func (n *Node) demand(model string) launcherapi.FrontDoorModel {
+	n.t.Helper()
+	var door launcherapi.FrontDoor
+	n.Call("GET", "/v2/front-door", nil).Into(n.t, &door)
+	for _, m := range door.Models {
+		if m.Names[0] == model {
+			return m
+		}
+	}
+	return launcherapi.FrontDoorModel{}
+}
+
+// metric returns a line of the launcher's metrics without its value; empty: there is none.
+func (n *Node) metric(series string) string {
+	n.t.Helper()
+	for line := range strings.SplitSeq(string(call(n.t, "GET", n.URL+"/metrics", nil).Body), "\n") {
+		if value, found := strings.CutPrefix(line, series+" "); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// Row 7: a hundred requests for a model without an engine start one engine, and all are answered.
+func TestHundredRequestsForColdModelStartOneEngine(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("a", ""))
+	var all sync.WaitGroup
+	status := make([]int, 100)
+	for k := range status {
+		all.Go(func() {
+			got, err := tryCall(t.Context(), "POST", url+"/v1/completions", question("a"))
+			if assert.NoError(t, err) {
+				status[k] = got.Status
+			}
+		})
+	}
+	all.Wait()
+	for _, s := range status {
+		assert.Equal(t, 200, s)
+	}
+	assert.Equal(t, `1`, n.metric(`hotseat_starts_total{by="exec",fell_back="false"}`))
+	assert.Equal(t, `100`, n.metric(`hotseat_front_door_requests_total{outcome="answered"}`))
+	assert.Equal(t, `1`, n.metric(`hotseat_front_door_transitions_total{kind="start",outcome="done"}`))
+}
+
+// keepWaiting sends a request that waits for a model that never becomes ready, and leaves when leave is
+// called.
+func keepWaiting(t *testing.T, n *Node, url, model string, body func() io.Reader) (leave func()) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	require.NoError(t, err)
+	before := n.demand(model).Waiting
+	req, err := http.NewRequest(http.MethodPost, url+"/v1/completions", body())
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	sent := make(chan error, 1)
+	go func() { sent <- req.Write(conn) }()
+	n.Eventually("the request waits", func() bool { return n.demand(model).Waiting == before+1 })
+	return func() {
+		require.NoError(t, conn.Close())
+		_ = <-sent // it may be cut
+	}
+}
+
+// Row 8: a client that leaves while it waits frees its place, whatever its body is.
+func TestClientThatLeavesFreesItsPlaceWithAnyBody(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("a", "", "--sim-hang-at-load", "1"))
+	text := func(size int) string { return `{"model":"a","prompt":"` + strings.Repeat("x", size) + `"}` }
+	for name, body := range map[string]func() io.Reader{
+		"small":   func() io.Reader { return strings.NewReader(text(10)) },
+		"chunked": func() io.Reader { return io.MultiReader(strings.NewReader(text(10))) },
+		"5 MiB":   func() io.Reader { return strings.NewReader(text(5 << 20)) },
+	} {
+		leave := keepWaiting(t, n, url, "a", body)
+		leave()
+		n.Eventually("the place is free: "+name, func() bool { return n.demand("a").Waiting == 0 })
+	}
+	n.Eventually("all are counted", func() bool { return n.metric(`hotseat_front_door_requests_total{outcome="client_gone"}`) == "3" })
+}
+
+// Row 8: a full queue is 429, and a wait that is too long is 503, each with Retry-After.
+func TestFrontDoorBoundsTheWait(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("a", "", "--sim-hang-at-load", "1"), "--max-held-requests", "2", "--hold-timeout", "2s", "--start-timeout", "1h")
+	leave := keepWaiting(t, n, url, "a", func() io.Reader { return strings.NewReader(`{"model":"a"}`) })
+	defer leave()
+	second := keepWaiting(t, n, url, "a", func() io.Reader { return strings.NewReader(`{"model":"a"}`) })
+	defer second()
+	full := ask(t, url, "a")
+	assert.Equal(t, 429, full.Status)
+	assert.NotEmpty(t, full.Header.Get("Retry-After"))
+	assert.Equal(t, "rate_limit_error", refusal(t, full).Type)
+	assert.Equal(t, "1", n.metric(`hotseat_front_door_requests_total{outcome="queue_full"}`))
+	assert.Equal(t, "2", n.metric(`hotseat_front_door_requests_waiting{model="a"}`))
+}
+
+// Rows 8 and 12: a request for a sleeper waits as long as --hold-timeout; a request for a model
+// that has to start waits as long as a start may take.
+func TestFrontDoorWaitsForAStartLongerThanForAWake(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("slow", "", "--sim-load-time", "3s")+modelText("a", "", "--sim-hang-at-wake", "1"), "--hold-timeout", "1s", "--gpus", "simulated:1")
+	require.Equal(t, 200, ask(t, url, "a").Status)
+	assert.Equal(t, 200, ask(t, url, "slow").Status, "its start takes longer than --hold-timeout")
+	late := ask(t, url, "a")
+	assert.Equal(t, 503, late.Status, "%s", late.Body)
+	assert.NotEmpty(t, late.Header.Get("Retry-After"))
+	assert.Contains(t, refusal(t, late).Message, "waited too long")
+	assert.Equal(t, "1", n.metric(`hotseat_front_door_requests_total{outcome="timeout"}`))
+}
+
+// doorStream begins a stream, and returns its answer with the lines of its body.
+func doorStream(ctx context.Context, t *testing.T, url, model string, headers ...string) (*http.Response, *bufio.Scanner) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"model": model, "stream": true, "messages": []any{map[string]string{"role": "user", "content": "hello"}}})
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(string(body)))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	for k := 0; k+1 < len(headers); k += 2 {
+		req.Header.Set(headers[k], headers[k+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp, bufio.NewScanner(resp.Body)
+}
+
+// linesOf returns the lines of a stream that are not empty.
+func linesOf(t *testing.T, lines *bufio.Scanner) (all []string) {
+	t.Helper()
+	for lines.Scan() {
+		if lines.Text() != "" {
+			all = append(all, lines.Text())
+		}
+	}
+	require.NoError(t, lines.Err())
+	return all
+}
+
+// Row 10: a stream that waits gets signs of life where its client asks for them, and then the
+// engine's answer.
+func TestStreamThatWaitsGetsSignsOfLife(t *testing.T) {
+	t.Parallel()
+	for progress, sign := range map[string]string{"comments": `^: waiting for a `, "reasoning": `^data: .*"reasoning_content":"waiting for a `, "": `^data: `} {
+		t.Run("progress "+progress, func(t *testing.T) {
+			t.Parallel()
+			_, url := offer(t, "models:\n"+modelText("a", "", "--sim-load-time", "7s"))
+			resp, lines := doorStream(t.Context(), t, url, "a", "X-Hotseat-Progress", progress)
+			require.Equal(t, 200, resp.StatusCode)
+			assert.Contains(t, resp.Header.Get("Content-Type"), "text/event-stream")
+			all := linesOf(t, lines)
+			assert.Regexp(t, sign, all[0])
+			assert.Equal(t, progress != "", strings.Contains(strings.Join(all, "\n"), "waiting for a"))
+			assert.Equal(t, "data: [DONE]", all[len(all)-1])
+		})
+	}
+}
+
+// Row 10: a failure after signs of life ends the stream with an error event; without signs it is
+// a status.
+func TestStreamWhoseModelFailsEndsWithAnErrorEvent(t *testing.T) {
+	t.Parallel()
+	_, url := offer(t, "models:\n"+modelText("a", "restart: never,", "--sim-load-time", "7s", "--sim-oom", "true"))
+	resp, lines := doorStream(t.Context(), t, url, "a", "X-Hotseat-Progress", "comments")
+	require.Equal(t, 200, resp.StatusCode)
+	all := linesOf(t, lines)
+	require.Greater(t, len(all), 1, "%q", all)
+	var event struct {
+		Error struct{ Message, Type string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(all[len(all)-1], "data: ")), &event), "%q", all)
+	assert.Contains(t, event.Error.Message, "could not be made awake")
+	plain, _ := doorStream(t.Context(), t, url, "a")
+	assert.Equal(t, 502, plain.StatusCode)
+}
+
+// An error of the engine after signs of life is an event of the stream too.
+func TestErrorOfTheEngineAfterSignsIsAnEvent(t *testing.T) {
+	t.Parallel()
+	_, url := offer(t, "models:\n"+modelText("a", "", "--sim-load-time", "7s", "--sim-max-model-len", "8"))
+	resp, lines := doorStream(t.Context(), t, url, "a", "X-Hotseat-Progress", "comments")
+	require.Equal(t, 200, resp.StatusCode)
+	all := linesOf(t, lines)
+	last := all[len(all)-1]
+	assert.True(t, strings.HasPrefix(last, `data: {"error":`), "%q", all)
+}
+
+// Row 11: from the second time on, Retry-After is within a factor of two of what the wake takes.
+func TestRetryAfterIsLearnt(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("a", "", "--sim-wake-time", "4s")+modelText("b", ""), "--gpus", "simulated:1", "--max-held-requests", "1")
+	for range 2 {
+		require.Equal(t, 200, ask(t, url, "a").Status)
+		require.Equal(t, 200, ask(t, url, "b").Status)
+	}
+	leave := keepWaiting(t, n, url, "a", func() io.Reader { return strings.NewReader(`{"model":"a"}`) })
+	defer leave()
+	full := ask(t, url, "a")
+	require.Equal(t, 429, full.Status)
+	took := n.demand("a").TookMS / 1000
+	var seconds float64
+	_, err := fmt.Sscan(full.Header.Get("Retry-After"), &seconds)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, seconds, took/2)
+	assert.LessOrEqual(t, seconds, 2*took)
+}
+
+// Row 9: requests for one model are answered; a model of a higher priority goes first.
+func TestModelOfHigherPriorityGoesFirst(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("busy", "")+modelText("low", "")+modelText("high", "priority: 5,"), "--gpus", "simulated:1", "--front-door-turn", "3s")
+	require.Equal(t, 200, ask(t, url, "busy").Status)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	var order []string
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	all.Go(func() { // keeps the turn of the model
+		for ctx.Err() == nil {
+			if _, err := tryCall(ctx, "POST", url+"/v1/completions", question("busy")); err != nil && !errors.Is(err, context.Canceled) {
+				assert.NoError(t, err)
+			}
+		}
+	})
+	for _, model := range []string{"low", "high"} {
+		all.Go(func() {
+			got, err := tryCall(t.Context(), "POST", url+"/v1/completions", question(model))
+			if assert.NoError(t, err) {
+				assert.Equal(t, 200, got.Status)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if order = append(order, model); len(order) == 2 {
+				end()
+			}
+		})
+		n.Eventually(model+" waits", func() bool { return n.demand(model).Waiting > 0 })
+	}
+	all.Wait()
+	assert.Equal(t, []string{"high", "low"}, order)
+}
