@@ -49,7 +49,7 @@ var defects = schedules.Defects{Dirs: []string{"."}, All: []schedules.Defect{
 		"d.waiting[n-1].priority < priority", "d.waiting[n-1].priority <= priority",
 	),
 	schedules.NewDefect("scheduler: models are kept awake though nobody asked for them",
-		"		if (m.Waiting > 0 || m.Preload) &&", "		if (m.Waiting > 0 || m.Preload || m.StopAfter > 0) &&",
+		"		if (m.Waiting > 0 || m.Preload && !m.Retired) &&", "		if (m.Waiting > 0 || m.Preload && !m.Retired || m.StopAfter > 0) &&",
 	),
 	schedules.NewDefect("scheduler: it looks without a pause",
 		"		pause.Reset(min(max(betweenSteps, pauses*time.Since(began)), longestPause))\n", "		pause.Reset(0 * time.Since(began))\n",

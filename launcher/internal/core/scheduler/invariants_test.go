@@ -204,10 +204,11 @@ var errCut = errors.New("the answer was cut off")
 // checkLetThrough checks a request that was let through.
 func (sim *simulation) checkLetThrough(r *request) {
 	sim.fleet.mu.Lock()
-	awake, limit := false, 0
+	awake, limit, unlimited := false, 0, true
 	for _, i := range sim.fleet.models {
 		if i.Name == r.model {
 			awake, limit = awake || i.State == launcher.Awake || time.Since(i.leftAt) <= slack, i.Concurrency
+			unlimited = limit == 0
 			if time.Since(i.changedAt) < 10*time.Second { // more than the new limit may be answered still
 				limit = 0
 			}
@@ -235,7 +236,7 @@ func (sim *simulation) checkLetThrough(r *request) {
 	if limit > 0 && answered > limit {
 		sim.breaks("%s answers %d requests at once, and its limit is %d", r.model, answered, limit)
 	}
-	if sim.healthy && limit == 0 { // else it waits for its turn, and then for others to be answered
+	if sim.healthy && unlimited { // else it waits for its turn, and then for others to be answered
 		sim.checkBound(r)
 	}
 }

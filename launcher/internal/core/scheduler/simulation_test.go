@@ -52,7 +52,7 @@ type request struct {
 }
 
 // slack is how long what has changed may go unnoticed: the scheduler looks again after a pause.
-const slack = 2 * betweenSteps
+const slack = 2 * longestPause
 
 // roughTime is how long clients ask and things go wrong.
 const roughTime = 4 * time.Minute
