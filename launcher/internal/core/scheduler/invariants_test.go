@@ -47,6 +47,10 @@ func (sim *simulation) checkAction(a Action) map[string]bool {
 	sim.fleet.mu.Unlock()
 	m, there := models[a.Model]
 	sim.checkAttempts(a)
+	comesIn := a.Kind == Start || a.Kind == Wake
+	if !comesIn && a.Row != rowMoves && len(sim.requests(a.Model, time.Now().Add(-slack))) > 0 {
+		sim.breaks("%s has requests, and is put away: %s", a.Model, a.Row)
+	}
 	gpus := map[string]bool{}
 	switch {
 	case a.Kind == Stop && m.State == launcher.Sleeping: // the others stay as they are
@@ -57,7 +61,6 @@ func (sim *simulation) checkAction(a Action) map[string]bool {
 	for _, g := range slices.Concat(a.GPUs, m.On) {
 		gpus[g] = true
 	}
-	comesIn := a.Kind == Start || a.Kind == Wake
 	if old := time.Now().Add(-slack); there && comesIn {
 		if !m.Preload && len(sim.requests(a.Model, time.Time{})) == 0 && m.changedAt.Before(old) {
 			sim.breaks("nobody asked for %s, and it is brought in", a.Model)

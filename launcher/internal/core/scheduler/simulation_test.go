@@ -323,6 +323,7 @@ func (sim *simulation) disturb(end time.Time) {
 			changed := *i
 			sim.configure(&changed)
 			f.mu.Lock()
+			i.Retired = i.State != "" && which < 30
 			i.Concurrency, i.Preload, i.SleepAfter, i.StopAfter, i.Priority, i.Pinned, i.changedAt = changed.Concurrency, changed.Preload, changed.SleepAfter, changed.StopAfter, changed.Priority, changed.Pinned, changed.changedAt
 		}
 		f.change()
