@@ -198,7 +198,7 @@ func (d *decider) wanted() []*Model {
 	var all []*Model
 	for n := range d.Models {
 		m := &d.Models[n]
-		if (m.Waiting > 0 || m.Preload) && !m.isChanging() && m.State != launcher.Awake {
+		if (m.Waiting > 0 || m.Preload && !m.Retired) && !m.isChanging() && m.State != launcher.Awake {
 			all = append(all, m)
 		}
 	}

@@ -53,7 +53,8 @@ type demand struct {
 	repeats  bool   // as in Model
 	why      string // why it waits
 
-	acting     *Action // that changes it now; nil: none does
+	on         []string // its GPUs, when it was last looked at
+	acting     *Action  // that changes it now; nil: none does
 	took       time.Duration
 	awakeSince time.Time // when it last became awake
 	wasAwake   bool      // when it was last looked at

@@ -283,7 +283,7 @@ func (f *fleet) end(i *instance) error {
 	if err := f.pause(i, i.rest); err != nil {
 		return err
 	}
-	i.On = nil
+	i.On, i.Retired = nil, false
 	f.set(i, "")
 	return nil
 }

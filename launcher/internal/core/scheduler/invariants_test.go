@@ -47,6 +47,10 @@ func (sim *simulation) checkAction(a Action) map[string]bool {
 	sim.fleet.mu.Unlock()
 	m, there := models[a.Model]
 	sim.checkAttempts(a)
+	comesIn := a.Kind == Start || a.Kind == Wake
+	if !comesIn && a.Row != rowMoves && len(sim.requests(a.Model, time.Now().Add(-slack))) > 0 {
+		sim.breaks("%s has requests, and is put away: %s", a.Model, a.Row)
+	}
 	gpus := map[string]bool{}
 	switch {
 	case a.Kind == Stop && m.State == launcher.Sleeping: // the others stay as they are
@@ -57,7 +61,6 @@ func (sim *simulation) checkAction(a Action) map[string]bool {
 	for _, g := range slices.Concat(a.GPUs, m.On) {
 		gpus[g] = true
 	}
-	comesIn := a.Kind == Start || a.Kind == Wake
 	if old := time.Now().Add(-slack); there && comesIn {
 		if !m.Preload && len(sim.requests(a.Model, time.Time{})) == 0 && m.changedAt.Before(old) {
 			sim.breaks("nobody asked for %s, and it is brought in", a.Model)
@@ -204,10 +207,11 @@ var errCut = errors.New("the answer was cut off")
 // checkLetThrough checks a request that was let through.
 func (sim *simulation) checkLetThrough(r *request) {
 	sim.fleet.mu.Lock()
-	awake, limit := false, 0
+	awake, limit, unlimited := false, 0, true
 	for _, i := range sim.fleet.models {
 		if i.Name == r.model {
 			awake, limit = awake || i.State == launcher.Awake || time.Since(i.leftAt) <= slack, i.Concurrency
+			unlimited = limit == 0
 			if time.Since(i.changedAt) < 10*time.Second { // more than the new limit may be answered still
 				limit = 0
 			}
@@ -235,7 +239,7 @@ func (sim *simulation) checkLetThrough(r *request) {
 	if limit > 0 && answered > limit {
 		sim.breaks("%s answers %d requests at once, and its limit is %d", r.model, answered, limit)
 	}
-	if sim.healthy && limit == 0 { // else it waits for its turn, and then for others to be answered
+	if sim.healthy && unlimited { // else it waits for its turn, and then for others to be answered
 		sim.checkBound(r)
 	}
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -171,6 +172,7 @@ func (s *Scheduler) fillIn(m *Model) {
 			m.On = d.acting.GPUs
 		}
 	}
+	d.on = m.On
 	d.see(m)
 	d.limit, d.awake = m.Concurrency, m.State == launcher.Awake && !m.Busy
 	s.admit(d)
@@ -198,7 +200,7 @@ func (s *Scheduler) forget(there map[string]bool) (changing []Model) {
 		s.refuse(d, &NotBroughtInError{Model: name, Err: launcher.NotFound(name)})
 		switch {
 		case d.acting != nil:
-			changing = append(changing, Model{Name: name, Busy: true, On: d.acting.GPUs})
+			changing = append(changing, Model{Name: name, Busy: true, On: slices.Concat(d.on, d.acting.GPUs)})
 		case d.inFlight() == 0:
 			delete(s.models, name)
 		}

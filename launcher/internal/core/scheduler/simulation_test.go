@@ -52,7 +52,7 @@ type request struct {
 }
 
 // slack is how long what has changed may go unnoticed: the scheduler looks again after a pause.
-const slack = 2 * betweenSteps
+const slack = 2 * longestPause
 
 // roughTime is how long clients ask and things go wrong.
 const roughTime = 4 * time.Minute
@@ -323,6 +323,7 @@ func (sim *simulation) disturb(end time.Time) {
 			changed := *i
 			sim.configure(&changed)
 			f.mu.Lock()
+			i.Retired = i.State != "" && which < 30
 			i.Concurrency, i.Preload, i.SleepAfter, i.StopAfter, i.Priority, i.Pinned, i.changedAt = changed.Concurrency, changed.Preload, changed.SleepAfter, changed.StopAfter, changed.Priority, changed.Pinned, changed.changedAt
 		}
 		f.change()
