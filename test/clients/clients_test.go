@@ -37,7 +37,7 @@ func frontDoor(t *testing.T) string {
 	require.NoError(t, err)
 	door, err := harness.FreeAddress()
 	require.NoError(t, err)
-	cmd := exec.Command(filepath.Join(bin, "launcher"), "serve", "--config", file, "--listen", api, "--front-door", door, //nolint:noctx // it is told to end
+	cmd := exec.Command(filepath.Join(bin, "launcher"), "serve", "--config", file, "--listen", api, "--front-door", door,
 		"--gpus", "simulated:1", "--vllm", filepath.Join(bin, "enginesim"), "--state-dir", filepath.Join(state, "state"))
 	cmd.Env = append(os.Environ(), "HOTSEAT_SIMGPU_DIR="+filepath.Join(state, "simgpu"))
 	log, err := os.Create(filepath.Join(state, "log"))
