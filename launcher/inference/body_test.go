@@ -266,3 +266,35 @@ func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
 	require.NoError(t, sent.Close(), "twice")
 	assert.EqualValues(t, firstChunk+2*nextChunk, l.Memory.left.Load())
 }
+
+func TestAheadReadsNoFurtherThanItMay(t *testing.T) {
+	for most, whole := range map[int64]bool{10: false, 1 << 20: true} {
+		text := `{"model":"a","prompt":"` + strings.Repeat("x", 300<<10) + `"}`
+		source := &counted{Reader: strings.NewReader(text)}
+		r := httptest.NewRequest(http.MethodPost, "/v1/completions", source)
+		r.Header.Set("Content-Type", "application/json")
+		r.ContentLength = -1
+		b, err := ReadModel(r, Limits{JSON: 1 << 20})
+		require.NoError(t, err)
+		got, err := b.Ahead(most)
+		require.NoError(t, err)
+		assert.Equal(t, whole, got)
+		assert.Equal(t, whole, source.n == len(text))
+		assert.Equal(t, whole, b.Length() == int64(len(text)))
+		all, err := io.ReadAll(b)
+		require.NoError(t, err)
+		assert.Equal(t, text, string(all))
+	}
+}
+
+// counted counts the bytes that were read of it.
+type counted struct {
+	io.Reader
+	n int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += n
+	return n, err
+}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -191,4 +192,30 @@ func TestThousandClientsLeaveTheControlPortFree(t *testing.T) {
 	}
 	n.Eventually("nothing is in flight", func() bool { return n.demand("a").InFlight == 0 })
 	assert.Equal(t, 200, ask(t, url, "a").Status)
+}
+
+// Row 34: ten thousand idle connections keep neither other clients nor the control port out.
+func TestIdleConnectionsKeepNoClientOut(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("a", ""))
+	require.Equal(t, 200, ask(t, url, "a").Status)
+	most := 10_000
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	if free := int(limit.Cur)/2 - 500; free < most {
+		most = free // this process needs a descriptor for each, too
+	}
+	var idle []net.Conn
+	defer func() {
+		for _, conn := range idle {
+			_ = conn.Close() // the launcher may have closed it
+		}
+	}()
+	for range most {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+		require.NoError(t, err)
+		idle = append(idle, conn)
+	}
+	assert.Equal(t, 200, ask(t, url, "a").Status)
+	assert.Equal(t, 200, n.Call("GET", "/v2/front-door", nil).Status)
 }

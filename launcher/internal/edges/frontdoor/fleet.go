@@ -67,6 +67,16 @@ func (o *Offers) offerOf(i *launcherapi.Instance) *offer {
 	return nil
 }
 
+// isRetired reports whether an instance belongs to a model that the catalogue has no more, or that
+// has changed since.
+func (o *Offers) isRetired(i *launcherapi.Instance) bool {
+	if i.Annotations[launcherapi.AnnotationModel] == "" {
+		return false
+	}
+	m := o.offerOf(i)
+	return m == nil || i.Annotations[launcherapi.AnnotationModelDigest] != m.digest
+}
+
 // nameOf returns the name of an instance's model.
 func (o *Offers) nameOf(i *launcherapi.Instance) string {
 	if m := o.offerOf(i); m != nil {

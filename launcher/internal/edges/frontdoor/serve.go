@@ -167,7 +167,8 @@ func (f *FrontDoor) pass(q *request) error {
 	if err != nil {
 		return err
 	}
-	defer ticket.Leave()
+	var i *launcherapi.Instance
+	defer func() { f.leave(ticket, i) }()
 	select {
 	case <-ticket.Ready():
 	default:
@@ -181,7 +182,7 @@ func (f *FrontDoor) pass(q *request) error {
 	if err := ticket.Err(); err != nil {
 		return err
 	}
-	i := f.fleet.find(chosen.Model)
+	i = f.fleet.find(chosen.Model)
 	var handler http.Handler
 	if i != nil {
 		handler = f.opts.Handlers(i.InstanceID)
@@ -199,6 +200,15 @@ func (f *FrontDoor) pass(q *request) error {
 	}
 	handler.ServeHTTP(q.ResponseWriter, r)
 	return nil
+}
+
+// leave ends a request. If the model of its instance has changed or is gone, the scheduler looks
+// again, so that the instance ends. i is nil if the request reached no instance.
+func (f *FrontDoor) leave(ticket *scheduler.Ticket, i *launcherapi.Instance) {
+	ticket.Leave()
+	if i != nil && f.fleet.offers.Load().isRetired(i) {
+		f.sched.Kick()
+	}
 }
 
 // servedName returns the name by which an instance knows its model.
