@@ -111,7 +111,9 @@ func (p *proc) untilItLogs() time.Duration {
 }
 
 // Progress: the counters of an engine that has just waited for the disk may not have grown yet.
-func (e *simEngine) Progress(context.Context, string, engine.Secret) (string, error) { return "none", nil }
+func (e *simEngine) Progress(context.Context, string, engine.Secret) (string, error) {
+	return "none", nil
+}
 
 // Ready: the server answers also while the engine core hangs.
 func (e *simEngine) Ready(ctx context.Context, base string) error {

@@ -44,7 +44,7 @@ func (s *Supervisor) endToSleep(i *instance, op *operation) {
 	op.ownsProcess = true
 	s.mu.Unlock()
 	s.save(i, op)
-	late, gone := s.endProcess(i, op, s.opts.Limits.StopGrace)
+	gone, late := s.endProcess(i, op, s.opts.Limits.StopGrace)
 	if !gone {
 		return
 	}
@@ -103,7 +103,7 @@ func (s *Supervisor) note(i *instance, text string) {
 // memory is back; late says that it did not come back in time. If the process does not end in
 // the time of the operation, the instance fails. gone is false then, and if the operation is
 // over.
-func (s *Supervisor) endProcess(i *instance, op *operation, grace time.Duration) (late error, gone bool) {
+func (s *Supervisor) endProcess(i *instance, op *operation, grace time.Duration) (gone bool, late error) {
 	limit := op.limit + grace
 	ctx, stop := context.WithTimeout(op.ctx, limit)
 	defer stop()
@@ -111,19 +111,19 @@ func (s *Supervisor) endProcess(i *instance, op *operation, grace time.Duration)
 	tree, handled := i.tree, i.exitHandled
 	s.mu.Unlock()
 	if tree == nil {
-		return nil, op.ctx.Err() == nil
+		return op.ctx.Err() == nil, nil
 	}
 	held, gone := s.endUntilGone(ctx, i, grace, func(ctx context.Context) error { return tree.Stop(ctx, grace) })
 	if gone {
 		late = s.meter.AwaitReturned(op.ctx, held)
 		<-handled
-		return late, op.ctx.Err() == nil
+		return op.ctx.Err() == nil, late
 	}
 	s.endOperation(i, op, launcher.EventTimedOut, func() {
 		op.err = fmt.Errorf("its process did not end within %s", limit)
 		i.reason, i.cause = op.err.Error(), "sleep_failed"
 	})
-	return nil, false
+	return false, nil
 }
 
 // startToWake starts the engine of an instance that sleeps without a process, and gives it back
@@ -281,7 +281,7 @@ func (s *Supervisor) restore(ctx context.Context, i *instance) {
 // before.
 func (s *Supervisor) endStarted(i *instance, op *operation, why error) {
 	tail := s.longTail(i.facts.LogName)
-	late, gone := s.endProcess(i, op, 0)
+	gone, late := s.endProcess(i, op, 0)
 	if !gone {
 		return
 	}
