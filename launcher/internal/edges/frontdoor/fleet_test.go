@@ -225,6 +225,8 @@ func TestFleetShowsModelsAsTheirInstancesAre(t *testing.T) {
 	assert.Equal(t, "awake", string(models["instance mine"].State))
 	fake.all = []launcherapi.Instance{instanceOf(f, "a", launcher.Failed)}
 	assert.True(t, looked(f)["a"].Preload, "it failed, and comes back")
+	fake.all = []launcherapi.Instance{instanceOf(f, "a", launcher.Stopped)}
+	assert.False(t, looked(f)["a"].Preload, "somebody has stopped it")
 }
 
 func looked(f *FrontDoor) map[string]scheduler.Model {
