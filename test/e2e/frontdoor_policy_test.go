@@ -77,7 +77,6 @@ func TestIdleModelSleepsAndThenStops(t *testing.T) {
 	t.Parallel()
 	n, url := offer(t, "models:\n"+modelText("a", "sleep_after: 2s, stop_after: 6s,", "--sim-token-time", "100ms"))
 	require.Equal(t, 200, call(t, "POST", url+"/v1/completions", longQuestion("a", 40)).Status, "the answer takes longer than sleep_after")
-	assert.Equal(t, "awake", n.instances()["m-a"].State)
 	i := n.Await("m-a", "sleeping")
 	require.NotNil(t, i.LastUsedAt)
 	assert.GreaterOrEqual(t, i.StateSince.Sub(*i.LastUsedAt).Seconds(), 1.9)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -234,23 +233,15 @@ func TestRetryAfterIsLearnt(t *testing.T) {
 	assert.LessOrEqual(t, seconds, 2*took)
 }
 
-// Row 9: requests for one model are answered; a model of a higher priority goes first.
+// Row 9: the model of the higher priority goes first, although its request came later.
 func TestModelOfHigherPriorityGoesFirst(t *testing.T) {
 	t.Parallel()
-	n, url := offer(t, "models:\n"+modelText("busy", "")+modelText("low", "")+modelText("high", "priority: 5,"), "--gpus", "simulated:1", "--front-door-turn", "3s")
-	require.Equal(t, 200, ask(t, url, "busy").Status)
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
+	n, url := offer(t, "models:\n"+modelText("first", "", "--sim-hang-at-load", "1")+modelText("low", "")+modelText("high", "priority: 5,"), "--gpus", "simulated:1")
+	leave := keepWaiting(t, n, url, "first", func() io.Reader { return strings.NewReader(`{"model":"first"}`) })
+	n.Eventually("it has the GPU", func() bool { return n.instances()["m-first"].State == "starting" })
 	var order []string
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	all.Go(func() { // keeps the turn of the model
-		for ctx.Err() == nil {
-			if _, err := tryCall(ctx, "POST", url+"/v1/completions", question("busy")); err != nil && !errors.Is(err, context.Canceled) {
-				assert.NoError(t, err)
-			}
-		}
-	})
 	for _, model := range []string{"low", "high"} {
 		all.Go(func() {
 			got, err := tryCall(t.Context(), "POST", url+"/v1/completions", question(model))
@@ -259,12 +250,13 @@ func TestModelOfHigherPriorityGoesFirst(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if order = append(order, model); len(order) == 2 {
-				end()
-			}
+			order = append(order, model)
 		})
 		n.Eventually(model+" waits", func() bool { return n.demand(model).Waiting > 0 })
 	}
+	leave()
+	n.Eventually("nobody waits for it", func() bool { return n.demand("first").Waiting == 0 })
+	n.Delete("m-first")
 	all.Wait()
 	assert.Equal(t, []string{"high", "low"}, order)
 }
