@@ -201,7 +201,7 @@ func TestEachRowOfScheduling(t *testing.T) {
 		"it was not used for stop_after":  {world(1, model("x", asleep("a"), used(time.Hour), sleepsAfter(time.Minute), stopsAfter(time.Hour))), "stop_after is over: stop x"},
 		"it is retired and unused":        {world(1, model("x", a, retired, preload)), "retired: stop x"},
 		"a sleeper is retired":            {world(1, model("x", asleep("a"), retired, preload)), "retired: stop x"},
-		"it is retired and in use":        {world(1, model("x", a, answers, retired)), ""},
+		"it is retired and in use":        {world(1, model("x", a, answers, retired)), "again in 10s"},
 		"it was never used":               {world(1, model("x", asleep("a"), since(time.Minute), func(m *Model) { m.LastUsed = time.Time{} }, stopsAfter(time.Hour))), "again in 59m0s"},
 		"a sleeper does not sleep again":  {world(1, model("x", asleep("a"), sleepsAfter(time.Minute))), ""},
 		"it is in use for long":           {world(1, model("x", a, answers, sleepsAfter(time.Minute))), "again in 1m0s"},

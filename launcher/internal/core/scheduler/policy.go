@@ -19,6 +19,10 @@ func (d *decider) retire(m *Model) {
 	}
 }
 
+// retiredLook is when a retired model in use is looked at again: the end of its last answer may not
+// be told.
+const retiredLook = 10 * time.Second
+
 // policy returns the row of a model's sleep_after and stop_after, and when to look again. It looks
 // again at a model in use too, so that the ends of its answers need not be told.
 func (d *decider) policy(m *Model) (string, time.Time) {
@@ -35,7 +39,10 @@ func (d *decider) policy(m *Model) (string, time.Time) {
 	case m.NotBefore.After(d.Now):
 		return rowRefused, m.NotBefore
 	}
-	if row != rowInUse && m.Retired {
+	switch {
+	case m.Retired && row == rowInUse:
+		return rowInUse, d.Now.Add(retiredLook)
+	case m.Retired:
 		return rowRetired, d.Now
 	}
 	stops, sleeps := after(used, m.StopAfter), time.Time{}
