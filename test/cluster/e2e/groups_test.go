@@ -134,8 +134,9 @@ func TestGroupOfTwoRolesIsServedAndGoesWhole(t *testing.T) {
 	s.kubectl("patch", "ms/llama", "--type=json", `-p=[{"op":"add","path":"/spec/template/roles/-","value":{"name":"router","entryTemplate":{"spec":{"terminationGracePeriodSeconds":0,"containers":[
 		{"name":"router","image":"hotseat.local/requester:dev","imagePullPolicy":"IfNotPresent","args":["wait"],"ports":[{"name":"http","containerPort":8080}]}]}}}}]`)
 	s.eventually("the group is updated", func() bool {
-		status := s.modelServing("llama").Status
-		return status.UpdatedReplicas == 1 && status.ReadyReplicas == 1 && status.CurrentRevision == status.Revision && s.revisions() == 1
+		serving := s.modelServing("llama")
+		status := serving.Status
+		return status.ObservedGeneration == serving.Generation && status.UpdatedReplicas == 1 && status.ReadyReplicas == 1 && status.CurrentRevision == status.Revision && s.revisions() == 1
 	})
 	router := s.pod("llama-0-router-0-0")
 	assert.Len(t, router.Spec.Containers[0].Env, 3)
