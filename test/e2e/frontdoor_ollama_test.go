@@ -104,6 +104,7 @@ func TestFrontDoorListsAndLoadsModelsForOllama(t *testing.T) {
 	assert.Equal(t, []ollamaAnswer{{Model: "beta:latest", Done: true, DoneReason: "load"}}, loaded)
 	assert.Equal(t, []string{"beta"}, list("/api/ps"))
 	assert.Equal(t, "awake", n.Get("m-beta").State)
+	assert.Equal(t, 200, call(t, "HEAD", url+"/", nil).Status, "so Ollama's program asks whether its server runs")
 	var version struct{ Version string }
 	call(t, "GET", url+"/api/version", nil).Into(t, &version)
 	assert.Regexp(t, `^\d+\.\d+\.\d+$`, version.Version)

@@ -46,12 +46,14 @@ func TestRequestsAreTranslated(t *testing.T) {
 		},
 		"results of tools": {
 			"/api/chat", `{"model":"m","stream":false,"messages":[
-			{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":{"a":1}}},{"id":"x","function":{"name":"g"}}]},
-			{"role":"tool","content":"G","tool_name":"g"},{"role":"tool","content":"F"}]}`, "/v1/chat/completions",
+			{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":{"a":1}}},{"id":"x","function":{"name":"g"}},{"function":{"name":"f"}}]},
+			{"role":"tool","content":"G","tool_call_id":"x"},{"role":"tool","content":"F"},{"role":"tool","content":"F2","tool_name":"f"}]}`, "/v1/chat/completions",
 			`{"model":"m","stream":false,"messages":[
 			{"role":"assistant","content":"","tool_calls":[{"id":"call_0_0","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},
-			{"id":"x","type":"function","function":{"name":"g","arguments":"{}"}}]},
-			{"role":"tool","content":"G","tool_call_id":"x"},{"role":"tool","content":"F","tool_call_id":"call_0_0"}]}`,
+			{"id":"x","type":"function","function":{"name":"g","arguments":"{}"}},
+			{"id":"call_0_2","type":"function","function":{"name":"f","arguments":"{}"}}]},
+			{"role":"tool","content":"G","tool_call_id":"x"},{"role":"tool","content":"F","tool_call_id":"call_0_0"},
+			{"role":"tool","content":"F2","tool_call_id":"call_0_2"}]}`,
 		},
 		"a prompt becomes a chat": {
 			"/api/generate", `{"model":"m","prompt":"hi","system":"be short","stream":false}`, "/v1/chat/completions",

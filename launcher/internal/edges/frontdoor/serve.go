@@ -43,7 +43,7 @@ func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch path := r.URL.Path; {
-	case read && path == "/health":
+	case read && (path == "/health" || path == "/"): // with / Ollama's own program asks whether its server runs
 		w.WriteHeader(http.StatusOK)
 	case read && path == modelsPath:
 		f.listModels(w)
