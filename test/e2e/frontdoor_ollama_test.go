@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ import (
 // ollamaAnswer is an answer, or a line of a stream, of Ollama's API.
 type ollamaAnswer struct {
 	Model, Response, Error string
-	Message                struct{ Role, Content string }
+	Message                struct{ Role, Content, Thinking string }
 	Done                   bool
 	DoneReason             string `json:"done_reason"`
 	EvalCount              int    `json:"eval_count"`
@@ -152,4 +153,32 @@ func TestFailedStartIsAnErrorOfOllama(t *testing.T) {
 	status, answer := askOllama(t, url, "/api/generate", `{"model":"broken"}`)
 	assert.Equal(t, 502, status)
 	assert.NotEmpty(t, answer[0].Error)
+}
+
+// Row 10: a stream that waits gets signs of life as thinking, where asked for.
+func TestOllamasStreamThatWaitsGetsSignsOfLife(t *testing.T) {
+	t.Parallel()
+	_, url := offer(t, "models:\n"+modelText("a", "", "--sim-load-time", "7s"))
+	status, lines := askOllama(t, url, "/api/chat?hotseat_progress=reasoning", `{"model":"a","messages":[{"role":"user","content":"hello"}]}`)
+	require.Equal(t, 200, status)
+	assert.Contains(t, lines[0].Message.Thinking, "waiting for a ")
+	assert.True(t, lines[len(lines)-1].Done)
+}
+
+// Row 8: a client of Ollama's API that leaves frees its place.
+func TestClientOfOllamasAPIThatLeavesFreesItsPlace(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("a", "", "--sim-hang-at-load", "1"))
+	for _, body := range []string{`{"model":"a","prompt":"hello"}`, `{"model":"a"}`} {
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			_, err := tryCall(ctx, "POST", url+"/api/generate", body)
+			left <- err
+		}()
+		n.Eventually("it waits", func() bool { return n.demand("a").Waiting == 1 })
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		n.Eventually("the place is free", func() bool { return n.demand("a").Waiting == 0 })
+	}
 }
