@@ -26,8 +26,7 @@ const (
 )
 
 // ProgressOf reads which signs a request asks for, in its header X-Hotseat-Progress or its
-// query parameter hotseat_progress. There are none on paths of Ollama, whose streams are
-// no server-sent events. The error is an *Error.
+// query parameter hotseat_progress. The error is an *Error.
 func ProgressOf(r *http.Request) (Progress, error) {
 	asked, param := r.Header.Get(progressHeader), progressHeader
 	if asked == "" {
@@ -35,9 +34,6 @@ func ProgressOf(r *http.Request) (Progress, error) {
 	}
 	switch p := Progress(asked); p {
 	case ProgressNone, ProgressComments, ProgressReasoning:
-		if dialectOf(r.URL.Path) == ollama {
-			return ProgressNone, nil
-		}
 		return p, nil
 	}
 	return ProgressNone, invalid("", param, "%s must be %s or %s, not %q", param, ProgressComments, ProgressReasoning, asked)

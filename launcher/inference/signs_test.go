@@ -134,7 +134,6 @@ func TestProgressIsAskedForByHeaderOrQuery(t *testing.T) {
 		{"/v1/completions", "comments", ProgressComments, ""},
 		{"/v1/completions?hotseat_progress=reasoning", "", ProgressReasoning, ""},
 		{"/v1/completions?hotseat_progress=reasoning", "comments", ProgressComments, ""},
-		{"/api/chat", "comments", ProgressNone, ""},
 		{"/v1/completions", "yes", ProgressNone, `X-Hotseat-Progress must be comments or reasoning, not "yes"`},
 		{"/v1/completions?hotseat_progress=1", "", ProgressNone, `hotseat_progress must be comments or reasoning, not "1"`},
 	} {

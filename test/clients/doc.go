@@ -1,4 +1,4 @@
-// Package clients has the front door answer the official OpenAI clients for Python and
-// JavaScript, unmodified, while models swap beneath. `make test-clients` installs them from their
-// lock files and runs it.
+// Package clients has the front door answer the official clients of OpenAI for Python and
+// JavaScript and of Ollama for Python, unmodified, while models swap beneath. `make test-clients`
+// installs them from their lock files and runs it.
 package clients

@@ -1,7 +1,6 @@
 package frontdoor
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 
@@ -19,6 +18,8 @@ type listed struct {
 	State string `json:"state,omitempty"`
 	// Models are those that a selector chooses from.
 	Models []string `json:"models,omitempty"`
+
+	bytes uint64 // of device memory
 }
 
 // names lists everything that clients may ask for: models of the catalogue by all their names,
@@ -30,7 +31,7 @@ func (f *FrontDoor) names() []listed {
 	for _, o := range offers.models {
 		m := listed{Object: "model", OwnedBy: owner, State: "stopped"}
 		if n := slices.IndexFunc(all, func(i launcherapi.Instance) bool { return offers.nameOf(&i) == o.Name }); n >= 0 {
-			m.State, m.Created = all[n].State, all[n].CreatedAt.Unix()
+			m.State, m.Created, m.bytes = all[n].State, all[n].CreatedAt.Unix(), deviceBytes(&all[n])
 		}
 		for _, name := range o.Names() {
 			m.ID = name
@@ -43,11 +44,19 @@ func (f *FrontDoor) names() []listed {
 	for _, i := range all {
 		for _, name := range i.ServedModelNames {
 			if i.Annotations[launcherapi.AnnotationModel] == "" && !slices.ContainsFunc(models, func(m listed) bool { return m.ID == name }) {
-				models = append(models, listed{ID: name, Object: "model", Created: i.CreatedAt.Unix(), OwnedBy: owner, State: i.State})
+				models = append(models, listed{ID: name, Object: "model", Created: i.CreatedAt.Unix(), OwnedBy: owner, State: i.State, bytes: deviceBytes(&i)})
 			}
 		}
 	}
 	return models
+}
+
+// deviceBytes returns how much device memory an instance has, where that is measured.
+func deviceBytes(i *launcherapi.Instance) (sum uint64) {
+	for _, bytes := range i.GPUBytes {
+		sum += bytes
+	}
+	return sum
 }
 
 const owner = "hotseat"
@@ -58,15 +67,13 @@ func (f *FrontDoor) showModel(w http.ResponseWriter, r *http.Request, name strin
 	n := slices.IndexFunc(all, func(m listed) bool { return m.ID == name })
 	if n < 0 {
 		_, err := f.resolve(name)
-		inference.WriteError(w, r, &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound})
+		inference.WriteError(w, r, unknownModel(err))
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(all[n])
+	writeJSON(w, all[n])
 }
 
 // listModels answers the list of models as the OpenAI API does.
 func (f *FrontDoor) listModels(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": f.names()})
+	writeJSON(w, map[string]any{"object": "list", "data": f.names()})
 }

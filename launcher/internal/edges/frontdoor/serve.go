@@ -43,17 +43,19 @@ func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch path := r.URL.Path; {
-	case read && path == "/health":
+	case read && (path == "/health" || path == "/"): // with / Ollama's own program asks whether its server runs
 		w.WriteHeader(http.StatusOK)
 	case read && path == modelsPath:
 		f.listModels(w)
 	case read && strings.HasPrefix(path, modelsPath+"/"):
 		f.showModel(w, r, strings.TrimPrefix(path, modelsPath+"/"))
+	case strings.HasPrefix(path, ollamaPrefix):
+		f.serveOllama(w, r)
 	case r.Method != http.MethodPost || f.filter.Classify(r.Method, r.RequestURI, false) != gateway.ClassInference:
 		f.opts.Observer.FrontDoorRequest(outcomeRefused)
 		inference.WriteError(w, r, notServed(r))
 	default:
-		f.serve(w, r)
+		f.answer(w, r, f.pass)
 	}
 }
 
@@ -74,12 +76,17 @@ func (f *FrontDoor) admit(r *http.Request) *inference.Error {
 	return nil
 }
 
+func unknownModel(err error) *inference.Error {
+	return &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound}
+}
+
 func notServed(r *http.Request) *inference.Error {
 	return &inference.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%s %s is not served here", r.Method, r.URL.EscapedPath())}
 }
 
-// serve holds a request until its model is awake, and has it answered.
-func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
+// answer reads which model a request is for, and has it answered by pass. An error of pass says
+// that nothing was answered.
+func (f *FrontDoor) answer(w http.ResponseWriter, r *http.Request, pass func(*request) error) {
 	q := &request{ResponseWriter: w, r: r, signs: &inference.Signs{Writer: w, Request: r, Interval: signEvery}}
 	defer func() { // also after an answer that is broken off, which panics
 		q.closeBody()
@@ -87,7 +94,7 @@ func (f *FrontDoor) serve(w http.ResponseWriter, r *http.Request) {
 	}()
 	err := f.read(q)
 	if err == nil {
-		err = f.pass(q)
+		err = pass(q)
 	}
 	q.outcome = outcomeOf(err)
 	switch {
@@ -136,7 +143,7 @@ func (f *FrontDoor) read(q *request) (err error) {
 		return err
 	}
 	if q.means, err = f.resolve(q.body.Model); err != nil {
-		return &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound}
+		return unknownModel(err)
 	}
 	// The server notices a client that hangs up once it has read the whole body. A client that
 	// sends slowly has no place among the requests that wait.
@@ -169,17 +176,7 @@ func (f *FrontDoor) pass(q *request) error {
 	}
 	var i *launcherapi.Instance
 	defer func() { f.leave(ticket, i) }()
-	select {
-	case <-ticket.Ready():
-	default:
-		began := time.Now()
-		err := f.hold(q, ticket)
-		f.opts.Observer.FrontDoorWait(outcomeOf(errors.Join(err, ticket.Err())), time.Since(began))
-		if err != nil {
-			return err
-		}
-	}
-	if err := ticket.Err(); err != nil {
+	if err := f.await(q, ticket); err != nil {
 		return err
 	}
 	i = f.fleet.find(chosen.Model)
@@ -200,6 +197,21 @@ func (f *FrontDoor) pass(q *request) error {
 	}
 	handler.ServeHTTP(q.ResponseWriter, r)
 	return nil
+}
+
+// await waits until the model of a request is awake.
+func (f *FrontDoor) await(q *request, ticket *scheduler.Ticket) error {
+	select {
+	case <-ticket.Ready():
+	default:
+		began := time.Now()
+		err := f.hold(q, ticket)
+		f.opts.Observer.FrontDoorWait(outcomeOf(errors.Join(err, ticket.Err())), time.Since(began))
+		if err != nil {
+			return err
+		}
+	}
+	return ticket.Err()
 }
 
 // leave ends a request. If the model of its instance has changed or is gone, the scheduler looks
