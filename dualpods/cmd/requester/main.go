@@ -73,6 +73,37 @@ func wait(stderr io.Writer) int {
 	return 0
 }
 
+// untilTold ends the context at the first SIGTERM or SIGINT, and the process at the second one,
+// however soon that comes. The caller calls stop.
+func untilTold() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for told := false; ; told = true {
+			select {
+			case again := <-signals:
+				if told {
+					signal.Reset(again)
+					_ = syscall.Kill(syscall.Getpid(), again.(syscall.Signal)) // cannot fail for oneself
+					return
+				}
+				cancel()
+			case <-over:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(over)
+		<-done
+		cancel()
+	}
+}
+
 // run serves until SIGTERM or SIGINT; a second one ends the process at once. What
 // the requester itself has to say goes to stderr: stdout is the log of the
 // inference server.
@@ -99,9 +130,8 @@ func run(args []string, env func(string) (string, bool), stdout, stderr io.Write
 	settings.options.Log = stdout
 	settings.options.Logger = logger
 	settings.options.Version = version
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := untilTold()
 	defer stop()
-	context.AfterFunc(ctx, stop)
 	r, err := requester.New(settings.options)
 	if err != nil {
 		logger.Error("cannot start", "error", err)
