@@ -56,6 +56,7 @@ func (w *world) check() {
 	all, revision := w.life.sup.List()
 	w.seen.follow(w, all, revision)
 	w.checkListed(all)
+	w.checkKept(all)
 	w.checkWaiting(all)
 	w.checkHalves(all)
 }
@@ -113,11 +114,16 @@ func (w *world) checkListed(all []launcherapi.Instance) {
 		if !state.Ended() || i.Port != 0 {
 			listed[i.InstanceID] = true
 		}
+		w.checkRestarted(i, complain)
 		switch {
 		case p == nil:
 		case p.alive() && (state == launcher.Stopped || state == launcher.Failed && i.Port == 0):
 			w.m.violated(listedIsTrue, "%s is %s, and its process lives", i.InstanceID, i.State)
 		case p.troubled:
+		case p.isRestarted() && !p.alive() && (state == launcher.FallingAsleep || state == launcher.Waking): // that it has ended is no failure
+			if w.gotThere(state, p) {
+				complain(gotThereIsSaid, "%s is %s, and its process has ended", i.InstanceID, i.State)
+			}
 		case state == launcher.Awake && p.level > 0, state == launcher.Sleeping && p.level == 0, state != launcher.Stopping && !state.Ended() && !p.alive() && !w.m.ever["no descriptors"]:
 			complain(listedIsTrue, "%s is %s, and its engine is not", i.InstanceID, i.State)
 		case state == launcher.Failed && (i.Cause == "start_timeout" || i.Cause == "not_listening" && !p.ready) && i.StateSince.Sub(p.birth)-p.lost < limits.Start/2-leeway && (p.lost == 0 || w.deaths == 0): // the wait for its preloader may take the other half
@@ -153,6 +159,9 @@ func (w *world) gotThere(state launcher.State, p *proc) bool {
 	}
 	if w.m.starved {
 		return false // an instance that cannot be adopted yet is shown as it was written
+	}
+	if p.isRestarted() && state.Moving() && state != launcher.Starting && state != launcher.Stopping {
+		return w.restartedGotThere(state, p)
 	}
 	switch state {
 	case launcher.Starting:
@@ -289,6 +298,7 @@ func (w *world) checkRest() {
 	w.checkFiles(all)
 	w.checkGates(all)
 	w.checkLeases(all)
+	w.checkSaved(all)
 	w.checkHelpers()
 	w.checkBudget(all)
 	for _, g := range w.life.sup.GPUs().GPUs {
@@ -417,6 +427,7 @@ func (w *world) checkGone() {
 	w.checkPorts(all)
 	w.checkFiles(all)
 	w.checkLeases(all)
+	w.checkSaved(all)
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	for _, p := range w.m.living() {
