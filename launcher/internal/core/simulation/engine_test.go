@@ -24,7 +24,7 @@ func (r runner) Start(c process.Command) (supervisor.Tree, error) {
 	r.l.w.checkInstanceWritten(c.Name)
 	wakes := r.l.checkStartedAgain(c.Name)
 	if wakes {
-		time.Sleep(r.l.m.take("start of "+c.Name, 50*time.Millisecond))
+		time.Sleep(r.l.m.take("start of "+c.Name, 400*time.Millisecond))
 		if r.l.isDead() {
 			return nil, errDead
 		}

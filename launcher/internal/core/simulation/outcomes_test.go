@@ -263,7 +263,7 @@ func (w *world) parties(r *request, a answer) (ids []string) {
 // excused says whether anything was wrong by which a swap may fail.
 func (w *world) excused(r *request, a answer) bool {
 	for _, id := range w.parties(r, a) {
-		if w.wasTroubled(id) || w.wasDeleted(id) {
+		if w.wasTroubled(id) || w.wasDeleted(id) || w.wasLost(id) {
 			return true
 		}
 	}

@@ -217,6 +217,15 @@ func (w *world) fellAsleep(i launcherapi.Instance) bool {
 		!slices.ContainsFunc([]string{"no descriptors", "disk full", "disk stalls", "damage", "driver hangs", "loads take long"}, ever)
 }
 
+// wasLost says whether an instance may have been lost with its file: nothing else tells of one that
+// sleeps without a process.
+func (w *world) wasLost(id string) bool {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	p := w.m.last(id)
+	return p != nil && p.isRestarted() && w.damaged["an instance"]
+}
+
 // last is the latest process of an instance; nil: there was none. The lock is held.
 func (m *machine) last(id string) (last *proc) {
 	for _, p := range m.procs {
