@@ -192,6 +192,12 @@ var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Def
 	schedules.NewDefect("a copied state folder starts what the first one's launcher wakes",
 		"			saved.rests()\n", "",
 	),
+	schedules.NewDefect("one that is ended to sleep is said to sleep before its memory is back",
+		"		late = s.meter.AwaitReturned(op.ctx, held)\n", "		_ = held\n",
+	),
+	schedules.NewDefect("what an instance has saved is kept when it is gone",
+		"			if i.restarts() {\n				s.removeSaved(i.facts.ID)\n			}\n", "",
+	),
 }}
 
 func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }

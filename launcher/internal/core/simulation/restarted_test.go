@@ -162,7 +162,7 @@ func (l *life) checkStartedAgain(id string) (wakes bool) {
 }
 
 // isAsked says whether a client asks a verb of an instance, or a swap that may move it, or was
-// answered since a time. Nobody knows what launchers that are dead have left to do. The lock is held.
+// answered since a time. A launcher that is dead may have left anything to do. The lock is held.
 func (w *world) isAsked(id string, since time.Time, verbs ...string) bool {
 	if w.deaths > 0 {
 		return true
@@ -200,10 +200,14 @@ func (w *world) checkRestarted(i launcherapi.Instance, complain func(invariant, 
 	case i.PID != 0 || len(i.GPUBytes) > 0:
 		w.m.violated(noProcessAsleep, "%s sleeps, and has process %d and holds %v", i.InstanceID, i.PID, i.GPUBytes)
 	default:
-		for _, p := range w.m.living() {
-			if p.name == i.InstanceID {
-				complain(noProcessAsleep, "a process of %s lives, and it sleeps", i.InstanceID)
-			}
+		p := w.m.last(i.InstanceID)
+		unseen := w.deaths > 0 || w.m.ever["memory is lost"] || w.m.ever["blind"] || w.m.ever["driver hangs"]
+		switch {
+		case p == nil:
+		case p.alive():
+			complain(noProcessAsleep, "a process of %s lives, and it sleeps", i.InstanceID)
+		case len(p.held) > 0 && !unseen:
+			w.m.violated(noProcessAsleep, "%s sleeps, and its process holds memory", i.InstanceID)
 		}
 	}
 }
