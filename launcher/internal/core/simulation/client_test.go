@@ -140,7 +140,7 @@ func (r *request) callSwap(ctx context.Context, l *life) (launcherapi.SwapResult
 
 // spec is that of a new instance. Its model has the name of the request.
 func (s step) spec() launcherapi.InstanceSpec {
-	spec := launcherapi.InstanceSpec{Args: []string{s.request, "--gpu-memory-utilization", s.share}, GPUUUIDs: s.gpus, StartMethod: s.start}
+	spec := launcherapi.InstanceSpec{Args: []string{s.request, "--gpu-memory-utilization", s.share}, GPUUUIDs: s.gpus, StartMethod: s.start, Engine: s.engine}
 	if s.stored != "" {
 		spec.Args = append([]string{storedModel, "--served-model-name", s.request}, spec.Args[1:]...)
 		spec.ModelCache = s.stored
@@ -173,7 +173,7 @@ func (s step) swapRequest() launcherapi.SwapRequest {
 	case "swap in new":
 		spec := s.spec()
 		req.In = &launcherapi.SwapIn{
-			ID: s.id, Args: spec.Args, Annotations: spec.Annotations, EnvVars: spec.EnvVars, StartMethod: spec.StartMethod, ModelCache: spec.ModelCache,
+			ID: s.id, Args: spec.Args, Annotations: spec.Annotations, EnvVars: spec.EnvVars, StartMethod: spec.StartMethod, ModelCache: spec.ModelCache, Engine: spec.Engine,
 		}
 	case "swap in sleeping":
 		req.In = &launcherapi.SwapIn{InstanceID: s.id}

@@ -38,7 +38,7 @@ func (w *world) checkBudget(all []launcherapi.Instance) {
 	sleepers := map[string][]launcherapi.Instance{}
 	var newest launcherapi.Instance
 	for _, i := range all {
-		if i.State != string(launcher.Sleeping) {
+		if i.State != string(launcher.Sleeping) || i.Engine == restartedName {
 			continue
 		}
 		for _, gpu := range i.GPUUUIDs {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
@@ -53,7 +54,7 @@ func (w *world) copyFolder() {
 	memory.UnderWay = swap.UnderWay(swaps)
 	log := slog.New(slog.NewTextHandler(w.log, nil)).With("launcher", "copy")
 	l.sup = supervisor.New(supervisor.Options{
-		Mark: l.mark, Engines: []engine.Engine{&simEngine{l, engine.NewVLLM(engine.VLLMOptions{})}}, Programs: map[string][]string{"vllm": {"/bin/vllm"}}, SleepMode: engine.SleepModeAlways,
+		Mark: l.mark, Engines: l.engines(), Programs: programs, SaveDir: filepath.Join(dir, "saved"), SleepMode: engine.SleepModeAlways,
 		GPUs: gpu.Guard(gpus{l}, log), Processes: l.m, Runner: copyRunner{l}, Gates: ports{l}, Logs: logs{l}, Records: instances,
 		Feed: eventlog.New(100, memory.Revision), Turns: l.turns, ConfigDir: dir, Limits: limits, Observer: supervisortest.Nobody{}, Logger: log,
 	})

@@ -22,6 +22,13 @@ func (r runner) Start(c process.Command) (supervisor.Tree, error) {
 	}
 	defer r.l.effected()
 	r.l.w.checkInstanceWritten(c.Name)
+	wakes := r.l.checkStartedAgain(c.Name)
+	if wakes {
+		time.Sleep(r.l.m.take("start of "+c.Name, 400*time.Millisecond))
+		if r.l.isDead() {
+			return nil, errDead
+		}
+	}
 	running, err := engine.NewVLLM(engine.VLLMOptions{}).Running(c.Args, c.Env)
 	if err != nil {
 		panic(err)
@@ -43,12 +50,15 @@ func (r runner) Start(c process.Command) (supervisor.Tree, error) {
 		p.need[uuid] = running.DeviceMemory.Of(80 * gib)
 	}
 	p.be(m.odd[p.model])
+	if wakes {
+		p.startAgain()
+	}
 	m.procs[p.pid] = p
 	if time.Until(m.logsStalled) > 0 {
 		p.silence(m.logsStalled)
 	}
 	m.mu.Unlock()
-	r.l.w.started(p)
+	r.l.w.started(p, wakes)
 	go p.load()
 	return &tree{r.l, p}, nil
 }
@@ -245,6 +255,7 @@ func (t *tree) Stop(ctx context.Context, grace time.Duration) error {
 	if t.p.m.isStarved() {
 		return errNoDescriptors
 	}
+	t.checkShut()
 	t.l.w.ended(t.p)
 	t.p.m.mu.Lock()
 	t.p.asked = true

@@ -142,7 +142,7 @@ func (g *gate) Open() {
 	}
 	garbage := p != nil && p.garbage
 	if p != nil && !p.opened {
-		p.opened, p.known = true, p.answered >= 2 && !p.troubled && p.lost == 0
+		p.opened, p.known = true, p.known || p.answered >= 2 && !p.troubled && p.lost == 0
 	}
 	// Where what is written was lost, so was what the engine is compared with.
 	unusable := p != nil && p.known && (p.garbled || p.mute) && !g.l.m.ever["disk full"] && !g.l.m.ever["damage"]

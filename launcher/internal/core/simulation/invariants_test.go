@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -56,6 +55,7 @@ func (w *world) check() {
 	all, revision := w.life.sup.List()
 	w.seen.follow(w, all, revision)
 	w.checkListed(all)
+	w.checkKept(all)
 	w.checkWaiting(all)
 	w.checkHalves(all)
 }
@@ -113,11 +113,16 @@ func (w *world) checkListed(all []launcherapi.Instance) {
 		if !state.Ended() || i.Port != 0 {
 			listed[i.InstanceID] = true
 		}
+		w.checkRestarted(i, complain)
 		switch {
 		case p == nil:
 		case p.alive() && (state == launcher.Stopped || state == launcher.Failed && i.Port == 0):
 			w.m.violated(listedIsTrue, "%s is %s, and its process lives", i.InstanceID, i.State)
 		case p.troubled:
+		case p.isRestarted() && !p.alive() && (state == launcher.FallingAsleep || state == launcher.Waking): // that it has ended is no failure
+			if w.gotThere(state, p) {
+				complain(gotThereIsSaid, "%s is %s, and its process has ended", i.InstanceID, i.State)
+			}
 		case state == launcher.Awake && p.level > 0, state == launcher.Sleeping && p.level == 0, state != launcher.Stopping && !state.Ended() && !p.alive() && !w.m.ever["no descriptors"]:
 			complain(listedIsTrue, "%s is %s, and its engine is not", i.InstanceID, i.State)
 		case state == launcher.Failed && (i.Cause == "start_timeout" || i.Cause == "not_listening" && !p.ready) && i.StateSince.Sub(p.birth)-p.lost < limits.Start/2-leeway && (p.lost == 0 || w.deaths == 0): // the wait for its preloader may take the other half
@@ -154,6 +159,9 @@ func (w *world) gotThere(state launcher.State, p *proc) bool {
 	if w.m.starved {
 		return false // an instance that cannot be adopted yet is shown as it was written
 	}
+	if p.isRestarted() && state.Moving() && state != launcher.Starting && state != launcher.Stopping {
+		return w.restartedGotThere(state, p)
+	}
 	switch state {
 	case launcher.Starting:
 		return p.ready && p.alive() // one that has ended is held to what is listed of it
@@ -166,86 +174,6 @@ func (w *world) gotThere(state launcher.State, p *proc) bool {
 	case launcher.Awake, launcher.Sleeping, launcher.Stopped, launcher.Failed:
 	}
 	return false
-}
-
-// checkWaiting checks that a swap that waits has something to wait for: an instance
-// on its way, a swap under way, or one that is awake too short a time.
-func (w *world) checkWaiting(all []launcherapi.Instance) {
-	w.mu.Lock()
-	var waiting []*request
-	for _, r := range w.requests {
-		if r.open && r.isSwap() && r.l == w.life && time.Since(r.began) > grace && time.Since(w.life.born) > grace {
-			waiting = append(waiting, r)
-		}
-	}
-	w.mu.Unlock()
-	if len(waiting) == 0 || w.swaps() || w.busy(all) {
-		w.idle = time.Time{}
-		return
-	}
-	if w.idle.IsZero() {
-		w.idle = time.Now()
-	}
-	if time.Since(w.idle) > 2*time.Second+w.recordTime()+w.driverTime() {
-		w.idle = time.Now().Add(time.Hour)
-		w.m.wrong(nobodyWaitsForNought, "%s waits, and nothing is under way", waiting[0].step)
-	}
-}
-
-// driverTime bounds how long a swap whose turn has come waits for the driver of a GPU that hangs:
-// package gpu gives a call that time.
-func (w *world) driverTime() time.Duration {
-	if !w.everWrong("driver hangs") {
-		return 0
-	}
-	return 3 * time.Second
-}
-
-// swaps says whether a swap is under way: its admission is over, and it is not. Its instance may
-// be gone by then, and its room given back, while it records its undo on a disk that stalls.
-func (w *world) swaps() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now, stop := context.WithCancel(context.Background())
-	stop()
-	return slices.ContainsFunc(w.requests, func(r *request) bool {
-		if r.run == nil || r.l != w.life {
-			return false
-		}
-		admitted := false
-		over := r.run.Follow(now, func(p launcherapi.SwapProgress) error { // what has happened until now
-			admitted = admitted || p.Phase != launcherapi.PhaseAdmit || p.Type == launcherapi.ProgressDone
-			return nil
-		}) == nil
-		return admitted && !over
-	})
-}
-
-// busy says whether there is anything that a swap may wait for.
-func (w *world) busy(all []launcherapi.Instance) bool {
-	for _, i := range all {
-		state := launcher.State(i.State)
-		if state.Moving() || i.SwapID != "" || state.Ended() && (i.Port != 0 || w.holds(i.PID)) {
-			return true
-		}
-		if age := time.Since(i.StateSince); state == launcher.Awake && age > -leeway && age < w.budget.MinResidency.D() {
-			return true
-		}
-	}
-	for _, g := range w.life.sup.GPUs().GPUs {
-		if g.ReservedBytes > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// holds says whether device memory of a process has not come back yet.
-func (w *world) holds(pid int) bool {
-	w.m.mu.Lock()
-	defer w.m.mu.Unlock()
-	p := w.m.procs[pid]
-	return p != nil && len(p.held) > 0
 }
 
 // restless lists what is not at rest.
@@ -289,6 +217,7 @@ func (w *world) checkRest() {
 	w.checkFiles(all)
 	w.checkGates(all)
 	w.checkLeases(all)
+	w.checkSaved(all)
 	w.checkHelpers()
 	w.checkBudget(all)
 	for _, g := range w.life.sup.GPUs().GPUs {
@@ -417,6 +346,7 @@ func (w *world) checkGone() {
 	w.checkPorts(all)
 	w.checkFiles(all)
 	w.checkLeases(all)
+	w.checkSaved(all)
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	for _, p := range w.m.living() {

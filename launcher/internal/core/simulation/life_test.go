@@ -100,7 +100,7 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 	writes := &statedir.Queue{}
 	l.sup = supervisor.New(supervisor.Options{
 		Mark:    l.mark,
-		Engines: []engine.Engine{&simEngine{l, engine.NewVLLM(engine.VLLMOptions{})}}, Programs: map[string][]string{"vllm": {"/bin/vllm"}}, SleepMode: engine.SleepModeAlways,
+		Engines: l.engines(), Programs: programs, SaveDir: w.saveDir(), SleepMode: engine.SleepModeAlways,
 		GPUs: gpu.Guard(gpus{l}, log), Processes: l.m, Runner: runner{l}, Forker: l.forker, Models: newModels(l), Gates: ports{l}, Logs: logs{l}, Records: &records{l, "instance", instances}, Writes: writes, Clock: w.bootClock(),
 		Feed: l.feed, Turns: l.turns, ConfigDir: w.dir, Limits: limits, Budget: w.budget, Observer: supervisortest.Nobody{}, Logger: log,
 	})

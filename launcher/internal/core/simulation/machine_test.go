@@ -122,6 +122,8 @@ type proc struct {
 	asked bool // somebody asked for its end
 	birth time.Time
 
+	before *proc // of the same instance, that it was started again for; nil: none
+
 	// what the engine in it does; the machine's lock guards it
 	ready     bool
 	level     int       // it sleeps at that; 0: it is awake

@@ -115,7 +115,7 @@ func (w *world) undoneIsTrue(r *request, a answer) {
 		switch {
 		case r.what == "swap in new" && p.model == r.request && (p.birth.Before(a.ended()) || !slices.Contains(again, p.name)):
 			w.m.violated(undoneIsTrue, "%s is undone, and a process of %s lives", r.step, p.name)
-		case r.what == "swap in sleeping" && woke && p.name == r.id && !p.birth.After(a.result.BeganAt) && p.level == 0 && !p.troubled:
+		case r.what == "swap in sleeping" && woke && p.name == r.id && (!p.birth.After(a.result.BeganAt) || p.isRestarted() && p.birth.Before(a.ended())) && p.level == 0 && !p.troubled:
 			w.m.violated(undoneIsTrue, "%s is undone, and %s is awake", r.step, p.name)
 		}
 	}
@@ -263,7 +263,7 @@ func (w *world) parties(r *request, a answer) (ids []string) {
 // excused says whether anything was wrong by which a swap may fail.
 func (w *world) excused(r *request, a answer) bool {
 	for _, id := range w.parties(r, a) {
-		if w.wasTroubled(id) || w.wasDeleted(id) {
+		if w.wasTroubled(id) || w.wasDeleted(id) || w.wasLost(id) {
 			return true
 		}
 	}
@@ -321,7 +321,7 @@ func (w *world) checkEndings() {
 	defer w.mu.Unlock()
 	for _, e := range w.ends {
 		tooLate := !e.began && e.at.Sub(w.startOf(e.p)) >= limits.Start && (e.at.Sub(e.p.birth) < limits.Start+leeway || e.p.lost > 0) // it was ready when its time was over
-		if !e.p.troubled && !e.blind && !tooLate && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || !w.stoppedAsItLeft(e) && (e.woken || !w.mayGoAsleep(e))) {
+		if !e.p.troubled && !e.moves && !e.blind && !tooLate && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || !w.stoppedAsItLeft(e) && (e.woken || !w.mayGoAsleep(e))) {
 			w.m.wrong(nobodyEndsUnasked, "%s, made for %s, was ended after %s while it slept at level %d",
 				e.p.name, e.p.model, e.at.Sub(w.began), e.level)
 		}

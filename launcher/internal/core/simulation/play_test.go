@@ -202,7 +202,7 @@ func (w *world) wakeEach() {
 	}
 	all, _ := w.life.sup.List()
 	for _, i := range all {
-		if i.State != string(launcher.Sleeping) {
+		if i.State != string(launcher.Sleeping) || i.Engine == restartedName && w.wasTroubled(i.InstanceID) {
 			continue
 		}
 		r := &request{step: step{what: "swap in sleeping", request: "last of " + i.InstanceID, id: i.InstanceID}}

@@ -35,6 +35,7 @@ type step struct {
 	pinned  bool
 	budget  launcherapi.Budget // of the launcher that is started next
 	odd     string             // of the engine that is made
+	engine  string             // empty: vLLM
 	stored  string             // its model is the store's, by that model_cache; empty: it is not
 	start   string             // its start_method
 	threads string             // a value of preloadVariable
@@ -69,6 +70,7 @@ func (s step) String() string {
 	add(s.start != "", "by %s", s.start)
 	add(s.threads != "", "with %s threads", s.threads)
 	add(s.odd != "", "[engine: %s]", s.odd)
+	add(s.engine != "", "of %s", s.engine)
 	add(s.out != "", "out %s", s.out)
 	add(s.level != 0, "level %d", s.level)
 	add(s.canary, "canary")
@@ -351,6 +353,7 @@ func drawScript(seed uint64) script {
 	others = &drawing{Rand: rand.New(rand.NewPCG(seed, 0x66756c))}
 	out.steps = others.drawFullDisk(out.steps)
 	out.steps = halvesOf(seed).drawHalves(out.steps)
+	out.steps = restartedOf(seed).drawRestarted(out.steps)
 	return out
 }
 

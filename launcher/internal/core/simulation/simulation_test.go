@@ -60,6 +60,7 @@ type ending struct {
 	// for the disk until a moment ago: nobody can tell whether all of it sleeps.
 	blind bool
 	began bool // its start was over: its gate had opened once
+	moves bool // it has no process while it sleeps, and somebody asks it to sleep or to wake
 }
 
 // buffer is the launcher's log.
@@ -94,11 +95,14 @@ func (w *world) full() bool {
 	return w.diskFull
 }
 
-// started counts a process that was made.
-func (w *world) started(p *proc) {
+// started counts a process that was made, unless it is that of an instance that wakes.
+func (w *world) started(p *proc, wakes bool) {
 	w.note("process of %s for %s", p.name, p.model)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if wakes {
+		return
+	}
 	w.starts[p.model]++
 }
 
@@ -112,7 +116,7 @@ func (w *world) ended(p *proc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if healthy {
-		e := ending{p: p, at: time.Now(), level: level, began: began}
+		e := ending{p: p, at: time.Now(), level: level, began: began, moves: p.isRestarted() && w.isAsked(p.name, time.Now().Add(-limits.Start), "sleep", "wake")}
 		for _, r := range w.requests {
 			if r.what == "wake" && r.id == p.name && r.l != nil && r.began.Before(e.at) && (r.open || silent) && !r.l.hasSleptAgain(p.name, r.began) {
 				e.woken, e.blind = !silent, silent

@@ -217,6 +217,8 @@ func (s *Supervisor) compareWoken(ctx context.Context, i *instance, op *operatio
 		failed(err)
 	case errors.Is(err, context.DeadlineExceeded) || !diesSoon(op.ctx, i, err):
 		s.endUnusable(i, op, err)
+	case i.restarts(): // its exit is no event
+		failed(exitedError{i.tree.Exit()})
 	}
 	return false
 }

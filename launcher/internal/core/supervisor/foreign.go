@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 )
@@ -26,7 +27,7 @@ type Owner struct {
 //
 //	mark of the record    its engine                               the record
 //	this launcher's       any                                      stays
-//	another               has ended                                stays
+//	another               has ended                                stays, and nothing goes on
 //	another               lives                                    goes
 //	none                  of another user, with a mark of another  goes
 //	                      launcher, or another launcher's child
@@ -45,14 +46,27 @@ func (s *SavedState) DropForeign(o Owner) (foreign []SavedInstance, err error) {
 			foreign = append(foreign, saved)
 			continue
 		}
-		if saved.Facts.Mark == "" {
+		switch saved.Facts.Mark {
+		case "":
 			saved.Facts.EarlierMark = o.EarlierMark
+		case o.Mark:
+		default:
+			saved.rests()
 		}
 		saved.Facts.Mark = o.Mark
 		own = append(own, saved)
 	}
 	s.Instances = own
 	return foreign, nil
+}
+
+// rests has nothing go on that the launcher was about when the state folder was copied: it may be
+// there still, and be about it.
+func (v *SavedInstance) rests() {
+	v.SwapID, v.HoldGate = "", false
+	if v.State == launcher.Waking {
+		v.State = launcher.Sleeping
+	}
 }
 
 func (o *Owner) isForeign(saved SavedInstance) (bool, error) {

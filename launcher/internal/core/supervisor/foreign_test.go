@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 )
@@ -110,6 +111,19 @@ func TestRecordsOfOtherLaunchersEnginesAreDropped(t *testing.T) {
 				assert.Empty(t, state.Earlier())
 			}
 		})
+	}
+}
+
+func TestNothingGoesOnThatAnotherLauncherMayBeAbout(t *testing.T) {
+	for mark, want := range map[string]launcher.State{"own": launcher.Waking, "another": launcher.Sleeping} {
+		var state SavedState
+		state.Add(SavedInstance{Facts: facts{ID: "a", Mark: mark}, State: launcher.Waking, SwapID: "swap", HoldGate: true})
+		_, err := state.DropForeign(Owner{Mark: "own", Processes: processTable{}})
+		require.NoError(t, err)
+		require.Len(t, state.Instances, 1)
+		assert.Equal(t, want, state.Instances[0].State)
+		assert.Equal(t, mark == "own", state.Instances[0].SwapID != "")
+		assert.Equal(t, mark == "own", state.Instances[0].HoldGate)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -149,6 +148,10 @@ func (s *Supervisor) startToWake(i *instance, op *operation) {
 	if op.level == 1 { // after the comparison, whose question takes the place of a conversation
 		s.restore(ctx, i)
 	}
+	if exit := s.handOver(i, op); exit != nil {
+		s.endStarted(i, op, exit)
+		return
+	}
 	measured := s.heldBytes(i)
 	s.endOperation(i, op, launcher.EventWoke, func() {
 		i.addTiming("wake", took)
@@ -158,6 +161,23 @@ func (s *Supervisor) startToWake(i *instance, op *operation) {
 		}
 		s.opts.Observer.Phase("engine_wake", took)
 	})
+}
+
+// handOver ends the time in which the wake handles the exit of the process. The error says that the
+// process has ended before.
+func (s *Supervisor) handOver(i *instance, op *operation) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i.op != op || op.ctx.Err() != nil {
+		return nil
+	}
+	select {
+	case <-i.tree.Done():
+		return exitedError{i.tree.Exit()}
+	default:
+	}
+	op.ownsProcess = false
+	return nil
 }
 
 // startAgain starts the process of an instance that wakes. If an earlier launcher has started
@@ -344,48 +364,4 @@ func (i *instance) mayBeAsleep(doubted bool) bool {
 	case launcher.Starting, launcher.Stopping, launcher.Stopped, launcher.Failed:
 	}
 	return false
-}
-
-// saveDir returns the folder for what an instance keeps while it has no process.
-func (s *Supervisor) saveDir(id string) string { return filepath.Join(s.opts.SaveDir, id) }
-
-// makeSaveDir makes the folder of an instance that is about to start, empty unless it wakes.
-func (s *Supervisor) makeSaveDir(i *instance, wakes bool) error {
-	if !i.restarts() {
-		return nil
-	}
-	dir := s.saveDir(i.facts.ID)
-	return boundedCall(s, "make the folder "+dir, func() error {
-		if !wakes {
-			if err := os.RemoveAll(dir); err != nil {
-				return err
-			}
-		}
-		return os.MkdirAll(dir, 0o700)
-	}, nil)
-}
-
-// removeSaved removes what an instance has saved.
-func (s *Supervisor) removeSaved(id string) {
-	dir := s.saveDir(id)
-	if err := boundedCall(s, "remove the folder "+dir, func() error { return os.RemoveAll(dir) }, nil); err != nil {
-		s.log.Warn("cannot remove what an instance has saved", "instance", id, "error", err)
-	}
-}
-
-// removeSavedOfOthers removes what instances have saved that are gone.
-func (s *Supervisor) removeSavedOfOthers(state SavedState) {
-	needed := map[string]bool{}
-	for _, saved := range state.Instances {
-		needed[saved.Facts.ID] = !saved.State.Ended()
-	}
-	dirs, err := os.ReadDir(s.opts.SaveDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.log.Warn("cannot look for what instances have saved", "error", err)
-	}
-	for _, dir := range dirs {
-		if dir.IsDir() && idPattern.MatchString(dir.Name()) && !needed[dir.Name()] {
-			s.removeSaved(dir.Name())
-		}
-	}
 }

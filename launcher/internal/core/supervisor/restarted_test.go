@@ -25,6 +25,7 @@ type restartedEngine struct {
 	engine.Engine
 	dir  string // where it saves
 	fail error  // of Save and Restore
+	dies func() // called by Restore
 
 	mu    sync.Mutex
 	calls []string
@@ -51,6 +52,9 @@ func (e *restartedEngine) Save(_ context.Context, _, dir string, _ engine.Secret
 }
 
 func (e *restartedEngine) Restore(_ context.Context, _, dir string, _ engine.Secret) error {
+	if e.dies != nil {
+		e.dies()
+	}
 	kept, err := os.ReadFile(filepath.Join(dir, "slot"))
 	if err == nil {
 		e.note("restore " + string(kept))
@@ -153,6 +157,25 @@ func TestProcessThatEndsWhileItWakesLeavesASleeper(t *testing.T) {
 		r.engine.ready = nil
 		r.wakes("a")
 		assert.Equal(t, []string{"save", "restore a conversation"}, e.noted())
+	})
+}
+
+func TestProcessThatEndsWhileItReadsItsConversationsLeavesASleeper(t *testing.T) {
+	inRestarted(t, func(t *testing.T, r *rig, e *restartedEngine) {
+		r.awake("a", "0.4")
+		r.asleep("a")
+		e.dies = func() { r.runner.tree("a").signalled(syscall.SIGSEGV) }
+		_, err := r.Wake("a", launcher.VerbRequest{})
+		require.NoError(t, err)
+		view, err := r.AwaitState(t.Context(), "a", launcher.Sleeping)
+		require.NoError(t, err)
+		assert.Contains(t, view.Reason, "did not wake: ended by signal 11")
+		assert.Zero(t, view.PID)
+		e.dies = nil
+		r.wakes("a")
+		r.runner.tree("a").signalled(syscall.SIGSEGV)
+		_, err = r.Await(t.Context(), "a", func(i launcherapi.Instance) bool { return i.State == string(launcher.Failed) })
+		require.NoError(t, err, "the exit of one that is awake is its failure")
 	})
 }
 
