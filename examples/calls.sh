@@ -21,10 +21,14 @@ seconds() { printf '%d.%02d s' $(($1 / 1000)) $(($1 % 1000 / 10)); }
 # instance ID NAME gives a field of an instance.
 instance() { curl -sS --fail-with-body "$api/v2/vllm/instances/$1" | field "$2"; }
 
-# call prints a command and runs it; its answer is kept in answer.
+# call prints a command and runs it; its answer is kept in answer. It reads the answer from a
+# file: a Ctrl-C while bash reads a long $(...) breaks its traps (bash 5.2).
 call() {
+  local failed=''
   show "$1"
-  answer=$(eval "$1") || fail "that call failed: $answer"
+  eval "$1" >"$folder/answer" || failed=yes
+  IFS= read -r -d '' answer <"$folder/answer" || true
+  [ -z "$failed" ] || fail "that call failed: $answer"
 }
 
 # create makes an instance and waits until it answers, by the watch stream.
@@ -50,15 +54,16 @@ create() { # ID MODEL [FIELDS]
   [ "$state" = awake ] || fail "the watch stream ended before $1 was awake"
 }
 
-# question is the call that asks a model at the front door, by its name.
+# question sets ask to the call that asks a model at the front door, by its name.
 question() { # ID
-  printf '%s' "curl -sS --fail-with-body http://$door/v1/chat/completions -H 'Content-Type: application/json' -d '{\"model\": \"$1\", \"messages\": [{\"role\": \"user\", \"content\": \"Who has the seat?\"}], \"max_tokens\": 24, \"temperature\": 0}'"
+  ask="curl -sS --fail-with-body http://$door/v1/chat/completions -H 'Content-Type: application/json' -d '{\"model\": \"$1\", \"messages\": [{\"role\": \"user\", \"content\": \"Who has the seat?\"}], \"max_tokens\": 24, \"temperature\": 0}'"
 }
 
 chat() { # ID
   local began
   began=$(clock)
-  call "$(question "$1")"
+  question "$1"
+  call "$ask"
   took=$((($(clock) - began) / 1000))
   printf '%s answers after %d ms: %s\n' "$1" "$took" "$(content <<<"$answer")"
 }
