@@ -39,11 +39,8 @@ func (d *decider) policy(m *Model) (string, time.Time) {
 	case m.NotBefore.After(d.Now):
 		return rowRefused, m.NotBefore
 	}
-	switch {
-	case m.Retired && row == rowInUse:
-		return rowInUse, d.Now.Add(retiredLook)
-	case m.Retired:
-		return rowRetired, d.Now
+	if m.Retired {
+		return d.retirement(row)
 	}
 	stops, sleeps := after(used, m.StopAfter), time.Time{}
 	if m.State == launcher.Awake {
@@ -58,6 +55,14 @@ func (d *decider) policy(m *Model) (string, time.Time) {
 		return row, sleeps
 	}
 	return row, stops
+}
+
+// retirement returns the row of a retired model, which otherwise has row.
+func (d *decider) retirement(row string) (string, time.Time) {
+	if row == rowInUse {
+		return row, d.Now.Add(retiredLook)
+	}
+	return rowRetired, d.Now
 }
 
 // unusedSince returns from when on sleep_after and stop_after count.
