@@ -21,7 +21,7 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	t.Parallel()
 	hub := hubserver.New(t)
 	hub.Put("org/tiny", tiny(1000))
-	n := NewStoppedNode(t, "--model-store", filepath.Join(t.TempDir(), "models"))
+	n := NewStoppedNode(t, "--model-store", filepath.Join(t.TempDir(), "models"), "--front-door", freeAddress(t))
 	n.env = append(n.env, "HF_ENDPOINT="+hub.URL)
 	n.Start()
 	expect := func(status int, method, path string, body any, headers ...string) Answer {
@@ -98,6 +98,9 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	n.Delete("slow")
 	<-first
 	expect(200, "DELETE", instances, nil)
+	expect(200, "GET", "/v2/front-door", nil)
+	expect(200, "PUT", "/v2/front-door/profile", map[string]any{"profile": ""})
+	expect(422, "PUT", "/v2/front-door/profile", map[string]any{"profile": "none"})
 	expect(200, "PUT", "/v2/port-leases/p", map[string]any{"count": 2})
 	expect(409, "PUT", "/v2/port-leases/p", map[string]any{"count": 3})
 	expect(422, "PUT", "/v2/port-leases/p", map[string]any{"count": 9})
