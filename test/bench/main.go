@@ -55,9 +55,9 @@ var parts = figures.Parts[*bench]{
 	{Name: "crowd", Heading: "Many instances and watchers", Run: (*bench).crowd},
 	{Name: "watchers", Run: (*bench).watchers},
 	{Name: "proxy", Heading: "Proxy and memory", Run: (*bench).proxy},
+	{Name: "memory", Run: (*bench).memory},
 	{Name: "front-door", Heading: "The front door", Run: (*bench).frontDoor},
 	{Name: "wakes", Run: (*bench).wakes},
-	{Name: "memory", Run: (*bench).memory},
 }
 
 // bench is one run of the program.
