@@ -35,23 +35,7 @@ func (b *bench) frontDoor() (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	engine, err := harness.EngineAddress(made.PID)
-	if err != nil {
-		return nil, err
-	}
-	bare, err := b.startBareProxy(engine)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, bare.stop()) }()
-	for _, clients := range []int{1, 64} {
-		more, err := b.compare("front door, model awake", clients, door, bare.url, engine)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, more...)
-	}
-	return rows, nil
+	return b.besideBare("front door, model awake", made, door)
 }
 
 // wakes asks for two models of one GPU in turn, by their names: each request wakes the one that

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/helpers/harness"
 )
 
@@ -105,6 +106,12 @@ func (b *bench) proxy() (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return b.besideBare("instance proxy", made, fmt.Sprintf("http://127.0.0.1:%d", made.Port))
+}
+
+// besideBare sends requests for one token to an instance's engine by our address, through a bare
+// reverse proxy, and with no proxy at all, from one client and from many.
+func (b *bench) besideBare(what string, made launcherapi.Instance, ours string) (rows []row, err error) {
 	engine, err := harness.EngineAddress(made.PID)
 	if err != nil {
 		return nil, err
@@ -115,7 +122,7 @@ func (b *bench) proxy() (rows []row, err error) {
 	}
 	defer func() { err = errors.Join(err, bare.stop()) }()
 	for _, clients := range []int{1, 64} {
-		more, err := b.compare("instance proxy", clients, fmt.Sprintf("http://127.0.0.1:%d", made.Port), bare.url, engine)
+		more, err := b.compare(what, clients, ours, bare.url, engine)
 		if err != nil {
 			return nil, err
 		}

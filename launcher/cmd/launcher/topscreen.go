@@ -20,7 +20,7 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// screen draws frames on a terminal. What the terminal showed before is there again after close.
+// screen draws frames on a terminal. After close the terminal shows again what it showed before.
 type screen struct {
 	out    *os.File
 	keys   io.Reader     // what people type; it is not shown if this is a terminal
@@ -47,7 +47,7 @@ func (s *screen) open() error {
 	return err
 }
 
-// close may be called again. What was typed meanwhile is dropped.
+// close may be called again. It drops what was typed meanwhile.
 func (s *screen) close() error {
 	if !s.opened {
 		return nil

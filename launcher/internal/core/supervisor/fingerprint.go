@@ -106,16 +106,7 @@ func (s *Supervisor) fingerprintLimit(i *instance, op *operation) time.Duration 
 }
 
 func (s *Supervisor) noteNoFingerprint(i *instance, why error) {
-	s.mu.Lock()
-	text, name := i.secrets.Hide(why.Error()), i.facts.LogName
-	s.mu.Unlock()
-	s.log.Warn("an instance has no fingerprint: its answers are not checked after a wake", "instance", i.facts.ID, "error", text)
-	err := boundedCall(s, "write to the log "+name, func() error {
-		return s.opts.Logs.Note(name, "no fingerprint was taken, and the answers are not checked after a wake: "+text)
-	}, nil)
-	if err != nil {
-		s.log.Warn("cannot write to the log of an instance", "instance", i.facts.ID, "error", err)
-	}
+	s.note(i, "an instance has no fingerprint: its answers are not checked after a wake", "no fingerprint was taken, and the answers are not checked after a wake: ", why)
 }
 
 // errWrongAnswer reports that an engine does not answer as it did when it was started.

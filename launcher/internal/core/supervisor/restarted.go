@@ -76,7 +76,7 @@ func (s *Supervisor) save(i *instance, op *operation) {
 	defer stop()
 	if err := i.engine.(engine.Restarted).Save(ctx, i.engineURL(), s.saveDir(id), s.keyOf(i)); err != nil { //nolint:forcetypeassert // endToSleep is for those alone
 		s.removeSaved(id)
-		s.note(i, "its conversations were not saved, and are computed again after its wake: "+err.Error())
+		s.note(i, "the conversations of an instance were not saved", "its conversations were not saved, and are computed again after its wake: ", err)
 	}
 }
 
@@ -87,13 +87,13 @@ func (s *Supervisor) keyOf(i *instance) engine.Secret {
 	return i.apiKey
 }
 
-// note writes a line into the log of an instance, and into the launcher's.
-func (s *Supervisor) note(i *instance, text string) {
+// note logs a message about an instance, and writes a line with the reason into its log.
+func (s *Supervisor) note(i *instance, message, line string, why error) {
 	s.mu.Lock()
-	text, name := i.secrets.Hide(text), i.facts.LogName
+	text, name := i.secrets.Hide(why.Error()), i.facts.LogName
 	s.mu.Unlock()
-	s.log.Warn("a note about an instance", "instance", i.facts.ID, "note", text)
-	if err := boundedCall(s, "write to the log "+name, func() error { return s.opts.Logs.Note(name, text) }, nil); err != nil {
+	s.log.Warn(message, "instance", i.facts.ID, "error", text)
+	if err := boundedCall(s, "write to the log "+name, func() error { return s.opts.Logs.Note(name, line+text) }, nil); err != nil {
 		s.log.Warn("cannot write to the log of an instance", "instance", i.facts.ID, "error", err)
 	}
 }
@@ -293,7 +293,7 @@ func (e exitedError) Error() string { return exitText(e.exit) }
 func (s *Supervisor) restore(ctx context.Context, i *instance) {
 	err := i.engine.(engine.Restarted).Restore(ctx, i.engineURL(), s.saveDir(i.facts.ID), s.keyOf(i)) //nolint:forcetypeassert // startToWake is for those alone
 	if err != nil {
-		s.note(i, "its conversations are computed again, since they could not be restored: "+err.Error())
+		s.note(i, "the conversations of an instance could not be restored", "its conversations are computed again, since they could not be restored: ", err)
 	}
 }
 

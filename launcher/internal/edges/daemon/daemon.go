@@ -128,14 +128,12 @@ type Daemon struct {
 	mark         string
 	keepMark     func()         // writes the mark into the state folder, where it is missing
 	doorListener net.Listener   // nil: there is no front door
-	doorPort     int            // 0 likewise
 	doorToken    *api.TokenFile // nil: its clients need none
 	door         *frontdoor.FrontDoor
 	gates        *gates
 	engines      []engine.Engine
 	gpus         gpu.Provider
-	offers       *frontdoor.Offers // the models of the configuration
-	profile      string            // that an earlier launcher has kept
+	profile      string // that an earlier launcher has kept
 	state        supervisor.SavedState
 	saved        []swap.Saved
 	leased       []portlease.Saved
@@ -269,21 +267,13 @@ func (d *Daemon) openHost() (*process.Host, error) {
 }
 
 func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) error {
-	vllm := engine.NewVLLM(engine.VLLMOptions{})
-	d.later(func() error { vllm.Close(); return nil })
-	llama := engine.NewLlamaCpp(engine.LlamaCppOptions{})
-	d.later(func() error { llama.Close(); return nil })
-	d.engines = []engine.Engine{vllm, llama}
-	programs := map[string][]string{vllm.Name(): d.opts.Program}
-	if d.opts.LlamaServer != nil {
-		programs[llama.Name()] = d.opts.LlamaServer
-	}
+	vllm, programs := d.openEngines()
 	d.feed = eventlog.New(d.opts.WatchBuffer, d.state.Revision)
 	queue, writes := &gpuqueue.Queue{}, &statedir.Queue{}
 	m := d.metrics
 	g := &gates{
 		ports: gateway.NewPorts(), clients: connlimit.New(mostClients()), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
-		compat: d.opts.LLMDCompat, logger: d.log, doorPort: d.doorPort, open: map[string]*gateway.Proxy{},
+		compat: d.opts.LLMDCompat, logger: d.log, doorPort: d.doorPort(), open: map[string]*gateway.Proxy{},
 		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
 	}
 	d.gates = g
@@ -338,26 +328,6 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 
 func (d *Daemon) newSockets(host *process.Host) *sockets {
 	return &sockets{mode: d.opts.EngineSocket, installation: &preload.Sockets{Program: d.opts.Program}, host: host, log: d.log}
-}
-
-// How long a preloader may take to import everything, and to fork.
-const (
-	preloadTime      = 5 * time.Minute
-	firstPreloadTime = 2 * time.Minute // how long a start waits for a preloader where none has loaded before
-	forkTime         = 3 * time.Second
-)
-
-func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host, environ []string, gpus gpu.Provider, writes *statedir.Queue) *preload.Pool {
-	command := d.opts.Program[0]
-	var devices []gpu.Device
-	if gpus.Kind() == engine.AcceleratorNVML { // no engine asks simulated GPUs what they are
-		devices = gpus.AllDevices()
-	}
-	return preload.New(preload.Options{
-		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(environ), GPUs: devices,
-		Dir: filepath.Join(d.opts.StateDir, preFolder), Host: host, Disk: newStateDisk(writes, filepath.Join(d.opts.StateDir, preFolder)),
-		MemoryLimit: d.opts.PreloadMemoryLimit, IdleTime: d.opts.PreloadIdleTimeout, LoadTime: preloadTime, FirstLoad: firstPreloadTime, AnswerTime: forkTime, Logger: d.log,
-	})
 }
 
 // preloaders lists the preloaders.

@@ -33,7 +33,7 @@ func (d *Daemon) openFrontDoor() error {
 	case err != nil:
 		return fmt.Errorf("cannot listen for the front door: %w; choose another address by --front-door, or turn it off by --front-door \"\"", err)
 	}
-	d.doorListener, d.doorPort = listener, listener.Addr().(*net.TCPAddr).Port
+	d.doorListener = listener
 	d.later(func() error { return ignoreClosed(listener.Close()) })
 	if d.opts.FrontDoorTokenFile == "" {
 		return nil
@@ -45,16 +45,25 @@ func (d *Daemon) openFrontDoor() error {
 	return nil
 }
 
+// doorPort returns the port of the front door; 0: there is none.
+func (d *Daemon) doorPort() int {
+	if d.doorListener == nil {
+		return 0
+	}
+	return d.doorListener.Addr().(*net.TCPAddr).Port
+}
+
 // assembleFrontDoor makes the front door, once its address is open. It serves later.
-func (d *Daemon) assembleFrontDoor(profile string, records *statedir.Records) (err error) {
-	if d.offers, err = d.readOffers(); err != nil {
+func (d *Daemon) assembleFrontDoor(profile string, records *statedir.Records) error {
+	offers, err := d.readOffers()
+	if err != nil {
 		return err
 	}
 	if d.doorListener == nil {
 		return nil
 	}
 	o := frontdoor.Options{
-		Listener: d.doorListener, Instances: d.sup, Swaps: swapper{d.swaps}, Handlers: d.gates.handler, Offers: d.offers, Feed: d.feed, Clients: d.gates.clients,
+		Listener: d.doorListener, Instances: d.sup, Swaps: swapper{d.swaps}, Handlers: d.gates.handler, Offers: offers, Feed: d.feed, Clients: d.gates.clients,
 		Profile: profile, Records: records,
 		Paths: d.allPaths(), MaxWaiting: d.opts.MaxHeldRequests, Hold: d.opts.HoldTimeout, Start: d.opts.StartTimeout, Turn: d.opts.FrontDoorTurn, MinResidency: d.opts.Budgets.MinResidency.D(), Observer: d.metrics, Logger: d.log,
 	}

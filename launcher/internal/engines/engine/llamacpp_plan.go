@@ -19,8 +19,8 @@ import (
 // host. The socket must not be there yet: llama-server does not remove it.
 //
 // The model is that of --model, or the first argument where that is no flag, as for vLLM. It is
-// the path of a GGUF file, of a folder with one, or what the launcher's store finds. Of a model
-// in several parts it is the first.
+// the path of a GGUF file, of a folder with one, or what the launcher's store finds. A model in
+// several parts is named by its first one.
 func (*LlamaCpp) Plan(r Request) (Plan, error) {
 	if r.Rank != nil {
 		return Plan{}, inputError("rank", "", "llama.cpp has no ranks: leave rank out")

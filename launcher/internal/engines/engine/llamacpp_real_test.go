@@ -60,7 +60,7 @@ func TestLlamaConversationSurvivesAProbe(t *testing.T) {
 	}
 }
 
-// Of a slot that was restored, GET /slots shows no tokens until it is used.
+// GET /slots shows no tokens of a slot that was restored, until the slot is used.
 func TestLlamaSavesASlotThatWasOnlyRestored(t *testing.T) {
 	dir := t.TempDir()
 	s := startLlama(t, dir, realLlama(t).ModelA)
