@@ -45,15 +45,18 @@ func (p *Profile) fields() []field {
 		{"name", func(v value) { p.Name = v.name() }},
 		{"pins", func(v value) {
 			p.Pins = map[string]string{}
+			empty := true
 			v.entries(func(key, of value) {
-				name := value{key.d, key.node, key.path, "a pin"}.nameOf(key.key)
-				if kindOf(of.node) == "nothing" {
-					p.Pins[name] = ""
-					return
+				empty = false
+				target := ""
+				if kindOf(of.node) != "nothing" {
+					target = of.name()
 				}
-				p.Pins[name] = of.name()
+				if name := (value{key.d, key.node, key.path, "a pin"}).nameOf(key.key); name != "" {
+					p.Pins[name] = target
+				}
 			})
-			if len(p.Pins) == 0 && kindOf(v.node) == "a mapping" {
+			if empty && kindOf(v.node) == "a mapping" {
 				v.fail("pins is empty: say what names stand for, as in \"fast: qwen-small\"")
 			}
 		}},

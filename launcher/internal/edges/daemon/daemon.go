@@ -150,6 +150,10 @@ func New(opts Options) (*Daemon, error) {
 }
 
 func (d *Daemon) open() error {
+	// The front door first: whoever reaches the control API finds the front door open too.
+	if err := d.openFrontDoor(); err != nil {
+		return err
+	}
 	access, err := d.listen()
 	if err != nil {
 		return err
@@ -182,9 +186,6 @@ func (d *Daemon) open() error {
 		return err
 	}
 	d.openCompiled(gpus)
-	if err := d.openFrontDoor(); err != nil {
-		return err
-	}
 	d.gpus = gpus
 	return d.assemble(gpus, host, written, access)
 }
