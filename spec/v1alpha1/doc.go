@@ -27,6 +27,8 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&ModelCache{}, &ModelCacheList{},
 		&ModelServing{}, &ModelServingList{},
 		&RoleScaler{}, &RoleScalerList{},
+		&Model{}, &ModelList{},
+		&ResourceProfile{}, &ResourceProfileList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
