@@ -27,8 +27,8 @@ type ServerSettings struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name.matches('^[A-Za-z_][A-Za-z0-9_]{0,255}$'))",message="each key should be the name of an environment variable: letters, digits and '_', not beginning with a digit"
 	Env map[string]EnvValue `json:"env,omitempty"`
 
-	// Image of the engine. For an entry that launchers run, its launchers have the image: the field
-	// selects those of this image. Default: the one of the ResourceProfile.
+	// Image of the engine, for an entry whose Pods run it themselves. Launchers have the image of their
+	// LauncherConfig. Default: the one of the ResourceProfile.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image,omitempty"`

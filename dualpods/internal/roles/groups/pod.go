@@ -8,9 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"hotseat.dev/hotseat/spec/mtls"
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -63,34 +62,14 @@ func (t *templates) rankOf(p place) podmeta.Rank {
 	return podmeta.Rank{Index: p.pod, Size: t.size}
 }
 
-// probesPort is where the requester program answers probes unless it is told otherwise.
-const probesPort = 8080
-
 // requesterTemplate returns the Pod template of a requester that asks for the
-// InferenceServerConfig of a role. The probe waits for up to 5 s until the model answers, so that
-// the Pod is ready at once.
+// InferenceServerConfig of a role.
 func requesterTemplate(role *v1alpha1.ServingRole, image string) corev1.PodTemplateSpec {
 	gpus := int64(1)
 	if role.GPUs != nil {
 		gpus = int64(*role.GPUs)
 	}
-	return corev1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: role.InferenceServerConfig}},
-		Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{
-				Name: podmeta.ServingContainer, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
-				ReadinessProbe: &corev1.Probe{
-					ProbeHandler:   corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready?wait=5s", Port: intstr.FromInt32(probesPort)}},
-					TimeoutSeconds: 10, PeriodSeconds: 1, FailureThreshold: 1,
-				},
-				Resources:    corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(gpus, resource.DecimalSI)}},
-				VolumeMounts: []corev1.VolumeMount{{Name: mtls.ConfigMap, MountPath: mtls.Dir, ReadOnly: true}},
-			}},
-			Volumes: []corev1.Volume{{Name: mtls.ConfigMap, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-				LocalObjectReference: corev1.LocalObjectReference{Name: mtls.ConfigMap},
-			}}}},
-		},
-	}
+	return dualpods.RequesterTemplate(image, role.InferenceServerConfig, corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(gpus, resource.DecimalSI)})
 }
 
 // newPod returns the Pod of a place.

@@ -1,0 +1,90 @@
+package workload
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"hotseat.dev/hotseat/dualpods/internal/model/merge"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// modelVolume is the volume with the model of an address pvc://CLAIM/PATH, and modelFolder where
+// the engine finds it.
+const (
+	modelVolume = "model"
+	modelFolder = "/model"
+)
+
+// vllmArgs returns the arguments of `vllm serve`.
+func vllmArgs(e *merge.Entry) []string {
+	args := append([]string{modelOf(e)}, e.Settings.Args...)
+	args = append(append(args, "--served-model-name"), e.Names...)
+	if len(e.Adapters) > 0 {
+		args = append(args, "--enable-lora", "--lora-modules")
+		for _, a := range e.Adapters {
+			args = append(args, fmt.Sprintf("%s=%s", AdapterName(e.Names[0], a.Name), strings.TrimPrefix(a.URL, "hf://")))
+		}
+	}
+	return args
+}
+
+// AdapterName is the name under which clients ask for an adapter of a model.
+func AdapterName(model, adapter string) string { return model + "_" + adapter }
+
+// modelOf returns the model as an engine is told: the repository, or a path in the Pod.
+func modelOf(e *merge.Entry) string {
+	scheme, rest, _ := strings.Cut(e.Settings.URL, "://")
+	if scheme == "pvc" {
+		_, in, _ := strings.Cut(rest, "/")
+		return path.Join(modelFolder, in)
+	}
+	return rest
+}
+
+// command returns the command of an engine in a Pod of its own.
+func command(e *merge.Entry) []string {
+	port := fmt.Sprint(podmeta.PortModel)
+	isFile := strings.HasPrefix(e.Settings.URL, "pvc://")
+	switch e.Settings.Engine {
+	case v1alpha1.EngineLlamaCpp, v1alpha1.EngineOLlama:
+		model := []string{"--hf-repo", modelOf(e)}
+		if isFile {
+			model = []string{"--model", modelOf(e)}
+		}
+		return append(append([]string{"llama-server", "--host", "0.0.0.0", "--port", port, "--alias", strings.Join(e.Names, ",")}, model...), e.Settings.Args...)
+	case v1alpha1.EngineSGLang:
+		return append([]string{"python3", "-m", "sglang.launch_server", "--host", "0.0.0.0", "--port", port, "--served-model-name", e.Names[0], "--model-path", modelOf(e)}, e.Settings.Args...)
+	default:
+		return append([]string{"vllm", "serve", "--host=0.0.0.0", "--port=" + port}, vllmArgs(e)...)
+	}
+}
+
+// enginePod returns the template of a Pod that runs the engine itself.
+func enginePod(e *merge.Entry) corev1.PodTemplateSpec {
+	container := corev1.Container{
+		Name: podmeta.ServingContainer, Image: e.Settings.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command:   command(e),
+		Ports:     []corev1.ContainerPort{{Name: "http", ContainerPort: podmeta.PortModel}},
+		Resources: corev1.ResourceRequirements{Limits: e.Limits(), Requests: e.Requests()},
+		ReadinessProbe: &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/health", Port: intstr.FromInt32(podmeta.PortModel)}},
+			PeriodSeconds: 1, FailureThreshold: 3, TimeoutSeconds: 5,
+		},
+	}
+	for _, v := range configEnv(e.Settings.Env) {
+		container.Env = append(container.Env, corev1.EnvVar{Name: v.Name, Value: v.Value})
+	}
+	var spec corev1.PodSpec
+	if claim, isClaim := strings.CutPrefix(e.Settings.URL, "pvc://"); isClaim {
+		claim, _, _ = strings.Cut(claim, "/")
+		container.VolumeMounts = []corev1.VolumeMount{{Name: modelVolume, MountPath: modelFolder, ReadOnly: true}}
+		spec.Volumes = []corev1.Volume{{Name: modelVolume, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: true}}}}
+	}
+	spec.Containers = []corev1.Container{container}
+	return corev1.PodTemplateSpec{Spec: spec}
+}

@@ -1,0 +1,16 @@
+package podmeta
+
+// Labels of what a Model has made.
+const (
+	// LabelModel and LabelModelEntry are on the objects and Pods of a Model: its name, and that of the
+	// entry.
+	LabelModel      = PrefixOwn + "model"
+	LabelModelEntry = PrefixOwn + "model-entry"
+	// LabelServes is on a Pod while it answers requests for a Model: the Model's name. The controller
+	// adds it when the engine answers, and removes it before the engine is taken away. Front doors and
+	// InferencePools select by it.
+	LabelServes = PrefixOwn + "serves"
+)
+
+// PortModel is where the Pods of a Model answer inference requests.
+const PortModel int32 = 8000
