@@ -1,0 +1,127 @@
+package demand_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
+	"hotseat.dev/hotseat/spec/demandapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	llama = types.NamespacedName{Namespace: "team", Name: "llama"}
+	qwen  = types.NamespacedName{Namespace: "team", Name: "qwen"}
+)
+
+// ear is a Listener whose changes a test waits for.
+type ear struct {
+	*demand.Listener
+	changed chan struct{}
+}
+
+func listen(t *testing.T) *ear {
+	t.Helper()
+	e := &ear{changed: make(chan struct{}, 1000)}
+	transport := &http.Transport{}
+	e.Listener = demand.NewListener(demand.Options{
+		Client: &http.Client{Transport: transport}, Logger: slog.New(slog.DiscardHandler),
+		Changed: func([]types.NamespacedName) { e.changed <- struct{}{} },
+	})
+	t.Cleanup(func() { e.Close(); transport.CloseIdleConnections() })
+	return e
+}
+
+// await waits until the requests for a Model are those that are wanted.
+func (e *ear) await(t *testing.T, model types.NamespacedName, want demand.Count) {
+	t.Helper()
+	for {
+		got, _ := e.Of(model)
+		if assert.ObjectsAreEqual(want, got) {
+			return
+		}
+		select {
+		case <-e.changed:
+		case <-t.Context().Done():
+			require.Equal(t, want, got)
+		}
+	}
+}
+
+func serve(t *testing.T, h http.Handler) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestListenerHearsEachChange(t *testing.T) {
+	first, second := demand.NewOwn(), demand.NewOwn()
+	leave := first.Hold(llama) // before anybody listens
+	a, b := serve(t, first), serve(t, second)
+	e := listen(t)
+	e.Listen(map[string]string{"a": a.URL, "b": b.URL})
+	e.await(t, llama, demand.Count{Held: 1})
+
+	end := second.Enter(llama, "pod-1")
+	defer second.Enter(qwen, "pod-2")()
+	e.await(t, llama, demand.Count{Held: 1, InFlight: map[string]int{"pod-1": 1}})
+	leave()
+	leave() // does nothing
+	again := first.Enter(llama, "pod-1")
+	e.await(t, llama, demand.Count{InFlight: map[string]int{"pod-1": 2}})
+	again()
+	end()
+	e.await(t, llama, demand.Count{})
+	e.await(t, qwen, demand.Count{InFlight: map[string]int{"pod-2": 1}})
+	_, all := e.Of(qwen)
+	assert.True(t, all, "both have spoken")
+	e.Listen(nil)
+}
+
+func TestFrontDoorThatLeavesCountsNothing(t *testing.T) {
+	own := demand.NewOwn()
+	defer own.Hold(llama)()
+	server := serve(t, own)
+	e := listen(t)
+	e.Listen(map[string]string{"a": server.URL})
+	e.await(t, llama, demand.Count{Held: 1})
+	e.Listen(nil)
+	e.await(t, llama, demand.Count{})
+	e.Listen(map[string]string{"a": server.URL})
+	e.await(t, llama, demand.Count{Held: 1})
+	server.CloseClientConnections()
+	e.await(t, llama, demand.Count{Held: 1}) // it is dialled again
+	e.Listen(nil)
+}
+
+func TestSilentFrontDoorCountsNothing(t *testing.T) {
+	own := demand.NewOwn()
+	defer own.Hold(llama)()
+	var silent atomic.Bool
+	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !silent.CompareAndSwap(false, true) { // the first stream tells one report, and then nothing
+			<-r.Context().Done()
+			return
+		}
+		_, _ = w.Write([]byte(`{"whole":true,"models":[{"namespace":"team","name":"llama","held":3}]}` + "\n"))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	e := listen(t)
+	e.Listen(map[string]string{"a": server.URL + demandapi.Path})
+	e.await(t, llama, demand.Count{Held: 3})
+	e.await(t, llama, demand.Count{})
+	_, all := e.Of(llama)
+	assert.False(t, all, "it is silent")
+	e.Listen(nil)
+}
