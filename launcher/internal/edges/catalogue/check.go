@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"hotseat.dev/hotseat/launcher/inference"
 	"hotseat.dev/hotseat/launcher/internal/edges/config"
 )
 
@@ -88,7 +89,7 @@ func (d *decoder) checkTargets(s Selector, path string, models, all map[string]c
 
 func meant(name string, all map[string]claim) string {
 	known := sortedKeys(all)
-	if near := nearest(name, known); len(near) > 0 {
+	if near := inference.NearestNames(name, known); len(near) > 0 {
 		return ": did you mean " + near[0] + "?"
 	}
 	if len(known) == 0 {

@@ -1,7 +1,6 @@
 package catalogue
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,7 +8,6 @@ import (
 	"strings"
 
 	"hotseat.dev/hotseat/launcher/inference"
-	"hotseat.dev/hotseat/launcher/internal/edges/config"
 )
 
 // Target is what a client's model name means.
@@ -78,7 +76,7 @@ func (c *Catalogue) Resolve(name, profile string) (Target, error) {
 		return found, nil
 	}
 	all := c.Names()
-	return Target{}, &UnknownModel{Name: name, Nearest: nearest(name, all), All: all}
+	return Target{}, &UnknownModel{Name: name, Nearest: inference.NearestNames(name, all), All: all}
 }
 
 // candidate finds a model by any of its names.
@@ -122,44 +120,4 @@ func (c *Catalogue) Names() []string {
 		all = append(all, s.Name)
 	}
 	return all
-}
-
-const mostNearest = 3
-
-// nearest gives names that may have been meant, the nearest first. A name may be right
-// without its organisation ("Qwen/") or its tag (":latest").
-func nearest(asked string, names []string) []string {
-	type ranked struct {
-		name     string
-		distance int
-	}
-	var near []ranked
-	asked = strings.ToLower(asked)
-	for _, name := range names {
-		lower := strings.ToLower(name)
-		if n, ok := distance(asked, lower); ok {
-			near = append(near, ranked{name, n})
-		} else if n, ok := distance(bare(asked), bare(lower)); ok {
-			near = append(near, ranked{name, 1 + n})
-		}
-	}
-	slices.SortStableFunc(near, func(a, b ranked) int { return cmp.Compare(a.distance, b.distance) })
-	var all []string
-	for _, r := range near[:min(len(near), mostNearest)] {
-		all = append(all, r.name)
-	}
-	return all
-}
-
-// distance is how many bytes of a name are different, if they are few.
-func distance(asked, name string) (n int, ok bool) {
-	n = config.EditDistance(asked, name)
-	return n, n <= max(min(2, len(asked)/2), len(asked)/3)
-}
-
-// bare takes the organisation and the tag from a name.
-func bare(name string) string {
-	name = name[strings.LastIndexByte(name, '/')+1:]
-	name, _, _ = strings.Cut(name, ":")
-	return name
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"hotseat.dev/hotseat/launcher/inference"
 )
 
 // suggest says what to use in place of a key: what replaces a setting that was removed, or
@@ -24,9 +26,9 @@ func (r *fileReader) suggest(key string) string {
 func NearestKey(asked string, keys []string) string {
 	asked = strings.ToLower(strings.ReplaceAll(asked, "-", "_"))
 	return nearest(keys, 1+len(asked)/3, func(key string) int {
-		distance := EditDistance(asked, key)
+		distance := inference.EditDistance(asked, key)
 		if _, inSection, cut := strings.Cut(key, "."); cut {
-			distance = min(distance, EditDistance(asked, inSection))
+			distance = min(distance, inference.EditDistance(asked, inSection))
 		}
 		return distance
 	})
@@ -36,7 +38,7 @@ func NearestKey(asked string, keys []string) string {
 // no more than half of them; else empty.
 func Nearest(asked string, names []string) string {
 	return nearest(names, 1+min(2, len(asked)/2), func(name string) int {
-		return EditDistance(strings.ToLower(asked), strings.ToLower(name))
+		return inference.EditDistance(strings.ToLower(asked), strings.ToLower(name))
 	})
 }
 
@@ -49,26 +51,4 @@ func nearest(names []string, limit int, distance func(name string) int) string {
 		}
 	}
 	return best
-}
-
-// EditDistance is how many bytes must be put in, taken out or changed to make b
-// of a (Levenshtein's distance).
-func EditDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

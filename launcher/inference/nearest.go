@@ -1,0 +1,69 @@
+package inference
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+const mostNearest = 3
+
+// NearestNames returns names of models that may have been meant, the nearest first. A name may be right
+// without its organisation ("Qwen/") or its tag (":latest").
+func NearestNames(asked string, names []string) []string {
+	type ranked struct {
+		name     string
+		distance int
+	}
+	var near []ranked
+	asked = strings.ToLower(asked)
+	for _, name := range names {
+		lower := strings.ToLower(name)
+		if n, ok := distance(asked, lower); ok {
+			near = append(near, ranked{name, n})
+		} else if n, ok := distance(bare(asked), bare(lower)); ok {
+			near = append(near, ranked{name, 1 + n})
+		}
+	}
+	slices.SortStableFunc(near, func(a, b ranked) int { return cmp.Compare(a.distance, b.distance) })
+	var all []string
+	for _, r := range near[:min(len(near), mostNearest)] {
+		all = append(all, r.name)
+	}
+	return all
+}
+
+// distance is how many bytes of a name are different, if they are few.
+func distance(asked, name string) (n int, ok bool) {
+	n = EditDistance(asked, name)
+	return n, n <= max(min(2, len(asked)/2), len(asked)/3)
+}
+
+// bare takes the organisation and the tag from a name.
+func bare(name string) string {
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+// EditDistance is how many bytes must be put in, taken out or changed to make b
+// of a (Levenshtein's distance).
+func EditDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
