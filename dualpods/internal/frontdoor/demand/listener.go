@@ -91,7 +91,7 @@ func (l *Listener) Of(model types.NamespacedName) (total Count, all bool) {
 	all = true
 	for _, s := range l.sources {
 		all = all && s.spoken
-		total.add(s.counts[model])
+		total.Add(s.counts[model])
 	}
 	return total, all
 }

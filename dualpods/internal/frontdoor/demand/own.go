@@ -30,7 +30,8 @@ func (c Count) Total() int {
 	return total
 }
 
-func (c *Count) add(other Count) {
+// Add adds the requests of another count.
+func (c *Count) Add(other Count) {
 	c.Held += other.Held
 	for pod, n := range other.InFlight {
 		if c.InFlight == nil {
@@ -104,7 +105,7 @@ func (o *Own) Of(model types.NamespacedName) Count {
 	defer o.mu.Unlock()
 	var c Count
 	if own := o.counts[model]; own != nil {
-		c.add(*own)
+		c.Add(*own)
 	}
 	return c
 }

@@ -27,14 +27,11 @@ func vllmArgs(e *merge.Entry) []string {
 	if len(e.Adapters) > 0 {
 		args = append(args, "--enable-lora", "--lora-modules")
 		for _, a := range e.Adapters {
-			args = append(args, fmt.Sprintf("%s=%s", AdapterName(e.Names[0], a.Name), strings.TrimPrefix(a.URL, "hf://")))
+			args = append(args, fmt.Sprintf("%s=%s", merge.AdapterName(e.Names[0], a.Name), strings.TrimPrefix(a.URL, "hf://")))
 		}
 	}
 	return args
 }
-
-// AdapterName is the name under which clients ask for an adapter of a model.
-func AdapterName(model, adapter string) string { return model + "_" + adapter }
 
 // modelOf returns the model as an engine is told: the repository, or a path in the Pod.
 func modelOf(e *merge.Entry) string {

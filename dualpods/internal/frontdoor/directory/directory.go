@@ -1,0 +1,321 @@
+// Package directory knows the Models of a cluster, the names by which clients ask for them, and the Pods that
+// serve them now.
+package directory
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/balance"
+	"hotseat.dev/hotseat/dualpods/internal/model/merge"
+	"hotseat.dev/hotseat/launcher/inference"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// The defaults of what a Model does not say.
+const (
+	defaultHold               = 300 * time.Second
+	defaultMaxHeld            = 1000
+	defaultReplication        = 256
+	defaultMeanLoadPercentage = 125
+	defaultPrefixCharLength   = 100
+)
+
+// Model is a Model as a front door needs it. It does not change.
+type Model struct {
+	Key      types.NamespacedName
+	Labels   labels.Set
+	Owner    string
+	Created  time.Time
+	Aliases  []string
+	Adapters []string                // their names, as the Model writes them
+	Features []v1alpha1.ModelFeature // one at least
+	Hold     time.Duration           // how long a request may wait
+	MaxHeld  int                     // how many may wait, at all front doors
+	ByPrefix bool                    // the strategy is PrefixHash
+	// Of PrefixHash: points of a Pod for each 100 of its weight, the bound of its load in percent of the
+	// mean, and how many characters count.
+	Replication, MeanLoadPercentage, PrefixCharLength int
+
+	weights map[string]int // by entry: its targetRequests
+}
+
+// Names returns the names by which clients may ask for the Model.
+func (m *Model) Names() []string {
+	all := append([]string{m.Key.Name}, m.Aliases...)
+	for _, adapter := range m.Adapters {
+		all = append(all, merge.AdapterName(m.Key.Name, adapter))
+	}
+	return all
+}
+
+// Has reports whether the model has a feature.
+func (m *Model) Has(feature v1alpha1.ModelFeature) bool { return slices.Contains(m.Features, feature) }
+
+// Endpoint is a Pod that serves a Model.
+type Endpoint struct {
+	Pod     string
+	Address string // with the port
+	Entry   string
+	Weight  int // the targetRequests of its entry; 0: it is a standby
+}
+
+// Directory is safe for concurrent use.
+type Directory struct {
+	changed func(model types.NamespacedName)
+
+	mu     sync.RWMutex
+	models map[types.NamespacedName]*Model
+	pods   map[types.NamespacedName]*serving // by the Pod
+	of     map[types.NamespacedName]*served  // by the Model, also of one that is not there
+}
+
+// serving is a Pod that serves a Model.
+type serving struct {
+	model types.NamespacedName
+	Endpoint
+}
+
+// served is what serves a Model.
+type served struct {
+	now  []Endpoint    // sorted by the Pod; never changed in place
+	ring *balance.Ring // of now; nil: not made yet
+}
+
+// New returns an empty directory. It calls changed, in no lock, with each Model that may be served by other Pods
+// now.
+func New(changed func(model types.NamespacedName)) *Directory {
+	return &Directory{changed: changed, models: map[types.NamespacedName]*Model{}, pods: map[types.NamespacedName]*serving{}, of: map[types.NamespacedName]*served{}}
+}
+
+// SetModel notes a Model.
+func (d *Directory) SetModel(of *v1alpha1.Model) {
+	m := read(of)
+	d.mu.Lock()
+	d.models[m.Key] = m
+	d.look(m.Key) // the weights may have changed
+	d.mu.Unlock()
+	d.changed(m.Key)
+}
+
+// DeleteModel forgets a Model.
+func (d *Directory) DeleteModel(key types.NamespacedName) {
+	d.mu.Lock()
+	delete(d.models, key)
+	d.look(key)
+	d.mu.Unlock()
+	d.changed(key)
+}
+
+// SetPod notes a Pod, if it serves a Model. A Pod that is being deleted does not.
+func (d *Directory) SetPod(pod *corev1.Pod) {
+	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+	model := pod.Labels[podmeta.LabelServes]
+	if model == "" || model != pod.Labels[podmeta.LabelModel] || !pod.DeletionTimestamp.IsZero() || pod.Status.PodIP == "" {
+		d.DeletePod(name)
+		return
+	}
+	s := &serving{
+		model:    types.NamespacedName{Namespace: pod.Namespace, Name: model},
+		Endpoint: Endpoint{Pod: pod.Name, Address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(podmeta.PortModel))), Entry: pod.Labels[podmeta.LabelModelEntry]},
+	}
+	d.changePod(name, s)
+}
+
+// DeletePod forgets a Pod.
+func (d *Directory) DeletePod(name types.NamespacedName) { d.changePod(name, nil) }
+
+// changePod notes what a Pod serves; nil: nothing.
+func (d *Directory) changePod(name types.NamespacedName, now *serving) {
+	d.mu.Lock()
+	before := d.pods[name]
+	if before == nil && now == nil || before != nil && now != nil && *before == *now {
+		d.mu.Unlock()
+		return
+	}
+	var changed []types.NamespacedName
+	for _, s := range []*serving{before, now} {
+		if s != nil && !slices.Contains(changed, s.model) {
+			changed = append(changed, s.model)
+		}
+	}
+	delete(d.pods, name)
+	if now != nil {
+		d.pods[name] = now
+	}
+	for _, model := range changed {
+		d.look(model)
+	}
+	d.mu.Unlock()
+	for _, model := range changed {
+		d.changed(model)
+	}
+}
+
+// look lists the Pods of a Model anew.
+func (d *Directory) look(key types.NamespacedName) {
+	model := d.models[key]
+	if model == nil {
+		delete(d.of, key)
+		return
+	}
+	now := &served{}
+	for name, s := range d.pods {
+		if s.model != key || name.Namespace != key.Namespace {
+			continue
+		}
+		e := s.Endpoint
+		weight, known := model.weights[e.Entry]
+		if !known {
+			continue // its entry is gone, and so will it be
+		}
+		e.Weight = weight
+		now.now = append(now.now, e)
+	}
+	slices.SortFunc(now.now, func(a, b Endpoint) int { return cmp.Compare(a.Pod, b.Pod) })
+	d.of[key] = now
+}
+
+// Serving returns the Pods that serve a Model now.
+func (d *Directory) Serving(key types.NamespacedName) []Endpoint {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if s := d.of[key]; s != nil {
+		return s.now
+	}
+	return nil
+}
+
+// Ring returns the ring of the Pods that serve a Model now.
+func (d *Directory) Ring(m *Model) *balance.Ring {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.of[m.Key]
+	if s == nil {
+		return &balance.Ring{} // the Model is gone
+	}
+	if s.ring == nil {
+		of := make([]balance.Endpoint, len(s.now))
+		for i, e := range s.now {
+			of[i] = balance.Endpoint{Name: e.Pod, Weight: e.Weight}
+		}
+		s.ring = balance.NewRing(of, m.Replication)
+	}
+	return s.ring
+}
+
+// UnknownModel says that a namespace has no Model with a name.
+type UnknownModel struct {
+	Name    string
+	Nearest []string // names that may have been meant, the nearest first
+	All     []string
+}
+
+// mostListed bounds how many names an error lists.
+const mostListed = 10
+
+func (e *UnknownModel) Error() string {
+	text := fmt.Sprintf("there is no model %q", e.Name)
+	switch {
+	case len(e.All) == 0:
+		return text + ": there is none here"
+	case len(e.Nearest) > 0:
+		return text + ": did you mean " + strings.Join(e.Nearest, " or ") + "?"
+	case len(e.All) > mostListed:
+		return fmt.Sprintf("%s. There are: %s and %d more", text, strings.Join(e.All[:mostListed], ", "), len(e.All)-mostListed)
+	}
+	return text + ". There are: " + strings.Join(e.All, ", ")
+}
+
+// Find returns the Model that has a name in a namespace, among those that a selector selects, and the name of
+// the adapter that is asked for; empty: none is. Models go by their own names first. The error is an
+// *UnknownModel.
+func (d *Directory) Find(namespace, name string, among labels.Selector) (*Model, string, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if m := d.models[types.NamespacedName{Namespace: namespace, Name: name}]; m != nil && among.Matches(m.Labels) {
+		return m, "", nil
+	}
+	var all []string
+	for _, m := range d.list(namespace, among) {
+		if slices.Contains(m.Aliases, name) {
+			return m, "", nil
+		}
+		for _, adapter := range m.Adapters {
+			if merge.AdapterName(m.Key.Name, adapter) == name {
+				return m, adapter, nil
+			}
+		}
+		all = append(all, m.Names()...)
+	}
+	return nil, "", &UnknownModel{Name: name, Nearest: inference.NearestNames(name, all), All: all}
+}
+
+// List returns the Models of a namespace that a selector selects, sorted by name.
+func (d *Directory) List(namespace string, among labels.Selector) []*Model {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.list(namespace, among)
+}
+
+func (d *Directory) list(namespace string, among labels.Selector) (all []*Model) {
+	for key, m := range d.models {
+		if key.Namespace == namespace && among.Matches(m.Labels) {
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Model) int { return cmp.Compare(a.Key.Name, b.Key.Name) })
+	return all
+}
+
+// read reads what a front door needs of a Model.
+func read(of *v1alpha1.Model) *Model {
+	m := &Model{
+		Key: types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, Labels: maps.Clone(of.Labels), Owner: of.Spec.Owner, Created: of.CreationTimestamp.Time,
+		Aliases: slices.Clone(of.Spec.Aliases), Features: slices.Clone(of.Spec.Features), Hold: defaultHold, MaxHeld: defaultMaxHeld,
+		Replication: defaultReplication, MeanLoadPercentage: defaultMeanLoadPercentage, PrefixCharLength: defaultPrefixCharLength,
+		weights: map[string]int{},
+	}
+	if len(m.Features) == 0 {
+		m.Features = []v1alpha1.ModelFeature{v1alpha1.FeatureTextGeneration}
+	}
+	for _, a := range of.Spec.Adapters {
+		m.Adapters = append(m.Adapters, a.Name)
+	}
+	if hold := of.Spec.Hold; hold != nil {
+		m.MaxHeld = number(hold.Max, defaultMaxHeld)
+		if hold.TimeoutSeconds != nil {
+			m.Hold = time.Duration(*hold.TimeoutSeconds) * time.Second
+		}
+	}
+	if lb := of.Spec.LoadBalancing; lb != nil {
+		m.ByPrefix = lb.Strategy == v1alpha1.StrategyPrefixHash
+		if p := lb.PrefixHash; p != nil {
+			m.Replication, m.MeanLoadPercentage = number(p.Replication, m.Replication), number(p.MeanLoadPercentage, m.MeanLoadPercentage)
+			m.PrefixCharLength = number(p.PrefixCharLength, number(p.PrefixChatLength, m.PrefixCharLength))
+		}
+	}
+	for _, e := range merge.Entries(of, func(string) *v1alpha1.ResourceProfile { return nil }) {
+		m.weights[e.Name] = e.Target
+	}
+	return m
+}
+
+func number(n *int32, otherwise int) int {
+	if n == nil {
+		return otherwise
+	}
+	return int(*n)
+}

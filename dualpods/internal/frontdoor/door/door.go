@@ -1,0 +1,161 @@
+// Package door answers the requests of clients: it reads which Model each is for, holds it while no Pod serves
+// that Model, and passes it on.
+package door
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
+	"hotseat.dev/hotseat/launcher/inference"
+)
+
+// Bounds of requests.
+const (
+	mostJSON = 32 << 20 // a chat may have pictures
+	mostForm = 1 << 30  // of speech; only what stands before the model is held
+	// heldWhole is the size up to which the body of a request is read as a whole.
+	heldWhole = 8 << 20
+	// mostHeldBytes bounds what the bodies of all requests take.
+	mostHeldBytes = 256 << 20
+	// mostAttempts bounds how many Pods a request is passed to.
+	mostAttempts = 3
+	// signEvery is the time between two signs of life.
+	signEvery = 5 * time.Second
+	// unknownWait is Retry-After for a Model whose starts have not been seen yet.
+	unknownWait = 10 * time.Second
+)
+
+// Peers tells of the requests at other front doors.
+type Peers interface {
+	Of(model types.NamespacedName) (demand.Count, bool)
+}
+
+// Options of a Door.
+type Options struct {
+	Own   *demand.Own
+	Peers Peers
+	// Namespace returns the namespace whose Models a host name stands for.
+	Namespace func(host string) string
+	Transport http.RoundTripper // to the Pods
+	Logger    *slog.Logger
+}
+
+// Door is the handler of clients' requests.
+type Door struct {
+	opts    Options
+	dir     *directory.Directory
+	memory  *inference.Memory
+	proxy   *httputil.ReverseProxy
+	queues  *queues
+	outages *outages
+	starts  inference.Predictor
+}
+
+// New returns a Door, and the Directory that whoever watches Models and Pods fills.
+func New(o Options) (*Door, *directory.Directory) {
+	d := &Door{opts: o, memory: inference.NewMemory(mostHeldBytes)}
+	d.dir = directory.New(func(model types.NamespacedName) { d.queues.kick(model) })
+	d.outages = newOutages(time.Now)
+	d.queues = newQueues(d.mayPass)
+	d.proxy = &httputil.ReverseProxy{
+		Rewrite: rewrite, Transport: passer{d}, FlushInterval: -1, BufferPool: &buffers{}, ErrorHandler: failed,
+		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+	}
+	return d, d.dir
+}
+
+// Close refuses the requests that wait, and those that come.
+func (d *Door) Close() { d.queues.close() }
+
+// ServeHTTP answers a request.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	inference.SetRequestID(w, r)
+	read := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case read && r.URL.Path == modelsPath:
+		d.listModels(w, r)
+	case featureOf(r) != nil:
+		d.answer(w, r)
+	default:
+		inference.WriteError(w, r, &inference.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%s %s is not served here", r.Method, r.URL.EscapedPath())})
+	}
+}
+
+// answer answers a request for a Model.
+func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
+	q := &request{r: r, signs: inference.Signs{Writer: w, Request: r, Interval: signEvery}}
+	defer q.close()
+	err := d.read(q)
+	if err == nil {
+		err = d.await(q)
+	}
+	if err == nil {
+		// The proxy's transport chooses the Pod.
+		d.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, q)))
+		err = q.failure
+	}
+	if err == nil {
+		return
+	}
+	if errors.Is(err, errClientGone) || r.Context().Err() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	e := (*inference.Error)(nil)
+	if !errors.As(err, &e) {
+		e = &inference.Error{Status: http.StatusBadGateway, Message: err.Error()}
+	}
+	q.signs.Fail(e)
+}
+
+// requestKey is the key of a request in the context of what the proxy sends.
+type requestKey struct{}
+
+// rewrite leaves the address to the transport. The proxy has removed what belongs to one connection.
+func rewrite(p *httputil.ProxyRequest) {
+	p.Out.URL.Scheme, p.Out.URL.Host = "http", p.In.Host
+	p.Out.Host = ""
+	p.SetXForwarded()
+}
+
+// failed keeps why nothing was answered. answer tells the client.
+func failed(_ http.ResponseWriter, r *http.Request, err error) {
+	r.Context().Value(requestKey{}).(*request).failure = err
+}
+
+// buffers are what answers are copied through.
+type buffers struct{ pool sync.Pool }
+
+const bufferSize = 32 << 10
+
+func (b *buffers) Get() []byte {
+	if of, ok := b.pool.Get().(*[]byte); ok {
+		return *of
+	}
+	return make([]byte, bufferSize)
+}
+
+func (b *buffers) Put(of []byte) { b.pool.Put(&of) }
+
+// among returns which Models a request may be for, by its header X-Label-Selector.
+func among(r *http.Request) (labels.Selector, error) {
+	text := r.Header.Get("X-Label-Selector")
+	if text == "" {
+		return labels.Everything(), nil
+	}
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, &inference.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("X-Label-Selector is no label selector such as team=a: %v", err), Param: "X-Label-Selector"}
+	}
+	return selector, nil
+}

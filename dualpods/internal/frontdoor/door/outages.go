@@ -1,0 +1,57 @@
+package door
+
+import (
+	"sync"
+	"time"
+)
+
+// The times for which a Pod that fails is passed over.
+const (
+	firstOutage = time.Second
+	lastOutage  = 30 * time.Second
+)
+
+// outages are the Pods that have failed a moment ago, by their addresses.
+type outages struct {
+	now func() time.Time
+
+	mu sync.Mutex
+	of map[string]outage
+}
+
+type outage struct {
+	until time.Time
+	next  time.Duration // of the next one
+}
+
+func newOutages(now func() time.Time) *outages {
+	return &outages{now: now, of: map[string]outage{}}
+}
+
+// failed notes that an address does not answer.
+func (o *outages) failed(address string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := o.now()
+	for other, of := range o.of { // addresses do not come back for ever
+		if now.Sub(of.until) > lastOutage {
+			delete(o.of, other)
+		}
+	}
+	pause := max(o.of[address].next, firstOutage)
+	o.of[address] = outage{now.Add(pause), min(2*pause, lastOutage)}
+}
+
+// answered notes that an address answers.
+func (o *outages) answered(address string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.of, address)
+}
+
+// left returns for how long an address is passed over still; 0: it is not.
+func (o *outages) left(address string) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return max(o.of[address].until.Sub(o.now()), 0)
+}
