@@ -68,7 +68,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-21s %s\n' "$$t" "$$d"; done
 
 .PHONY: build
-build: $(BIN)/launcher $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/controller $(BIN)/enginesim ## build the programs into bin/
+build: $(BIN)/launcher $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/controller $(BIN)/frontdoor $(BIN)/enginesim ## build the programs into bin/
 
 # The pages of a program count as its memory. With the tag grpcnotrace, no code looks up
 # methods by name, so the linker drops unused methods: a quarter of the controller, a third
@@ -77,7 +77,7 @@ build: $(BIN)/launcher $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN
 # The targets are phony: go build tracks all inputs, embedded files too, and does nothing if
 # none has changed.
 BUILDING := bash test/building.sh
-.PHONY: $(BIN)/launcher $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/requester-nvml $(BIN)/controller $(BIN)/enginesim
+.PHONY: $(BIN)/launcher $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/requester-nvml $(BIN)/controller $(BIN)/frontdoor $(BIN)/enginesim
 $(BIN)/launcher:
 	@CGO_ENABLED=1 $(BUILDING) launcher go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
 
@@ -98,6 +98,9 @@ $(BIN)/copier:
 
 $(BIN)/controller:
 	@CGO_ENABLED=0 $(BUILDING) controller go build -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/controller
+
+$(BIN)/frontdoor:
+	@CGO_ENABLED=0 $(BUILDING) frontdoor go build -trimpath -ldflags '-s -w' -o $@ ./dualpods/cmd/frontdoor
 
 $(BIN)/requester-nvml:
 	@CGO_ENABLED=1 $(BUILDING) requester-nvml go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/requester
@@ -195,7 +198,7 @@ images: ## build the images controller, launcher and requester as OCI layouts in
 
 # The programs of the images, for the architecture GOARCH.
 .PHONY: programs
-programs: $(if $(CC),$(BIN)/launcher) $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/controller
+programs: $(if $(CC),$(BIN)/launcher) $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/controller $(BIN)/frontdoor
 
 .PHONY: cluster-down
 cluster-down: ## stop the Kubernetes of cluster-up and remove its nodes and objects; the built Kubernetes and Helm stay in the cache folder

@@ -24,7 +24,7 @@ type Product struct {
 
 // Products are all of them, by their names in the chart.
 var Products = []Product{
-	{Name: "controller", Description: "Binds requesters to inference servers in the launchers of their nodes.", Programs: []string{"controller"}, Entrypoint: "/controller"},
+	{Name: "controller", Description: "Binds requesters to inference servers in the launchers of their nodes.", Programs: []string{"controller", "frontdoor"}, Entrypoint: "/controller"},
 	{Name: "launcher", Description: "Gives the launcher to Pods of an image that has an engine.", Programs: []string{"launcher", "modelfetch", "copier", "podresources"}, Entrypoint: "/launcher"},
 	{Name: "requester", Description: "Holds GPUs for an inference server, and carries what comes in to it.", Programs: []string{"requester"}, Entrypoint: "/requester",
 		Links: map[string]string{"/app/requester": "/requester"}}, // where Pods of the llm-d community have theirs

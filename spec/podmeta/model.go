@@ -14,3 +14,11 @@ const (
 
 // PortModel is where the Pods of a Model answer inference requests.
 const PortModel int32 = 8000
+
+// Annotations of what a Model has made.
+const (
+	// AnnotationAsked is on a Deployment of a Model: what the controller asked for last, as JSON.
+	AnnotationAsked = PrefixOwn + "asked"
+	// AnnotationServed is on a Pod of a Model that has had LabelServes: since when, in RFC 3339.
+	AnnotationServed = PrefixOwn + "served"
+)

@@ -147,3 +147,10 @@ func Container(spec *corev1.PodSpec, name string) *corev1.Container {
 	}
 	return nil
 }
+
+// ComponentFrontDoor is the value of LabelComponent on the Pods of the front door, in the controller's namespace,
+// and PortDemand is where they tell their requests.
+const (
+	ComponentFrontDoor       = "frontdoor"
+	PortDemand         int32 = 8002
+)

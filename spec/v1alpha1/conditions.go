@@ -166,3 +166,21 @@ const (
 	// ReasonPodGroupsCreated: each group has its PodGroup.
 	ReasonPodGroupsCreated = "PodGroupsCreated"
 )
+
+// Types of conditions of a Model, besides ConditionAccepted, ConditionAvailable, ConditionProgressing and
+// ConditionScalingLimited.
+const (
+	// ConditionStandbyServing is true while nothing but a standby answers.
+	ConditionStandbyServing = "StandbyServing"
+	// ConditionAllSpecsFailing is true while every entry that is no standby has failed.
+	ConditionAllSpecsFailing = "AllSpecsFailing"
+)
+
+// Reasons of the conditions of a Model, besides ReasonAccepted, ReasonInvalid, ReasonStarting, ReasonScaling,
+// ReasonIdle, ReasonAsAsked and ReasonNoneFailed.
+const (
+	ReasonServing         = "Serving"
+	ReasonAtZero          = "AtZero" // nothing runs, and nothing is asked for
+	ReasonAllSpecsFailing = "AllSpecsFailing"
+	ReasonMaximum         = "Maximum" // a maximum keeps the Model from what demand needs
+)

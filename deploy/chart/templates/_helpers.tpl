@@ -30,6 +30,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{- define "hotseat.frontDoorSelector" -}}
+app.kubernetes.io/name: hotseat
+app.kubernetes.io/component: frontdoor
+{{- end }}
+
+{{- define "hotseat.frontDoorLabels" -}}
+{{ include "hotseat.frontDoorSelector" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
 {{/* The PriorityClass of launchers whose template names none; empty: none. */}}
 {{- define "hotseat.launcherPriority" -}}
 {{- if .Values.launcherPriority.className }}

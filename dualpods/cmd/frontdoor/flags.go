@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// settings are what the command line says.
+type settings struct {
+	listen, demandListen, probesListen string
+	namespace                          string // of the Models that a host name without a rule stands for
+	hosts                              map[string]string
+	domain                             string // of host names that begin with a namespace
+	watchNamespace, ownNamespace       string
+	podUID, kubeconfig                 string
+	dialTimeout, shutdownDelay, grace  time.Duration
+	level                              slog.Level
+	help                               string
+}
+
+var errHelp = errors.New("help was asked for")
+
+const intro = `The front door is the address of all Models of a cluster: it answers the OpenAI API, holds requests while no
+replica serves their Model, and tells the controller how many requests there are.
+
+Usage: frontdoor --namespace NAMESPACE --own-namespace NAMESPACE [flags]
+
+`
+
+// parse reads the flags.
+func parse(args []string) (settings, error) {
+	var s settings
+	var level string
+	flags := pflag.NewFlagSet("frontdoor", pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() {}
+	flags.StringVar(&s.listen, "listen", ":8000", "`address` for clients")
+	flags.StringVar(&s.demandListen, "demand-listen", ":8002", "`address` where the controller and the other front doors ask for the number of requests")
+	flags.StringVar(&s.probesListen, "probes-listen", ":8082", "`address` of /healthz and /readyz")
+	flags.StringVar(&s.namespace, "namespace", "", "`namespace` of the Models of clients whose host name has no --host")
+	flags.StringToStringVar(&s.hosts, "host", nil, "`HOST=NAMESPACE`: the namespace of the Models of a host name; may be given again")
+	flags.StringVar(&s.domain, "host-domain", "", "`domain` of host names that begin with a namespace: NAMESPACE.DOMAIN stands for the Models of NAMESPACE")
+	flags.StringVar(&s.watchNamespace, "watch-namespace", "", "the only `namespace` whose Models are served; empty: all")
+	flags.StringVar(&s.ownNamespace, "own-namespace", "", "`namespace` of the front doors")
+	flags.StringVar(&s.podUID, "pod-uid", "", "`UID` of this Pod")
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "`file` that says where the API server is; empty: that of the Pod's cluster")
+	flags.DurationVar(&s.dialTimeout, "dial-timeout", time.Second, "how long a replica may take to accept a connection; `duration`")
+	flags.DurationVar(&s.shutdownDelay, "shutdown-delay", 5*time.Second, "how long to go on serving after SIGTERM, because Services may still lead clients here; `duration`")
+	flags.DurationVar(&s.grace, "grace", 330*time.Second, "how long requests may take after that; `duration` that ends before the Pod's terminationGracePeriodSeconds")
+	flags.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	s.help = intro + flags.FlagUsages()
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return s, errHelp
+	case err != nil:
+		return s, err
+	case flags.NArg() > 0:
+		return s, fmt.Errorf("%q is no flag: there are only flags; see --help", flags.Arg(0))
+	case s.namespace == "":
+		return s, errors.New("--namespace is missing: give the namespace of the Models")
+	case s.ownNamespace == "":
+		return s, errors.New("--own-namespace is missing: give the namespace of this Pod")
+	case s.level.UnmarshalText([]byte(level)) != nil:
+		return s, fmt.Errorf("--log-level %q is none of debug, info, warn and error", level)
+	}
+	return s, nil
+}
+
+// namespaceOf returns the namespace whose Models a host name stands for.
+func (s *settings) namespaceOf(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(host)
+	if namespace, ok := s.hosts[host]; ok {
+		return namespace
+	}
+	if namespace, domain, _ := strings.Cut(host, "."); s.domain != "" && domain == s.domain {
+		return namespace
+	}
+	return s.namespace
+}
+
+// readiness answers the kubelet's probes.
+type readiness struct{ is atomic.Bool }
+
+func (r *readiness) set(is bool) { r.is.Store(is) }
+
+func (r *readiness) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	switch {
+	case q.URL.Path == "/healthz":
+	case q.URL.Path == "/readyz" && r.is.Load():
+	case q.URL.Path == "/readyz":
+		http.Error(w, "not ready", http.StatusServiceUnavailable)
+	default:
+		http.NotFound(w, q)
+	}
+}

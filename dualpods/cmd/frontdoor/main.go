@@ -1,0 +1,210 @@
+// Frontdoor is the address of all Models of a cluster. It holds requests while no Pod serves their Model, and
+// tells the controller how many there are.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/door"
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/watch"
+	"hotseat.dev/hotseat/spec/demandapi"
+)
+
+// gcPercent trades time, of which the program needs little, for memory.
+const gcPercent = 50
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	debug.SetGCPercent(gcPercent)
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	s, err := parse(args)
+	switch {
+	case errors.Is(err, errHelp):
+		_, _ = io.WriteString(stdout, s.help)
+		return 0
+	case err != nil:
+		_, _ = fmt.Fprintf(stderr, "frontdoor: %v\n", err)
+		return exitUsage
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	f, err := open(s, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: s.level})))
+	if err == nil {
+		err = f.serve(ctx)
+	}
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "frontdoor: %v\n", err)
+		return exitFailed
+	}
+	return 0
+}
+
+// frontDoor is the program.
+type frontDoor struct {
+	settings
+
+	log      *slog.Logger
+	door     *door.Door
+	own      *demand.Own
+	listener *demand.Listener
+	watch    *watch.Watch
+
+	clients, counts, probes net.Listener
+	toPods, toPeers         *http.Transport
+}
+
+// Bounds of connections.
+const (
+	headerTime  = 10 * time.Second // for the header of a request
+	idleTime    = 2 * time.Minute
+	mostHeader  = 64 << 10
+	idleForeach = 256 // idle connections to a Pod
+)
+
+// open opens the addresses. On error nothing stays open.
+func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
+	config, err := apiServer(s.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	f := &frontDoor{settings: s, log: log, own: demand.NewOwn()}
+	f.toPods = &http.Transport{MaxIdleConnsPerHost: idleForeach, IdleConnTimeout: idleTime, DisableCompression: true, ForceAttemptHTTP2: false, DialContext: (&net.Dialer{Timeout: s.dialTimeout, KeepAlive: idleTime}).DialContext}
+	f.toPeers = &http.Transport{DialContext: (&net.Dialer{Timeout: demandapi.SilenceLimit}).DialContext}
+	f.listener = demand.NewListener(demand.Options{Client: &http.Client{Transport: f.toPeers}, Logger: log})
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	d, directory := door.New(door.Options{Own: f.own, Peers: f.listener, Namespace: s.namespaceOf, Transport: f.toPods, Logger: log})
+	f.door = d
+	if f.watch, err = watch.New(watch.Options{
+		Config: config, Namespace: s.watchNamespace, Own: s.ownNamespace, Directory: directory, Peers: &demand.Pods{Listener: f.listener, Own: types.UID(s.podUID)},
+	}); err != nil {
+		return nil, err
+	}
+	for _, l := range []struct {
+		to      *net.Listener
+		address string
+	}{{&f.clients, s.listen}, {&f.counts, s.demandListen}, {&f.probes, s.probesListen}} {
+		if *l.to, err = net.Listen("tcp", l.address); err != nil { //nolint:noctx // a bind does not wait
+			return nil, fmt.Errorf("cannot listen: %w", err)
+		}
+	}
+	return f, nil
+}
+
+// apiServer returns where the API server is: as a kubeconfig says, or else as every Pod knows.
+func apiServer(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig != "" {
+		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("cannot use --kubeconfig %s: %w", kubeconfig, err)
+		}
+		return config, nil
+	}
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the API server: %w; outside of a Pod, give --kubeconfig", err)
+	}
+	return config, nil
+}
+
+// close gives back what open has opened.
+func (f *frontDoor) close() {
+	for _, l := range []net.Listener{f.clients, f.counts, f.probes} {
+		if l != nil {
+			_ = l.Close() // which a server may have done
+		}
+	}
+	f.listener.Close()
+	f.toPods.CloseIdleConnections()
+	f.toPeers.CloseIdleConnections()
+}
+
+// serve serves until ctx ends. Then it goes on for the shutdown delay, since clients are still led here, and then
+// until the requests that it has are answered, at most for the grace.
+func (f *frontDoor) serve(ctx context.Context) error {
+	defer f.close()
+	life, end := context.WithCancel(context.Background())
+	defer end()
+	watched, failed := make(chan struct{}), make(chan error, 3)
+	go func() { defer close(watched); f.watch.Run(life) }()
+	defer func() { end(); <-watched }()
+
+	ready := &readiness{}
+	clients := &http.Server{Handler: f.door, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader, ErrorLog: slog.NewLogLogger(f.log.Handler(), slog.LevelDebug)}
+	counts := &http.Server{Handler: f.demandHandler(), ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return life }}
+	probes := &http.Server{Handler: ready, ReadHeaderTimeout: headerTime}
+	serve := func(s *http.Server, l net.Listener) {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			failed <- err
+		}
+	}
+	go serve(probes, f.probes)
+	go serve(counts, f.counts)
+	defer func() { _ = errors.Join(probes.Close(), counts.Close()) }() // they carry nothing that counts
+	if err := f.watch.Filled(ctx); err != nil {
+		return nil //nolint:nilerr // it was told to end before
+	}
+	go serve(clients, f.clients)
+	ready.set(true)
+	f.log.Info("the front door is open", "address", f.clients.Addr().String())
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	return f.end(clients, ready)
+}
+
+// end ends the server of clients.
+func (f *frontDoor) end(clients *http.Server, ready *readiness) error {
+	ready.set(false)
+	clients.SetKeepAlivesEnabled(false)
+	f.log.Info("ending", "delay", f.shutdownDelay, "grace", f.grace)
+	time.Sleep(f.shutdownDelay) //nolint:forbidigo // nothing says when the last client is led elsewhere
+	ctx, cancel := context.WithTimeout(context.Background(), f.grace)
+	defer cancel()
+	if err := clients.Shutdown(ctx); err == nil {
+		return nil
+	}
+	f.door.Close()
+	last, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := clients.Shutdown(last); err != nil {
+		f.log.Warn("requests were cut, since they outlasted the grace", "grace", f.grace)
+		return clients.Close()
+	}
+	return nil
+}
+
+func (f *frontDoor) demandHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+demandapi.Path, f.own)
+	return mux
+}
