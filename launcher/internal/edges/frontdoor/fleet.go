@@ -143,8 +143,9 @@ func (o *offer) describe(m *scheduler.Model, i *launcherapi.Instance) {
 	m.Concurrency = o.Concurrency
 	ended := i != nil && m.State.Ended()
 	m.Preload = m.Preload || ended && m.State == launcher.Failed && o.Restart == catalogue.RestartOnFailure
-	if i == nil || ended { // it may start anywhere
-		m.On, m.GPUs, m.Count, m.Bytes = nil, o.GPUs.UUIDs, o.count, max(m.Bytes, o.bytes)
+	m.GPUs, m.Count = o.GPUs.UUIDs, o.count // a sleeper that is bound to no GPUs may move
+	if i == nil || ended {
+		m.On, m.Bytes = nil, max(m.Bytes, o.bytes)
 		return
 	}
 	m.Retired = i.Annotations[launcherapi.AnnotationModelDigest] != o.digest

@@ -216,8 +216,8 @@ func TestFleetShowsModelsAsTheirInstancesAre(t *testing.T) {
 	models := looked(f)
 	assert.Len(t, models, 4)
 	assert.Equal(t, scheduler.Model{
-		Name: "a", Priority: 3, GPUs: []string{"GPU-0"}, Count: 1, State: launcher.Awake, On: []string{"GPU-0"}, SleepAfter: time.Minute, SleepLevel: 1, StopAfter: time.Hour,
-	}, models["a"])
+		Name: "a", Priority: 3, Count: 1, State: launcher.Awake, On: []string{"GPU-0"}, SleepAfter: time.Minute, SleepLevel: 1, StopAfter: time.Hour,
+	}, models["a"], "the catalogue binds it to no GPUs, so that it may move once it sleeps")
 	assert.Empty(t, models["b"].On, "it may start anywhere")
 	assert.False(t, models["b"].Preload, "restart: never")
 	assert.True(t, models["c"].Preload)
