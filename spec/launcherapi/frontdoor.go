@@ -19,6 +19,8 @@ type FrontDoorModel struct {
 	InFlight   int       `json:"in_flight" doc:"Requests that came through the front door and are being answered."`
 	Why        string    `json:"why,omitempty" doc:"Why requests wait for it."`
 	Failures   int       `json:"failures,omitempty" doc:"How often in a row it could not be brought in."`
+	Failure    string    `json:"failure,omitempty" doc:"Why it could not be brought in the last time."`
+	HeldBack   bool      `json:"held_back,omitempty" doc:"It has failed too often in a row. Requests for it are refused until retry_at."`
 	RetryAt    time.Time `json:"retry_at,omitzero" doc:"After a failure: when it is tried again."`
 	TookMS     float64   `json:"took_ms,omitempty" doc:"How long its last wake or start took, in milliseconds."`
 	Priority   int       `json:"priority,omitempty"`

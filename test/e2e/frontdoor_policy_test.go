@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -121,6 +123,36 @@ func TestModelThatFailedComesBack(t *testing.T) {
 	})
 	assert.Equal(t, "failed", n.Eventual("m-b", "failed").State)
 	assert.Equal(t, 200, ask(t, url, "b").Status, "a request starts it again")
+}
+
+// Row 23: a model that has failed five times in a row is held back. The answer to a request, the
+// API and the command say so.
+func TestModelThatKeepsFailingIsHeldBack(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("a", "", "--sim-oom", "true")+modelText("b", ""))
+	first := ask(t, url, "a")
+	assert.Equal(t, 502, first.Status)
+	assert.NotContains(t, refusal(t, first).Message, "held back")
+	assert.Equal(t, 200, ask(t, url, "b").Status, "others are undisturbed")
+	b := n.instances()["m-b"]
+	var a launcherapi.FrontDoorModel
+	n.Eventually("it has failed five times, without a further request", func() bool { a = n.demand("a"); return a.Failures == 5 })
+	assert.True(t, a.HeldBack)
+	assert.Contains(t, a.Failure, "out of memory")
+	assert.Greater(t, time.Until(a.RetryAt), 4*time.Minute)
+	starts := n.metric(`hotseat_front_door_transitions_total{kind="start",outcome="failed"}`)
+	got := ask(t, url, "a")
+	assert.Equal(t, 502, got.Status)
+	assert.Contains(t, refusal(t, got).Message, "it is held back, since it has failed 5 times in a row, and is tried again in ")
+	var seconds int
+	_, err := fmt.Sscan(got.Header.Get("Retry-After"), &seconds)
+	require.NoError(t, err)
+	assert.Greater(t, seconds, 240)
+	out, errs, code := n.commands("front-door", "--server", n.URL)
+	require.Zero(t, code, errs)
+	assert.Contains(t, out, "held back: failed 5 times in a row, next try in ")
+	assert.Equal(t, starts, n.metric(`hotseat_front_door_transitions_total{kind="start",outcome="failed"}`), "the request started nothing")
+	assert.Equal(t, b.PID, n.instances()["m-b"].PID)
 }
 
 // Row 24: an engine that answers /health, and no request any more, is replaced.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -136,7 +137,7 @@ func TestFrontDoorWaitsForAStartLongerThanForAWake(t *testing.T) {
 	assert.Equal(t, "1", n.metric(`hotseat_front_door_requests_total{outcome="timeout"}`))
 }
 
-// doorStream begins a stream, and returns its answer with the lines of its body.
+// doorStream begins a stream of a chat, and returns its answer with the lines of its body.
 func doorStream(ctx context.Context, t *testing.T, url, model string, headers ...string) (*http.Response, *bufio.Scanner) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"model": model, "stream": true, "messages": []any{map[string]string{"role": "user", "content": "hello"}}})
@@ -184,21 +185,56 @@ func TestStreamThatWaitsGetsSignsOfLife(t *testing.T) {
 	}
 }
 
-// Row 10: a failure after signs of life ends the stream with an error event; without signs it is
-// a status.
-func TestStreamWhoseModelFailsEndsWithAnErrorEvent(t *testing.T) {
-	t.Parallel()
-	_, url := offer(t, "models:\n"+modelText("a", "restart: never,", "--sim-load-time", "7s", "--sim-oom", "true"))
-	resp, lines := doorStream(t.Context(), t, url, "a", "X-Hotseat-Progress", "comments")
-	require.Equal(t, 200, resp.StatusCode)
-	all := linesOf(t, lines)
-	require.Greater(t, len(all), 1, "%q", all)
+// failAfterSigns asks for a stream of a model by the APIs of OpenAI and Anthropic, with signs of
+// life, and checks that each ends with an error event. It returns the events' messages.
+func failAfterSigns(t *testing.T, url, model string) (messages []string) {
+	t.Helper()
+	chat := map[string]any{"model": model, "stream": true, "max_tokens": 1000, "messages": []any{map[string]string{"role": "user", "content": "hello"}}}
+	var openAI, anthropic Answer
+	var all sync.WaitGroup
+	for path, answer := range map[string]*Answer{"/v1/chat/completions": &openAI, "/v1/messages": &anthropic} {
+		all.Go(func() {
+			var err error
+			*answer, err = tryCall(t.Context(), "POST", url+path, chat, "X-Hotseat-Progress", "comments")
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
 	var event struct {
+		Type  string
 		Error struct{ Message, Type string }
 	}
-	require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(all[len(all)-1], "data: ")), &event), "%q", all)
-	assert.Contains(t, event.Error.Message, "could not be made awake")
-	plain, _ := doorStream(t.Context(), t, url, "a")
+	for _, want := range []struct {
+		answer          Answer
+		api, name, kind string
+	}{{openAI, "OpenAI", "", ""}, {anthropic, "Anthropic", "event: error\n", "error"}} {
+		require.Equal(t, 200, want.answer.Status, "%s: %s", want.api, want.answer.Body)
+		assert.Contains(t, want.answer.Header.Get("Content-Type"), "text/event-stream")
+		last := lastEvent.FindStringSubmatch(string(want.answer.Body))
+		require.NotNil(t, last, "%s: %s", want.api, want.answer.Body)
+		assert.Equal(t, want.name, last[1], want.api)
+		event.Type = ""
+		require.NoError(t, json.Unmarshal([]byte(last[2]), &event), want.api)
+		assert.Equal(t, want.kind, event.Type, want.api)
+		assert.NotEmpty(t, event.Error.Type)
+		messages = append(messages, event.Error.Message)
+	}
+	return messages
+}
+
+// lastEvent is the body of a stream that ends with its only event, after comments: the event's
+// name and its data.
+var lastEvent = regexp.MustCompile(`\A(?:: waiting for .*\n\n)+(event: .*\n)?data: (.*)\n\n\z`)
+
+// Row 10: a failure after signs of life ends the stream with an error event of the client's API;
+// before the first sign it is a status.
+func TestStreamWhoseModelFailsEndsWithAnErrorEvent(t *testing.T) {
+	t.Parallel()
+	_, url := offer(t, "models:\n"+modelText("a", "restart: never,", "--sim-load-time", "7s", "--sim-oom", "true")+modelText("b", "restart: never,", "--sim-oom", "true"))
+	for _, message := range failAfterSigns(t, url, "a") {
+		assert.Contains(t, message, "could not be made awake")
+	}
+	plain, _ := doorStream(t.Context(), t, url, "b", "X-Hotseat-Progress", "comments")
 	assert.Equal(t, 502, plain.StatusCode)
 }
 
@@ -206,31 +242,30 @@ func TestStreamWhoseModelFailsEndsWithAnErrorEvent(t *testing.T) {
 func TestErrorOfTheEngineAfterSignsIsAnEvent(t *testing.T) {
 	t.Parallel()
 	_, url := offer(t, "models:\n"+modelText("a", "", "--sim-load-time", "7s", "--sim-max-model-len", "8"))
-	resp, lines := doorStream(t.Context(), t, url, "a", "X-Hotseat-Progress", "comments")
-	require.Equal(t, 200, resp.StatusCode)
-	all := linesOf(t, lines)
-	last := all[len(all)-1]
-	assert.True(t, strings.HasPrefix(last, `data: {"error":`), "%q", all)
+	for _, message := range failAfterSigns(t, url, "a") {
+		assert.Contains(t, message, "max_model_len=max_total_tokens=8")
+	}
 }
 
 // Row 11: from the second time on, Retry-After is within a factor of two of what the wake takes.
 func TestRetryAfterIsLearnt(t *testing.T) {
 	t.Parallel()
-	n, url := offer(t, "models:\n"+modelText("a", "", "--sim-wake-time", "4s")+modelText("b", ""), "--gpus", "simulated:1", "--max-held-requests", "1")
-	for range 2 {
-		require.Equal(t, 200, ask(t, url, "a").Status)
-		require.Equal(t, 200, ask(t, url, "b").Status)
+	n, url := offer(t, "models:\n"+modelText("a", "", "--sim-wake-time", "3s")+modelText("b", ""), "--gpus", "simulated:1", "--max-held-requests", "1")
+	for _, model := range []string{"a", "b", "a", "b"} { // a is started, and woken once
+		require.Equal(t, 200, ask(t, url, model).Status)
 	}
+	before := n.demand("a").TookMS
 	leave := keepWaiting(t, n, url, "a", func() io.Reader { return strings.NewReader(`{"model":"a"}`) })
-	defer leave()
 	full := ask(t, url, "a")
 	require.Equal(t, 429, full.Status)
-	took := n.demand("a").TookMS / 1000
 	var seconds float64
 	_, err := fmt.Sscan(full.Header.Get("Retry-After"), &seconds)
 	require.NoError(t, err)
+	n.Eventually("it is awake for the second time", func() bool { return n.demand("a").TookMS != before })
+	took := n.demand("a").TookMS / 1000
 	assert.GreaterOrEqual(t, seconds, took/2)
 	assert.LessOrEqual(t, seconds, 2*took)
+	leave()
 }
 
 // Row 9: the model of the higher priority goes first, although its request came later.

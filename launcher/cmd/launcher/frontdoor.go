@@ -89,23 +89,26 @@ func nameOf(m launcherapi.FrontDoorModel) string {
 	return m.Names[0]
 }
 
-// whyOf says why requests wait for a model, and when it is tried again after a failure.
+// whyOf says why requests wait for a model. After failures it says what the last one was, and when
+// the model is tried again.
 func whyOf(m launcherapi.FrontDoorModel, now time.Time) string {
-	why := oneLine(m.Why)
 	if m.Failures == 0 {
-		return why
+		return oneLine(m.Why)
 	}
 	failed := fmt.Sprintf("failed %d times in a row", m.Failures)
 	if m.Failures == 1 {
 		failed = "failed once"
 	}
+	if m.HeldBack {
+		failed = "held back: " + failed
+	}
 	if m.RetryAt.After(now) {
 		failed += ", next try in " + age(m.RetryAt.Sub(now))
 	}
-	if why == "" {
+	if m.Failure == "" { // of an older launcher
 		return failed
 	}
-	return failed + ": " + why
+	return failed + ": " + oneLine(m.Failure)
 }
 
 func (c *cli) profileCommand() *cobra.Command {

@@ -34,7 +34,7 @@ func examplePicture() picture {
 		door: &launcherapi.FrontDoor{Address: "127.0.0.1:8000", Profile: "night", Profiles: []string{"day", "night"}, Models: []launcherapi.FrontDoorModel{
 			{Names: []string{"chat", "gpt"}, InstanceID: "chat", State: "awake", InFlight: 2},
 			{Names: []string{"Qwen/Qwen3-Coder-480B-A35B-Instruct"}, InstanceID: "code-7f3a", State: "sleeping", Waiting: 4, Why: "chat is busy"},
-			{Names: []string{"日本語モデル"}, State: "stopped", Failures: 2, RetryAt: topTime.Add(8 * time.Second), Why: "it does not start"},
+			{Names: []string{"日本語モデル"}, State: "stopped", Failures: 5, HeldBack: true, RetryAt: topTime.Add(8 * time.Second), Failure: "it does not start"},
 		}},
 		swaps: []launcherapi.Swap{
 			{SwapID: "1", State: "over", InstanceID: "chat", GPUUUIDs: []string{"GPU-a"}, BeganAt: since(9 * time.Second), Result: &launcherapi.SwapResult{Outcome: "done", TotalMS: 1290}},

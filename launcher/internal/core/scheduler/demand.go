@@ -32,7 +32,7 @@ type NotBroughtInError struct {
 func (e *NotBroughtInError) Error() string {
 	text := fmt.Sprintf("the model %s could not be made awake: %v", e.Model, e.Err)
 	if e.HeldBack > 0 {
-		text += fmt.Sprintf("; it has failed %d times in a row, and is tried again in %s", e.HeldBack, e.Retry.Round(time.Second))
+		text += fmt.Sprintf("; it is held back, since it has failed %d times in a row, and is tried again in %s", e.HeldBack, e.Retry.Round(time.Second))
 	}
 	return text
 }

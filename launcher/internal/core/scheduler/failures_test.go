@@ -26,16 +26,20 @@ func TestFailuresBackOffAndHoldTheModelBack(t *testing.T) {
 				assert.Equal(t, time.Second<<n, failed.Retry)
 				assert.EqualError(t, err, "the model x could not be made awake: x cannot start")
 			} else {
-				assert.EqualError(t, err, "the model x could not be made awake: x cannot start; it has failed 5 times in a row, and is tried again in 5m0s")
+				assert.EqualError(t, err, "the model x could not be made awake: x cannot start; it is held back, since it has failed 5 times in a row, and is tried again in 5m0s")
 			}
 			assert.Equal(t, err, second.Err())
 		}
 		f.did()
 		pass(time.Minute)
 		_, err := s.Enter("x", 0)
-		assert.EqualError(t, err, "the model x could not be made awake: x cannot start; it has failed 5 times in a row, and is tried again in 4m0s")
+		assert.EqualError(t, err, "the model x could not be made awake: x cannot start; it is held back, since it has failed 5 times in a row, and is tried again in 4m0s")
+		shown := s.Show("x")
+		assert.True(t, shown.HeldBack)
+		assert.Equal(t, "x cannot start", shown.Failure)
 		assert.Empty(t, f.did())
 		pass(4 * time.Minute)
+		assert.False(t, s.Show("x").HeldBack, "it is tried again")
 		_, err = awaitIt(t, enter(t, s, "x", 0))
 		assert.ErrorContains(t, err, "it has failed 6 times in a row")
 		pass(5 * time.Minute)
@@ -76,7 +80,7 @@ func TestEngineThatEndsAgainAndAgainIsHeldBack(t *testing.T) {
 			pass(20 * time.Millisecond)
 		}
 		_, last = s.Enter("x", 0)
-		assert.EqualError(t, last, "the model x could not be made awake: the engine ended while it was awake; it has failed 5 times in a row, and is tried again in 5m0s")
+		assert.EqualError(t, last, "the model x could not be made awake: the engine ended while it was awake; it is held back, since it has failed 5 times in a row, and is tried again in 5m0s")
 	}, 1, model("x"))
 }
 
@@ -95,6 +99,17 @@ func TestRequestsThatWaitForAPlaceAreRefusedWhenTheModelIsHeldBack(t *testing.T)
 }
 
 func TestConflictsAreRetriedAndThenFail(t *testing.T) {
+	ended := launcherapi.Fit{Holders: []launcherapi.GPUHolder{{InstanceID: "y", State: string(launcher.Failed), Bytes: 1}}}
+	for name, refusal := range map[string]*launcher.Error{
+		"another client was faster":        launcher.Conflictf("not now"),
+		"an ended engine holds the memory": launcher.DoesNotFit(ended, "not now"),
+	} {
+		t.Run(name, func(t *testing.T) { testRetries(t, refusal) })
+	}
+}
+
+func testRetries(t *testing.T, refusal *launcher.Error) {
+	t.Helper()
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		refusals := 3
 		f.with(func() {
@@ -102,7 +117,7 @@ func TestConflictsAreRetriedAndThenFail(t *testing.T) {
 				if refusals--; refusals < 0 {
 					return nil
 				}
-				return launcher.Conflictf("somebody was faster")
+				return refusal
 			}
 		})
 		ticket := enter(t, s, "x", 0)
@@ -113,7 +128,7 @@ func TestConflictsAreRetriedAndThenFail(t *testing.T) {
 		f.with(func() { refusals = 1000; f.set(f.models[0], launcher.Sleeping) })
 		pass(20 * time.Millisecond)
 		took, err = awaitIt(t, enter(t, s, "x", 0))
-		assert.ErrorContains(t, err, "somebody was faster")
+		assert.ErrorContains(t, err, "not now")
 		assert.Equal(t, mostConflicts*afterConflict, took.Round(100*time.Millisecond))
 	}, 1, model("x", asleep("a")))
 }

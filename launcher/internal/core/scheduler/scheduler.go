@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -83,6 +84,8 @@ type Demand struct {
 	Waiting, InFlight int
 	Why               string // why requests wait; empty: it is not known, or none does
 	Failures          int    // in a row
+	Failure           string // the last of those
+	HeldBack          bool   // its requests are refused until NotBefore, since it fails again and again
 	NotBefore         time.Time
 	Took              time.Duration // the last wake or start
 }
@@ -95,7 +98,11 @@ func (s *Scheduler) Show(model string) Demand {
 	if d == nil {
 		return Demand{}
 	}
-	return Demand{Waiting: len(d.waiting), InFlight: d.inFlight(), Why: d.why, Failures: d.failures, NotBefore: d.notBefore, Took: d.took}
+	shown := Demand{Waiting: len(d.waiting), InFlight: d.inFlight(), Why: d.why, Failures: d.failures, HeldBack: d.isHeldBack(time.Now()), NotBefore: d.notBefore, Took: d.took}
+	if d.failures > 0 {
+		shown.Failure = d.cause.Error()
+	}
+	return shown
 }
 
 // After each step is a pause of so many times what the step took, so that looking at what changes
@@ -254,8 +261,15 @@ func (s *Scheduler) finish(a Action, took time.Duration, err error) {
 	}
 }
 
-// isConflict reports whether somebody else got there first, so that another look may find a way.
+// isConflict reports whether somebody else got there first, or an engine that has ended still holds
+// memory, so that another look may find a way.
 func isConflict(err error) bool {
-	code := launcher.CodeOf(err)
-	return code == launcherapi.CodeConflict || code == launcherapi.CodeExists
+	e, ok := errors.AsType[*launcher.Error](err)
+	switch {
+	case !ok:
+		return false
+	case e.Code == launcherapi.CodeConflict, e.Code == launcherapi.CodeExists:
+		return true
+	}
+	return e.Fit != nil && slices.ContainsFunc(e.Fit.Holders, func(h launcherapi.GPUHolder) bool { return h.Bytes > 0 && launcher.State(h.State).Ended() })
 }

@@ -38,7 +38,8 @@ func (f *FrontDoor) show(m launcherapi.FrontDoorModel, name string, i *launchera
 		m.InstanceID, m.State = i.InstanceID, i.State
 	}
 	d := f.sched.Show(name)
-	m.Waiting, m.InFlight, m.Why, m.Failures, m.RetryAt = d.Waiting, d.InFlight, d.Why, d.Failures, d.NotBefore
+	m.Waiting, m.InFlight, m.Why = d.Waiting, d.InFlight, d.Why
+	m.Failures, m.Failure, m.HeldBack, m.RetryAt = d.Failures, d.Failure, d.HeldBack, d.NotBefore
 	m.TookMS = float64(d.Took.Microseconds()) / 1000
 	return m
 }
