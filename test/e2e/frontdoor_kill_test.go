@@ -127,6 +127,8 @@ func TestFrontDoorBeyondLoopbackAsksForItsToken(t *testing.T) {
 		assert.NotEmpty(t, refusal(t, got).Message)
 	}
 	assert.Equal(t, 401, call(t, "GET", url+"/v1/models", nil).Status)
+	preflight := call(t, "OPTIONS", url+"/v1/completions", nil, "Origin", "https://page.example", "Access-Control-Request-Method", "POST")
+	assert.Equal(t, 200, preflight.Status, "browsers send no token with it")
 	assert.Equal(t, 200, ask(t, url, "a", "Authorization", "Bearer door-secret").Status)
 	assert.Equal(t, 200, call(t, "GET", url+"/v1/models", nil, "Authorization", "Bearer door-secret").Status)
 	n.Create("keyed", Spec("keyed", On(1), "--api-key", "door-secret"))

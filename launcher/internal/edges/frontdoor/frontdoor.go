@@ -67,13 +67,15 @@ type FrontDoor struct {
 	mu       sync.Mutex
 	profile  string
 
-	stop     context.CancelFunc
-	followed chan struct{} // closed when the events are not followed any more
+	cards *cards
+
+	stop  context.CancelFunc
+	tasks sync.WaitGroup // they follow the events until stop
 }
 
 // New returns a front door that does not serve yet.
 func New(o Options) *FrontDoor {
-	f := &FrontDoor{opts: o, fleet: newFleet(o), filter: gateway.NewFilter(inferenceAlone(o.Paths)), memory: inference.NewMemory(mostHeldBytes), followed: make(chan struct{})}
+	f := &FrontDoor{opts: o, fleet: newFleet(o), filter: gateway.NewFilter(inferenceAlone(o.Paths)), memory: inference.NewMemory(mostHeldBytes), cards: newCards()}
 	f.sched = scheduler.New(scheduler.Options{Fleet: f.fleet, MaxWaiting: o.MaxWaiting, Turn: o.Turn, MinResidency: o.MinResidency, Logger: o.Logger})
 	if err := f.checkProfile(o.Profile); err == nil {
 		f.profile = o.Profile
@@ -93,7 +95,9 @@ func (f *FrontDoor) Serve() {
 	f.sched.Run()
 	ctx, stop := context.WithCancel(context.Background())
 	f.stop = stop
-	go f.follow(ctx)
+	f.tasks.Go(func() { f.follow(ctx) })
+	f.cards.lookAgain()
+	f.tasks.Go(func() { f.learn(ctx) })
 	f.server = gateway.Serve(f.opts.Listener, f, gateway.ServerOptions{Clients: f.opts.Clients, Logger: f.opts.Logger})
 }
 
@@ -109,16 +113,15 @@ func (f *FrontDoor) Refuse() { f.sched.Close() }
 func (f *FrontDoor) Close(ctx context.Context) error {
 	cut, err := f.server.Close(ctx)
 	f.stop()
-	<-f.followed
+	f.tasks.Wait()
 	if cut > 0 {
 		err = errors.Join(err, fmt.Errorf("cut %d requests at the front door", cut))
 	}
 	return err
 }
 
-// follow tells the scheduler of the changes of instances.
+// follow tells the scheduler and the cards of the changes of instances.
 func (f *FrontDoor) follow(ctx context.Context) {
-	defer close(f.followed)
 	for since := f.opts.Feed.Revision(); ; {
 		events, err := f.opts.Feed.Next(ctx, since)
 		switch {
@@ -130,5 +133,6 @@ func (f *FrontDoor) follow(ctx context.Context) {
 			since = events[len(events)-1].Object.Revision
 		}
 		f.sched.Kick()
+		f.cards.lookAgain()
 	}
 }

@@ -18,6 +18,7 @@ type listed struct {
 	State string `json:"state,omitempty"`
 	// Models are those that a selector chooses from.
 	Models []string `json:"models,omitempty"`
+	card
 
 	bytes uint64 // of device memory
 }
@@ -31,7 +32,7 @@ func (f *FrontDoor) names() []listed {
 	for _, o := range offers.models {
 		m := listed{Object: "model", OwnedBy: owner, State: "stopped"}
 		if n := slices.IndexFunc(all, func(i launcherapi.Instance) bool { return offers.nameOf(&i) == o.Name }); n >= 0 {
-			m.State, m.Created, m.bytes = all[n].State, all[n].CreatedAt.Unix(), deviceBytes(&all[n])
+			m.State, m.Created, m.card, m.bytes = all[n].State, all[n].CreatedAt.Unix(), f.cards.of(&all[n]), deviceBytes(&all[n])
 		}
 		for _, name := range o.Names() {
 			m.ID = name
@@ -44,7 +45,7 @@ func (f *FrontDoor) names() []listed {
 	for _, i := range all {
 		for _, name := range i.ServedModelNames {
 			if i.Annotations[launcherapi.AnnotationModel] == "" && !slices.ContainsFunc(models, func(m listed) bool { return m.ID == name }) {
-				models = append(models, listed{ID: name, Object: "model", Created: i.CreatedAt.Unix(), OwnedBy: owner, State: i.State, bytes: deviceBytes(&i)})
+				models = append(models, listed{ID: name, Object: "model", Created: i.CreatedAt.Unix(), OwnedBy: owner, State: i.State, card: f.cards.of(&i), bytes: deviceBytes(&i)})
 			}
 		}
 	}

@@ -23,8 +23,7 @@ const ollamaPrefix = "/api/"
 // serveOllama answers a request of Ollama's API.
 func (f *FrontDoor) serveOllama(w http.ResponseWriter, r *http.Request) {
 	if err := browser.CheckSite(r); err != nil { // a page can send a body that it does not call JSON
-		f.opts.Observer.FrontDoorRequest(outcomeRefused)
-		inference.WriteError(w, r, &inference.Error{Status: http.StatusForbidden, Message: err.Error()})
+		f.refuse(w, r, &inference.Error{Status: http.StatusForbidden, Message: err.Error()})
 		return
 	}
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -38,8 +37,7 @@ func (f *FrontDoor) serveOllama(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && (path == "/api/show" || ollama.Asks(path)):
 		f.askOllama(w, r, path)
 	default:
-		f.opts.Observer.FrontDoorRequest(outcomeRefused)
-		inference.WriteError(w, r, notServed(r))
+		f.refuse(w, r, notServed(r))
 	}
 }
 
@@ -149,9 +147,25 @@ func (f *FrontDoor) showOllama(w http.ResponseWriter, name string) error {
 	}
 	writeJSON(w, map[string]any{
 		"modelfile": "", "parameters": "", "template": "", "details": noDetails, "model_info": map[string]any{},
-		"modified_at": time.Unix(all[n].Created, 0).UTC(), "capabilities": []string{"completion", "tools"},
+		"modified_at": time.Unix(all[n].Created, 0).UTC(), "capabilities": all[n].ollamaCapabilities(),
 	})
 	return nil
+}
+
+// ollamaCapabilities says in Ollama's words what a model can do. Engines do not tell whether a model
+// calls tools; a model of which nothing is known is one that completes.
+func (c card) ollamaCapabilities() []string {
+	var can []string
+	if len(c.Capabilities) == 0 || slices.Contains(c.Capabilities, canComplete) {
+		can = append(can, "completion", "tools")
+	}
+	if slices.Contains(c.Capabilities, canMultimodal) {
+		can = append(can, "vision")
+	}
+	if slices.Contains(c.Capabilities, canEmbed) {
+		can = append(can, "embedding")
+	}
+	return can
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

@@ -36,9 +36,20 @@ const (
 // ServeHTTP answers a request.
 func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inference.SetRequestID(w, r)
+	forPages := f.servesPages(r)
+	if forPages {
+		browser.AllowReading(w.Header(), r)
+	}
+	if err := browser.CheckName(r); err != nil {
+		f.refuse(w, r, &inference.Error{Status: http.StatusForbidden, Message: err.Error()})
+		return
+	}
+	if forPages && browser.IsPreflight(r) { // browsers send no token with it
+		browser.AnswerPreflight(w, r, http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost)
+		return
+	}
 	if err := f.admit(r); err != nil {
-		f.opts.Observer.FrontDoorRequest(outcomeRefused)
-		inference.WriteError(w, r, err)
+		f.refuse(w, r, err)
 		return
 	}
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -51,9 +62,8 @@ func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.showModel(w, r, strings.TrimPrefix(path, modelsPath+"/"))
 	case strings.HasPrefix(path, ollamaPrefix):
 		f.serveOllama(w, r)
-	case r.Method != http.MethodPost || f.filter.Classify(r.Method, r.RequestURI, false) != gateway.ClassInference:
-		f.opts.Observer.FrontDoorRequest(outcomeRefused)
-		inference.WriteError(w, r, notServed(r))
+	case r.Method != http.MethodPost || !f.isInference(r):
+		f.refuse(w, r, notServed(r))
 	default:
 		f.answer(w, r, f.pass)
 	}
@@ -61,11 +71,26 @@ func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const modelsPath = "/v1/models"
 
+// refuse answers a request that is not for the front door.
+func (f *FrontDoor) refuse(w http.ResponseWriter, r *http.Request, err *inference.Error) {
+	f.opts.Observer.FrontDoorRequest(outcomeRefused)
+	inference.WriteError(w, r, err)
+}
+
+// isInference reports whether engines answer at the path of a request.
+func (f *FrontDoor) isInference(r *http.Request) bool {
+	return f.filter.Classify(http.MethodPost, r.RequestURI, false) == gateway.ClassInference
+}
+
+// servesPages reports whether scripts of web pages may call the path of a request. Like Ollama, the
+// front door lets pages of other sites call no path of Ollama's API.
+func (f *FrontDoor) servesPages(r *http.Request) bool {
+	path := r.URL.Path
+	return path == "/" || path == "/health" || path == modelsPath || strings.HasPrefix(path, modelsPath+"/") || f.isInference(r)
+}
+
 // admit returns why a client may not call.
 func (f *FrontDoor) admit(r *http.Request) *inference.Error {
-	if err := browser.CheckName(r); err != nil {
-		return &inference.Error{Status: http.StatusForbidden, Message: err.Error()}
-	}
 	if f.opts.Access == nil {
 		return nil
 	}
@@ -195,6 +220,7 @@ func (f *FrontDoor) pass(q *request) error {
 	if q.signs.Began() {
 		return (&continued{ResponseWriter: q.ResponseWriter}).answer(handler, r)
 	}
+	browser.ForgetReading(q.Header()) // the engine says who may read its answer
 	handler.ServeHTTP(q.ResponseWriter, r)
 	return nil
 }

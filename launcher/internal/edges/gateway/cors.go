@@ -12,11 +12,6 @@ import (
 // proxy holds a preflight until it can answer, and gives its own answers the header that the
 // engine gave its last one.
 
-// isPreflight reports whether a request asks whether another may be sent.
-func isPreflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
-}
-
 // mustWait reports whether a preflight has to wait for the engine, as the request after it:
 // the gate is shut, and the engine does not listen yet.
 func (p *Proxy) mustWait(ctx context.Context) bool {
