@@ -1,0 +1,119 @@
+//go:build llamacpp
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/helpers/harness"
+)
+
+// swapFile is a configuration of llama-swap. The two files of models are put in.
+const swapFile = `
+macros:
+  server: /opt/llama.cpp/llama-server-b123 --port ${PORT} --host 127.0.0.1
+healthCheckTimeout: 60
+models:
+  story:
+    cmd: |
+      ${server} -c 1024
+      -m %s --alias other-name
+    aliases: [tale]
+    ttl: 300
+    filters: {stripParams: "top_k", setParams: {max_tokens: 3}}
+  second:
+    cmd: llama-server --port ${PORT} -c 1024 -m %s
+  wrapped:
+    cmd: vllm-wrapper serve --vllm-url http://127.0.0.1:8000 --listen :${PORT} -- vllm serve org/wrapped --port 8000 --enable-sleep-mode
+    cmdStop: vllm-wrapper sleep --vllm-url http://127.0.0.1:8000 --sleep-level 1
+groups:
+  turns: {swap: true, members: [story, second, wrapped]}
+selectors:
+  any: {strategy: warm, targets: [second, story]}
+profiles:
+  work: {pins: {gpt-4: second}}
+`
+
+// Row 33: what the import makes of a file of llama-swap serves its models by their names.
+func TestLlamaSwapsFileIsImportedAndServes(t *testing.T) {
+	t.Parallel()
+	real, err := harness.FindLlamaCpp()
+	require.NoError(t, err)
+	dir, address := t.TempDir(), freeAddress(t)
+	theirs, ours := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "launcher.yaml")
+	require.NoError(t, os.WriteFile(theirs, fmt.Appendf(nil, swapFile, real.ModelA, real.ModelB), 0o600))
+	n := NewStoppedNode(t, "--config", ours, "--front-door", address, "--llama-server", real.Program)
+	made, notes, code := n.commands("import", "llama-swap", theirs)
+	require.Zero(t, code, notes)
+	assert.Contains(t, notes, "healthCheckTimeout: left out: the launcher has --start-timeout")
+	require.NoError(t, os.WriteFile(ours, []byte(made), 0o600))
+	n.Start()
+
+	url := "http://" + address
+	ask := func(model string) (tokens int, text string) {
+		got := call(t, "POST", url+"/v1/completions", map[string]any{"model": model, "prompt": story, "max_tokens": 8, "temperature": 0, "top_k": -7})
+		require.Equal(t, 200, got.Status, "%s: %s", model, got.Body)
+		var v struct {
+			Choices []struct{ Text string }
+			Usage   struct {
+				Tokens int `json:"completion_tokens"`
+			}
+		}
+		got.Into(t, &v)
+		return v.Usage.Tokens, v.Choices[0].Text
+	}
+	tokens, text := ask("story")
+	assert.Equal(t, 3, tokens, "setParams holds")
+	tokens, _ = ask("tale")
+	assert.Equal(t, 3, tokens, "an alias")
+	assert.Equal(t, "awake", n.instances()["m-story"].State)
+	tokens, _ = ask("any")
+	assert.Equal(t, 3, tokens, "story is the one that is awake")
+	tokens, _ = ask("wrapped")
+	assert.Equal(t, 8, tokens)
+	tokens, second := ask("second")
+	assert.Equal(t, 8, tokens)
+	assert.NotEqual(t, text, second[:min(len(second), len(text))])
+	require.Equal(t, 200, n.Call("PUT", "/v2/front-door/profile", map[string]any{"profile": "work"}).Status)
+	tokens, _ = ask("gpt-4")
+	assert.Equal(t, 8, tokens, "the profile's pin is second")
+	assert.Len(t, n.instances(), 3)
+}
+
+// Row 5: llama-server tells what its models can do, also while they sleep without a process. A
+// script of a web page reads an answer by the engine's header alone.
+func TestLlamaTellsWhatItsModelsCan(t *testing.T) {
+	t.Parallel()
+	real, err := harness.FindLlamaCpp()
+	require.NoError(t, err)
+	n, url := offer(t, fmt.Sprintf("models:\n- {name: a, engine: llamacpp, gpus: 1, args: [%s, -c, \"1024\"]}\n", real.ModelA)+modelText("b", "", "--gpu-memory-utilization", "0.999"), "--llama-server", real.Program, "--gpus", "simulated:1")
+	got := ask(t, url, "a", "Origin", "https://page.example")
+	require.Equal(t, 200, got.Status, "%s", got.Body)
+	assert.Equal(t, []string{"https://page.example"}, got.Header.Values("Access-Control-Allow-Origin"))
+	type card struct {
+		State        string
+		Capabilities []string
+		Meta         struct {
+			Context int `json:"n_ctx"`
+		}
+	}
+	told := func() (c card) {
+		call(t, "GET", url+"/v1/models/a", nil).Into(t, &c)
+		return c
+	}
+	n.Eventually("the engine has told its card", func() bool { return told().Capabilities != nil })
+	assert.Equal(t, []string{"completion"}, told().Capabilities)
+	assert.Equal(t, 512, told().Meta.Context, "the model can do no more")
+	require.Equal(t, 200, ask(t, url, "b").Status)
+	assert.Equal(t, "sleeping", told().State)
+	assert.Equal(t, []string{"completion"}, told().Capabilities)
+	var shown struct{ Capabilities []string }
+	call(t, "POST", url+"/api/show", `{"model":"a:latest"}`).Into(t, &shown)
+	assert.Equal(t, []string{"completion", "tools"}, shown.Capabilities)
+}
