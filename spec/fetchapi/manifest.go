@@ -91,7 +91,10 @@ func CheckDigest(digest string) error {
 
 // Lacks returns the files that the selection leaves out and that an engine may need. It
 // looks only at one folder of the model, or at the whole model if folder is empty.
-func (m *Manifest) Lacks(folder string) []string {
+func (m *Manifest) Lacks(folder string) []string { return m.LacksFor(folder, modelref.Lacks) }
+
+// LacksFor is Lacks for an engine whose need is known.
+func (m *Manifest) LacksFor(folder string, need modelref.Need) []string {
 	if len(m.LeftOut) == 0 {
 		return nil
 	}
@@ -112,7 +115,7 @@ func (m *Manifest) Lacks(folder string) []string {
 			leftOut = append(leftOut, name)
 		}
 	}
-	return modelref.Lacks(has, leftOut)
+	return need(has, leftOut)
 }
 
 // Check refuses an invalid manifest: with names that leave the folder, that are not text or

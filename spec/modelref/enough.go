@@ -25,6 +25,9 @@ var (
 	copies    = []string{"original", "onnx", "openvino", "coreml", "metal"}
 )
 
+// Need returns which of the left-out files an engine needs beside those that are there.
+type Need func(has, leftOut []string) []string
+
 // Lacks returns the left-out files that an engine may need, in their order. Weights are needed
 // unless another format is complete. Documents and folders of other programs are not needed.
 // Everything else is.

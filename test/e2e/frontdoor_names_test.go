@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
 )
 
 // offer is a node with a front door and the models of a configuration file.
@@ -253,4 +254,23 @@ func TestFrontDoorRefusesLongHeaders(t *testing.T) {
 		assert.Equal(t, "HTTP/1.1 431", string(answer))
 	}
 	assert.Equal(t, 200, ask(t, url, "alpha").Status)
+}
+
+// A model that the store lacks keeps the launcher from nothing: its requests fail and say why, and
+// are answered once it is pulled.
+func TestFrontDoorServesBesideAModelThatIsNotPulled(t *testing.T) {
+	t.Parallel()
+	hub := hubserver.New(t)
+	hub.Put("org/tiny", tiny(1<<10))
+	f := models(t, hub)
+	require.NotEmpty(t, f.pull("hf://org/tiny").ID)
+	n, url := offer(t, "models:\n- {name: late, gpus: 1, options: hf://org/late}\n"+modelText("a", ""), "--model-store", f.dir)
+	assert.Equal(t, 200, ask(t, url, "a").Status)
+	got := ask(t, url, "late")
+	assert.Equal(t, 502, got.Status, "%s", got.Body)
+	assert.Contains(t, refusal(t, got).Message, "pull it first: launcher pull hf://org/late")
+	hub.Put("org/late", tiny(1<<10+1))
+	require.NotEmpty(t, f.pull("hf://org/late").ID)
+	assert.Equal(t, 200, ask(t, url, "late").Status)
+	assert.Equal(t, "cache", n.instances()["m-late"].ModelFrom)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/test/helpers/harness"
+	"hotseat.dev/hotseat/test/helpers/hubserver"
 )
 
 // swapFile is a configuration of llama-swap. The two files of models are put in.
@@ -116,4 +117,57 @@ func TestLlamaTellsWhatItsModelsCan(t *testing.T) {
 	var shown struct{ Capabilities []string }
 	call(t, "POST", url+"/api/show", `{"model":"a:latest"}`).Into(t, &shown)
 	assert.Equal(t, []string{"completion", "tools"}, shown.Capabilities)
+}
+
+// Row 30: models of the store by their address: one of several files that was pulled alone, one by
+// its name, and one in parts in a folder.
+func TestLlamaServesModelsOfTheStoreByTheirAddress(t *testing.T) {
+	t.Parallel()
+	real, err := harness.FindLlamaCpp()
+	require.NoError(t, err)
+	read := func(path string) []byte {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return data
+	}
+	hub := hubserver.New(t)
+	hub.Put("org/quants", hubserver.Model{Commit: commit, Files: map[string][]byte{
+		"config.json": []byte("{}"), "m-Q4_K_M.gguf": read(real.ModelA), "m-Q8_0.gguf": read(real.ModelB), "mmproj-F16.gguf": []byte("x"),
+	}})
+	parts := map[string][]byte{"README.md": []byte("# parts"), "m-Q8_0.gguf": read(real.ModelB)}
+	for k := range 2 {
+		name := fmt.Sprintf("tiny-a-%05d-of-00002.gguf", k+1)
+		parts["Q4_K_M/"+name] = read(filepath.Join(real.Split, name))
+	}
+	hub.Put("org/parts", hubserver.Model{Commit: commit, Files: parts})
+	f := models(t, hub)
+	quants := f.pull("--include", "*Q4_K_M.gguf", "hf://org/quants")
+	n, url := offer(t, `models:
+- {name: quants, engine: llamacpp, args: [hf://org/quants, -c, "512"]}
+- {name: large, engine: llamacpp, args: [hf://org/quants, --hf-file, m-Q8_0.gguf, -c, "512"]}
+- {name: parts, engine: llamacpp, args: [hf://org/parts, -c, "512"]}
+`, "--llama-server", real.Program, "--model-store", f.dir)
+	tell := func(model string) string {
+		got := call(t, "POST", url+"/v1/completions", map[string]any{"model": model, "prompt": story, "max_tokens": 8, "temperature": 0})
+		require.Equal(t, 200, got.Status, "%s: %s", model, got.Body)
+		var v struct{ Choices []struct{ Text string } }
+		got.Into(t, &v)
+		return v.Choices[0].Text
+	}
+	small := tell("quants")
+	i := n.instances()["m-quants"]
+	assert.Equal(t, quants.ID, i.ModelID)
+	assert.Contains(t, cmdline(i.PID), "m-Q4_K_M.gguf")
+	lacking := ask(t, url, "large")
+	assert.Equal(t, 502, lacking.Status, "%s", lacking.Body)
+	assert.Contains(t, refusal(t, lacking).Message, "pull it")
+
+	f.pull("--include", "*Q8_0.gguf", "hf://org/quants")
+	f.pull("--include", "Q4_K_M/*", "hf://org/parts")
+	assert.NotEqual(t, small, tell("large"))
+	assert.Equal(t, small, tell("parts"), "it is the same model in two parts")
+	for _, i := range n.instances() {
+		assert.NotContains(t, cmdline(i.PID), "--hf-file")
+		assert.Equal(t, "cache", i.ModelFrom)
+	}
 }

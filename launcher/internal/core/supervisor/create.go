@@ -16,6 +16,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/secrets"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -40,7 +41,10 @@ var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 // Draft reads a create call: engine, GPUs, arguments, environment. It changes nothing,
 // except that it may start a preloader if the request insists on a fork. The error of
 // an invalid request has code invalid.
-func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
+func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) { return s.draft(c, true) }
+
+// draft is Draft, which need not insist on a model that the store lacks.
+func (s *Supervisor) draft(c launcher.CreateRequest, insist bool) (*Draft, error) {
 	if c.ID == "" {
 		c.ID = uuid.NewString()
 	}
@@ -84,7 +88,7 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 		return nil, launcher.Invalidf("body", "--port %d is a leased port, which the engine uses by itself; leave out --port, and the launcher chooses the public port", plan.PublicPort)
 	}
 	where, err := s.locate(spec, env, &plan)
-	if err != nil {
+	if err != nil && (insist || !modelstore.Absent(err)) {
 		return nil, invalidInput(err, hidden)
 	}
 	method, err := s.startMethod(c, eng, plan)
@@ -99,9 +103,10 @@ func (s *Supervisor) Draft(c launcher.CreateRequest) (*Draft, error) {
 }
 
 // Plan returns how many GPUs an instance needs, and how much memory of each, and starts nothing. If
-// the description names no GPUs, the memory is that of the first one.
+// the description names no GPUs, the memory is that of the first one. The store may lack the model:
+// it can be pulled later.
 func (s *Supervisor) Plan(spec launcherapi.InstanceSpec) (gpus int, bytes uint64, err error) {
-	d, err := s.Draft(launcher.CreateRequest{Spec: spec, DryRun: true})
+	d, err := s.draft(launcher.CreateRequest{Spec: spec, DryRun: true}, false)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -11,6 +11,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // Runner starts and finds process trees; [process.Host] implements it.
@@ -177,8 +178,8 @@ type Records interface {
 // Models is the model store; [modelstore.User] implements it. Its calls read and write
 // the disk.
 type Models interface {
-	// Wanted returns the version that an engine is to serve.
-	Wanted(model, revision string) (modelstore.Version, error)
+	// Wanted returns the version that an engine with these needs is to serve.
+	Wanted(model, revision string, need modelref.Need) (modelstore.Version, error)
 	// MayRead returns an error if instances with that environment may not read a version.
 	// It may ask the version's source.
 	MayRead(v modelstore.Version, env func(name string) string) error

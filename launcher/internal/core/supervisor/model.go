@@ -77,9 +77,9 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 		return s.folderOfClaim(plan, field, "the model is in a folder of a claim, which the engine reads in place")
 	}
 	if spec.ModelCache == launcherapi.ModelCacheRequire || address != "" {
-		return modelSource{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s; on Kubernetes, a ClusterModelCache or a ModelCache pulls it", plan.Model, missing, pullAddress(plan))
+		return modelSource{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %w; pull it first: launcher pull %s; on Kubernetes, a ClusterModelCache or a ModelCache pulls it", plan.Model, missing, pullAddress(plan))
 	}
-	return modelSource{From: launcherapi.ModelFromSource, Why: missing}, nil
+	return modelSource{From: launcherapi.ModelFromSource, Why: missing.Error()}, nil
 }
 
 // schemeOf returns the scheme of a model's address; empty: the model is a name, a path or
@@ -101,34 +101,34 @@ func (s *Supervisor) schemeOf(model string) (string, error) {
 
 // findInStores looks for the model of a plan in the store, and then in the stores of the
 // claims. missing says why it is in none of them.
-func (s *Supervisor) findInStores(plan *engine.Plan, env map[string]string) (from modelSource, missing string, err error) {
+func (s *Supervisor) findInStores(plan *engine.Plan, env map[string]string) (from modelSource, missing, err error) {
 	var refused error
 	if s.opts.Models != nil {
-		v, err := s.opts.Models.Wanted(plan.Model, plan.Revision)
+		v, err := s.opts.Models.Wanted(plan.Model, plan.Revision, plan.Lacks)
 		switch {
 		case err == nil:
 			if refused = s.opts.Models.MayRead(v, s.lookupEnv(env)); refused == nil {
 				from, err = readFromStore(plan, v, s.opts.Models.Files(v.Key), "")
-				return from, "", err
+				return from, nil, err
 			}
 		case !modelstore.Absent(err):
-			return modelSource{}, "", err
+			return modelSource{}, nil, err
 		default:
-			missing = err.Error()
+			missing = err
 		}
 	}
 	if len(s.opts.Claims) > 0 {
-		v, err := s.opts.Claims.Wanted(plan.Model, plan.Revision)
+		v, err := s.opts.Claims.Wanted(plan.Model, plan.Revision, plan.Lacks)
 		if err == nil {
 			from, err = readFromStore(plan, v.Version, v.Files, v.Claim)
-			return from, "", err
+			return from, nil, err
 		}
 		if !modelstore.Absent(err) {
-			return modelSource{}, "", launcher.Storagef("%w", err)
+			return modelSource{}, nil, launcher.Storagef("%w", err)
 		}
 		_, none := errors.AsType[*modelstore.NotFoundError](err)
-		if missing == "" || !none {
-			missing = err.Error()
+		if missing == nil || !none {
+			missing = err
 		}
 	}
 	return modelSource{}, missing, refused

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/engines/rank"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // Engine is one kind of inference engine.
@@ -244,6 +245,17 @@ type Plan struct {
 	// inFolder checks that the engine can read its model in a folder, and says what memory the
 	// model takes; nil: the engine finds out.
 	inFolder func(folder string) (DeviceMemory, error)
+
+	// lacks says what the engine needs of a model of the store; nil: as modelref.Lacks.
+	lacks modelref.Need
+}
+
+// Lacks returns which of the files that a version of the store leaves out the engine needs.
+func (p *Plan) Lacks(has, leftOut []string) []string {
+	if p.lacks != nil {
+		return p.lacks(has, leftOut)
+	}
+	return modelref.Lacks(has, leftOut)
 }
 
 // ReadFrom makes the engine read its model in a folder. The error is an *InputError, and says that

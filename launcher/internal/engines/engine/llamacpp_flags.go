@@ -10,6 +10,7 @@ import (
 // llamaSettings are what the launcher reads from the arguments of llama-server.
 type llamaSettings struct {
 	model   string
+	pick    string // of --hf-file: which file of the model; empty: its only one
 	aliases []string
 	host    string
 	port    int
@@ -23,6 +24,7 @@ type llamaSettings struct {
 // llamaReaders are the flags that the launcher reads.
 var llamaReaders = map[string]func(s *llamaSettings, it llamaItem) error{
 	"--model":        llamaText(func(s *llamaSettings, v string) { s.model = v }),
+	"--hf-file":      llamaText(func(s *llamaSettings, v string) { s.pick = v }),
 	"--alias":        llamaText(func(s *llamaSettings, v string) { s.aliases = commaSeparated(v) }),
 	"--host":         llamaText(func(s *llamaSettings, v string) { s.host = v }),
 	"--port":         llamaNumber(0, 65535, func(s *llamaSettings, n int) { s.port = n }),
@@ -89,7 +91,6 @@ var llamaRefused = map[string]string{
 	"--no-models-autoload": ownRouter,
 
 	"--hf-repo":                  fromStore,
-	"--hf-file":                  fromStore,
 	"--hf-repo-draft":            fromStore,
 	"--spec-draft-hf":            fromStore,
 	"--model-url":                fromStore,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,36 +18,93 @@ var ggufPart = regexp.MustCompile(`-(\d{5})-of-(\d{5})\.gguf$`)
 
 // modelFile returns the file that llama-server is given for a model: the path itself, or, of a
 // folder, the model in it.
-func modelFile(path string) (string, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return ggufIn(path)
+func (s llamaSettings) modelFile(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return s.ggufIn(path)
+	case err == nil && s.pick != "":
+		return path, inputError("", "--hf-file", "--hf-file says which file of a folder or of a model of the store is the model, and %s is a file: leave --hf-file out", path)
 	}
 	return path, nil // if it is not there, llama-server says so
 }
 
-// ggufIn returns the one model in a folder: its only GGUF file, or its first part. Files that
-// begin with mmproj belong to models that see or hear, and are no models. With an error it returns
-// the folder.
-func ggufIn(folder string) (string, error) {
-	entries, err := os.ReadDir(folder)
+// ggufIn returns the one model in a folder: its only GGUF file, or its first part, or that of
+// --hf-file. If there is none, it looks in the folder's folders, where publishers put the parts of
+// large models. With an error it returns the folder.
+func (s llamaSettings) ggufIn(folder string) (string, error) {
+	names, err := filesIn(folder)
 	if err != nil {
 		return folder, inputError("", "--model", "cannot read the model's folder %s: %s", folder, withoutPath(err))
 	}
-	var found []string
+	found := s.models(names)
+	top := slices.DeleteFunc(slices.Clone(found), func(name string) bool { return strings.Contains(name, "/") })
+	if len(top) > 0 {
+		found = top
+	}
+	switch {
+	case len(found) == 1:
+		return filepath.Join(folder, filepath.FromSlash(found[0])), nil
+	case len(found) > 1:
+		return folder, inputError("", "--model", "%s has several models: %s; say which by --hf-file, or pull one of them alone (include)", folder, strings.Join(found, ", "))
+	case s.pick != "":
+		return folder, inputError("", "--hf-file", "%s has no GGUF file %s; it has the models %s", folder, s.pick, strings.Join(llamaSettings{}.models(names), ", "))
+	}
+	return folder, inputError("", "--model", "there is no GGUF file in %s, and llama-server reads no other models", folder)
+}
+
+// filesIn returns the files in a folder and in its folders, by their paths below it.
+func filesIn(folder string) (names []string, err error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
 	for _, entry := range entries {
-		name := entry.Name()
+		if !entry.IsDir() {
+			names = append(names, entry.Name())
+			continue
+		}
+		below, err := os.ReadDir(filepath.Join(folder, entry.Name()))
+		if err != nil {
+			continue // it may be somebody else's, and the model elsewhere
+		}
+		for _, file := range below {
+			names = append(names, entry.Name()+"/"+file.Name())
+		}
+	}
+	return names, nil
+}
+
+// models returns the files among these that are models, or first parts of some: those of --hf-file,
+// if it is given. Files that begin with mmproj belong to models that see or hear, and are no models.
+func (s llamaSettings) models(names []string) (found []string) {
+	for _, name := range names {
 		part := ggufPart.FindStringSubmatch(name)
-		if strings.HasSuffix(name, ".gguf") && !strings.HasPrefix(name, "mmproj") && (part == nil || part[1] == "00001") {
+		isModel := strings.HasSuffix(name, ".gguf") && !strings.HasPrefix(path.Base(name), "mmproj") && (part == nil || part[1] == "00001")
+		if isModel && (s.pick == "" || name == s.pick || path.Base(name) == s.pick) {
 			found = append(found, name)
 		}
 	}
-	switch len(found) {
-	case 0:
-		return folder, inputError("", "--model", "there is no GGUF file in %s, and llama-server reads no other models", folder)
-	case 1:
-		return filepath.Join(folder, found[0]), nil
+	return found
+}
+
+// lacks returns which of the files that a selection leaves out llama-server needs: the missing parts
+// of the models that it has, or, if it has no model, all that are left out.
+func (s llamaSettings) lacks(has, leftOut []string) (lacks []string) {
+	found := s.models(has)
+	if len(found) == 0 {
+		return leftOut
 	}
-	return folder, inputError("", "--model", "%s has several models: %s; give the path of one of them, or pull one of them alone (include)", folder, strings.Join(found, ", "))
+	for _, name := range leftOut {
+		part := ggufPart.FindStringSubmatchIndex(name)
+		isPart := func(model string) bool {
+			return len(model) == len(name) && model[:part[2]] == name[:part[2]] && model[part[3]:] == name[part[3]:]
+		}
+		if part != nil && slices.ContainsFunc(found, isPart) {
+			lacks = append(lacks, name)
+		}
+	}
+	return lacks
 }
 
 // ggufParts are the files of the model that begins with this one.

@@ -20,7 +20,8 @@ import (
 //
 // The model is that of --model, or the first argument where that is no flag, as for vLLM. It is
 // the path of a GGUF file, of a folder with one, or what the launcher's store finds. A model in
-// several parts is named by its first one.
+// several parts is named by its first one. Of several models in a folder, --hf-file names one; the
+// launcher keeps that flag to itself, since llama-server would look for the file at the hub.
 func (*LlamaCpp) Plan(r Request) (Plan, error) {
 	if r.Rank != nil {
 		return Plan{}, inputError("rank", "", "llama.cpp has no ranks: leave rank out")
@@ -57,18 +58,19 @@ func (*LlamaCpp) Plan(r Request) (Plan, error) {
 	if len(p.ServedNames) == 0 {
 		p.ServedNames = []string{cmp.Or(r.ServedName, p.Model)}
 	}
-	file, err := modelFile(s.model)
+	file, err := s.modelFile(s.model)
 	if err != nil {
 		return Plan{}, inField(err, field)
 	}
 	p.DeviceMemory = s.memory(file, gpus)
 	p.inFolder = func(folder string) (DeviceMemory, error) {
-		file, err := ggufIn(folder)
+		file, err := s.ggufIn(folder)
 		return s.memory(file, gpus), inField(err, field)
 	}
+	p.lacks = s.lacks
 	without := s.devices == "" && (len(r.GPUs) == 0 || r.Accelerator != AcceleratorNVML)
 	p.argv = func(p Plan, at listenAt) []string {
-		file, _ := modelFile(cmp.Or(p.Folder, s.model)) // errors were told of by Plan and ReadFrom
+		file, _ := s.modelFile(cmp.Or(p.Folder, s.model)) // errors were told of by Plan and ReadFrom
 		argv := []string{"--model", file, "--alias", names(p.ServedNames)}
 		if at.socket != "" {
 			argv = append(argv, "--host", at.socket)
@@ -112,7 +114,7 @@ func readLlamaLine(words []string, instanceHost string) (llamaLine, error) {
 			return line, err
 		}
 		switch it.name {
-		case "--model", "--alias", "--host", "--port":
+		case "--model", "--hf-file", "--alias", "--host", "--port":
 		default:
 			line.rest = append(line.rest, it.raw...)
 		}

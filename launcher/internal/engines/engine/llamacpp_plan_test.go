@@ -31,6 +31,8 @@ var llamaPlans = []struct {
 	{"the model is -m", Request{Options: new("-m " + llamaModel)}},
 	{"a folder with one model", Request{Options: new("-m testdata/gguf/one")}},
 	{"a folder with a model in parts", Request{Options: new("-m testdata/gguf/split")}},
+	{"a folder with a model in parts in a folder", Request{Options: new("-m testdata/gguf/below")}},
+	{"one of several models in a folder", Request{Options: new("-m testdata/gguf/several -hff b-Q8_0.gguf")}},
 	{"a model of the store", Request{Options: new("hf://org/name -ngl 99")}},
 	{"names", Request{Options: new("-m m.gguf --alias one,two -a three,four")}},
 	{"an address", Request{Options: new("-m m.gguf --host 0.0.0.0 --port 8000")}},
@@ -103,6 +105,8 @@ var llamaRefusals = []struct {
 	{"a host of another machine", []string{"-m", "m", "--host", "10.1.2.3"}},
 	{"a file of keys that is missing", []string{"-m", "m", "--api-key-file", "testdata/none"}},
 	{"a folder with several models", []string{"-m", "testdata/gguf/several"}},
+	{"a file that the folder lacks", []string{"-m", "testdata/gguf/several", "--hf-file", "c-Q2_K.gguf"}},
+	{"a file of a file", []string{"-m", llamaModel, "--hf-file", "model.gguf"}},
 	{"a folder without a model", []string{"-m", "testdata/gguf/none"}},
 }
 

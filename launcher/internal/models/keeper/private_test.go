@@ -16,6 +16,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // private returns a private version, whose source takes HF_TOKEN.
@@ -59,10 +60,10 @@ func TestVersionThatLostItsLastPrivateWantIsNotServedWithoutPermission(t *testin
 		_, err = f.Publish(m)
 		require.NoError(t, err)
 	}
-	newer, err := s.Wanted("org/m", "2")
+	newer, err := s.Wanted("org/m", "2", modelref.Lacks)
 	require.NoError(t, err)
 	require.NoError(t, s.Remove(newer.Key, "pool"))
-	v, err := s.Wanted("org/m", "1")
+	v, err := s.Wanted("org/m", "1", modelref.Lacks)
 	require.NoError(t, err)
 	assert.Empty(t, v.Wants)
 	assert.Equal(t, launcherapi.CodeForbidden, launcher.CodeOf(k.MayRead(v, token(""))))

@@ -20,6 +20,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
@@ -480,7 +481,7 @@ func TestUnlessThereDoesNotMoveTheBranchBack(t *testing.T) {
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	assert.Equal(t, "1", r.Version.Manifest.Revision)
-	v, err := s.Wanted("x://m", "main")
+	v, err := s.Wanted("x://m", "main", modelref.Lacks)
 	require.NoError(t, err)
 	assert.Equal(t, "2", v.Manifest.Revision)
 	all, err := s.Versions()

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // Claims are mounted volumes (PersistentVolumeClaims), which this process only reads.
@@ -30,14 +31,14 @@ type Claimed struct {
 // Wanted returns the version that an engine has to serve, from the first claim in
 // alphabetical order that has it. The error is that of [Reader.Wanted] for the last
 // claim that has some version of the model.
-func (c Claims) Wanted(model, revision string) (Claimed, error) {
+func (c Claims) Wanted(model, revision string, need modelref.Need) (Claimed, error) {
 	var nearest error = &NotFoundError{Dir: "the claims of this launcher", Name: model}
 	for _, claim := range slices.Sorted(maps.Keys(c)) {
 		r, err := Read(filepath.Join(c[claim], fetchapi.ClaimStore))
 		if err != nil {
 			return Claimed{}, fmt.Errorf("claim %s: %w", claim, err)
 		}
-		v, err := r.Wanted(model, revision)
+		v, err := r.Wanted(model, revision, need)
 		if err == nil {
 			return Claimed{Version: v, Claim: claim, Files: r.Files(v.Key)}, nil
 		}

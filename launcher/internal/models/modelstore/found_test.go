@@ -11,12 +11,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // means returns the commit that a ref of the model org/name means.
 func means(t *testing.T, s *Store, ref string) string {
 	t.Helper()
-	v, err := s.Wanted("org/name", ref)
+	v, err := s.Wanted("org/name", ref, modelref.Lacks)
 	require.NoError(t, err)
 	return v.Manifest.Revision
 }
@@ -111,7 +113,7 @@ func TestMovedBranchIsServedAfterClockWasAhead(t *testing.T) {
 	want(t, s, first, "main", "", ahead)
 	second := putRef(t, s, "hf://org/name", "bbbb", "main", map[string]string{"config.json": "{}"})
 	want(t, s, second, "main", "", time.Now())
-	v, err := s.Wanted("org/name", "")
+	v, err := s.Wanted("org/name", "", modelref.Lacks)
 	require.NoError(t, err)
 	assert.Equal(t, second.Key, v.Key)
 }

@@ -81,24 +81,24 @@ func TestEngineGetsOnlySelectionsWithAllItNeeds(t *testing.T) {
 	tokens := putPart(t, s, modelref.Selection{Include: []string{"*.json"}})
 	var lacking *LackingError
 	for _, name := range []string{"org/name", "hf://org/name@c0ffee"} {
-		_, err := s.Wanted(name, "")
+		_, err := s.Wanted(name, "", modelref.Lacks)
 		require.ErrorAs(t, err, &lacking, name)
 		require.ErrorContains(t, err, "the store has "+name+" only in selections that lack files which an engine may need: "+tokens.Key+" leaves out model.safetensors and 1 more; pull it without --include and --exclude, or name the id")
 	}
-	v, err := s.Wanted(tokens.Key, "")
+	v, err := s.Wanted(tokens.Key, "", modelref.Lacks)
 	require.NoError(t, err, "by its id it is meant as it is")
 	assert.Equal(t, tokens.Key, v.Key)
 
 	safe := putPart(t, s, modelref.Selection{Exclude: []string{"*.bin", "*.md"}})
-	v, err = s.Wanted("org/name", "main")
+	v, err = s.Wanted("org/name", "main", modelref.Lacks)
 	require.NoError(t, err)
 	assert.Equal(t, safe.Key, v.Key, "weights of one format are enough")
 	require.NoError(t, os.Remove(filepath.Join(s.Files(safe.Key), "config.json")))
 	var notWhole *NotWholeError
-	_, err = s.Wanted("org/name", "")
+	_, err = s.Wanted("org/name", "", modelref.Lacks)
 	require.ErrorAs(t, err, &notWhole)
 	whole := putPart(t, s, modelref.Selection{})
-	v, err = s.Wanted("org/name", "")
+	v, err = s.Wanted("org/name", "", modelref.Lacks)
 	require.NoError(t, err)
 	assert.Equal(t, whole.Key, v.Key)
 }
@@ -114,16 +114,16 @@ func TestWholeBucketFolderOfSelectionIsServed(t *testing.T) {
 	}
 	_, err = f.Publish(m)
 	require.NoError(t, err)
-	v, err := s.Wanted("s3://m/a/b", "")
+	v, err := s.Wanted("s3://m/a/b", "", modelref.Lacks)
 	require.NoError(t, err)
 	assert.Equal(t, "b", v.Sub)
 	var lacking *LackingError
-	_, err = s.Wanted("s3://m/a/c", "")
+	_, err = s.Wanted("s3://m/a/c", "", modelref.Lacks)
 	require.ErrorAs(t, err, &lacking)
-	_, err = s.Wanted("s3://m/a", "")
+	_, err = s.Wanted("s3://m/a", "", modelref.Lacks)
 	require.ErrorAs(t, err, &lacking)
 	var none *NotFoundError
-	_, err = s.Wanted("s3://m/a/d", "")
+	_, err = s.Wanted("s3://m/a/d", "", modelref.Lacks)
 	require.ErrorAs(t, err, &none)
 }
 
@@ -132,17 +132,17 @@ func TestFolderOfAVersionIsThatVersion(t *testing.T) {
 	key := put(t, s, "s3://m/a", "1", map[string]string{"b/config.json": "{}", "model.safetensors": "weights"}).Key
 	files := s.Files(key)
 	for path, sub := range map[string]string{files: "", files + "/": "", filepath.Join(files, "b"): "b", files + "/b/../b/": "b"} {
-		v, err := s.Wanted(path, "")
+		v, err := s.Wanted(path, "", modelref.Lacks)
 		require.NoError(t, err, path)
 		assert.Equal(t, key, v.Key, path)
 		assert.Equal(t, sub, v.Sub, path)
 	}
 	var none *NotFoundError
 	for _, path := range []string{s.Dir(), filepath.Dir(files), files + "/../..", files + "x", "/etc", ".."} {
-		_, err := s.Wanted(path, "")
+		_, err := s.Wanted(path, "", modelref.Lacks)
 		require.ErrorAs(t, err, &none, path)
 	}
 	require.NoError(t, os.Remove(filepath.Join(files, "model.safetensors")))
-	_, err := s.Wanted(files, "")
+	_, err := s.Wanted(files, "", modelref.Lacks)
 	require.ErrorAs(t, err, &none, "one that is damaged")
 }

@@ -19,6 +19,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 var twoFiles = map[string]string{"config.json": "{}", "sub/model.safetensors": "weights"}
@@ -564,7 +565,7 @@ func TestEngineGetsVersionItsArgumentsMean(t *testing.T) {
 		"a model that is not there":              {"org/nam", "", "", "no model"},
 		"the beginning of a name":                {"org", "", "", "no model"},
 	} {
-		v, err := s.Wanted(c.model, c.revision)
+		v, err := s.Wanted(c.model, c.revision, modelref.Lacks)
 		if c.says != "" {
 			require.ErrorContains(t, err, c.says, name)
 			continue
@@ -573,11 +574,11 @@ func TestEngineGetsVersionItsArgumentsMean(t *testing.T) {
 		assert.Equal(t, c.key, v.Key, name)
 	}
 	require.NoError(t, os.Remove(filepath.Join(s.Files(second.Key), "config.json")))
-	v, err := s.Wanted("org/name", "")
+	v, err := s.Wanted("org/name", "", modelref.Lacks)
 	require.NoError(t, err)
 	assert.Equal(t, first.Key, v.Key)
 	var notWhole *NotWholeError
-	_, err = s.Wanted("org/name", "bbbb")
+	_, err = s.Wanted("org/name", "bbbb", modelref.Lacks)
 	require.ErrorAs(t, err, &notWhole)
 	assert.ErrorContains(t, err, "config.json is missing; pull it again")
 }
@@ -596,7 +597,7 @@ func TestBucketFolderIsNotItsNeighbourOrParent(t *testing.T) {
 		"oci://host:5000/m": "oci://host:5000/m:latest", "oci://host:5000/m:v1": "",
 		"file:///m/a/": "file:///m/a", "file:///m/a/b": "",
 	} {
-		v, err := s.Wanted(model, "")
+		v, err := s.Wanted(model, "", modelref.Lacks)
 		if found == "" {
 			var none *NotFoundError
 			require.ErrorAs(t, err, &none, model)
@@ -609,10 +610,10 @@ func TestBucketFolderIsNotItsNeighbourOrParent(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "s3://m/a", v.Manifest.URI)
 
-	outer, err := s.Wanted("s3://m/a", "")
+	outer, err := s.Wanted("s3://m/a", "", modelref.Lacks)
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(filepath.Join(s.Files(outer.Key), "b", "config.json")))
-	_, err = s.Wanted("s3://m/a/b", "")
+	_, err = s.Wanted("s3://m/a/b", "", modelref.Lacks)
 	var notWhole *NotWholeError
 	require.ErrorAs(t, err, &notWhole)
 }

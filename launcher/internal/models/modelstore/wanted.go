@@ -52,7 +52,7 @@ func (e *LackingError) Error() string {
 	return fmt.Sprintf("the store has %s only in selections that lack files which an engine may need: %s; pull it without --include and --exclude, or name the id", e.Model, strings.Join(all, "; "))
 }
 
-// Wanted returns the version that an engine has to serve. model is an address, the name
+// Wanted returns the version that an engine with these needs has to serve. model is an address, the name
 // of a model of the hub, or the id of a version; the first two may end in @revision.
 //
 // Several versions may have that name, such as all that a branch once meant. Wanted
@@ -65,7 +65,7 @@ func (e *LackingError) Error() string {
 //
 // The error is a *NotFoundError, an *OtherRevisionsError, a *NotWholeError or a
 // *LackingError.
-func (r *Reader) Wanted(model, revision string) (Version, error) {
+func (r *Reader) Wanted(model, revision string, need modelref.Need) (Version, error) {
 	if v, ok := r.wholeAt(model); ok {
 		return v, nil
 	}
@@ -74,12 +74,12 @@ func (r *Reader) Wanted(model, revision string) (Version, error) {
 		return Version{}, err
 	}
 	name := modelref.Name{Model: model, Revision: revision}
-	v, err := r.wanted(all, name, "")
+	v, err := r.wanted(all, name, "", need)
 	if _, none := errors.AsType[*NotFoundError](err); !none {
 		return v, err
 	}
 	for _, outer := range name.Above() {
-		found, failed := r.wanted(all, outer.Name, outer.Path)
+		found, failed := r.wanted(all, outer.Name, outer.Path, need)
 		if failed == nil {
 			found.Sub = outer.Path
 			return found, nil
@@ -116,7 +116,7 @@ func (v *Version) hasFolder(name string) bool {
 
 // wanted returns the version that has the name or the id, and that has the folder. An
 // empty folder means the whole version.
-func (r *Reader) wanted(all []Version, name modelref.Name, folder string) (Version, error) {
+func (r *Reader) wanted(all []Version, name modelref.Name, folder string, need modelref.Need) (Version, error) {
 	var newest *Version
 	var named time.Time // when the newest was last wanted by that name
 	var others []string
@@ -128,7 +128,7 @@ func (r *Reader) wanted(all []Version, name modelref.Name, folder string) (Versi
 		asked, ours := name.Of(v.Manifest.URI)
 		var lacks []string
 		if !byID {
-			lacks = v.Manifest.Lacks(folder)
+			lacks = v.Manifest.LacksFor(folder, need)
 		}
 		switch {
 		case !ours && !byID || folder != "" && !v.hasFolder(folder):

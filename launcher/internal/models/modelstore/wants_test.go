@@ -93,7 +93,7 @@ func TestBranchMeansItsLastWantedVersion(t *testing.T) {
 	byCommit := put(t, s, "hf://org/name", "bbbb", map[string]string{"config.json": "{}"})
 	shows := func(key string) {
 		t.Helper()
-		v, err := s.Wanted("org/name", "main")
+		v, err := s.Wanted("org/name", "main", modelref.Lacks)
 		require.NoError(t, err)
 		assert.Equal(t, key, v.Key)
 	}
@@ -152,7 +152,7 @@ func TestAmendMovesNoNameToTheVersion(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, there)
 	assert.Equal(t, first.Key, v.Key)
-	meant, err := s.Wanted("org/name", "main")
+	meant, err := s.Wanted("org/name", "main", modelref.Lacks)
 	require.NoError(t, err)
 	assert.Equal(t, second.Key, meant.Key, "nobody has asked for the first by that name since")
 	all, err := s.Versions()
