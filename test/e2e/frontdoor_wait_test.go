@@ -250,7 +250,7 @@ func TestErrorOfTheEngineAfterSignsIsAnEvent(t *testing.T) {
 // Row 11: from the second time on, Retry-After is within a factor of two of what the wake takes.
 func TestRetryAfterIsLearnt(t *testing.T) {
 	t.Parallel()
-	n, url := offer(t, "models:\n"+modelText("a", "", "--sim-wake-time", "3s")+modelText("b", ""), "--gpus", "simulated:1", "--max-held-requests", "1")
+	n, url := offer(t, "models:\n"+modelText("a", "", "--sim-wake-time", "2s")+modelText("b", ""), "--gpus", "simulated:1", "--max-held-requests", "1")
 	for _, model := range []string{"a", "b", "a", "b"} { // a is started, and woken once
 		require.Equal(t, 200, ask(t, url, model).Status)
 	}

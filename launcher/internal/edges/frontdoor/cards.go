@@ -133,8 +133,9 @@ func askCard(ctx context.Context, handler http.Handler) (card, error) {
 		Data   []card
 		Models []struct{ Capabilities []string }
 	}
-	if a.status != http.StatusOK || json.Unmarshal(a.text.Bytes(), &told) != nil || len(told.Data) == 0 {
-		return card{}, nil // it does not tell, such as for want of a key
+	isList := a.status == http.StatusOK && json.Unmarshal(a.text.Bytes(), &told) == nil && len(told.Data) > 0
+	if !isList { // such as for want of a key
+		return card{}, nil
 	}
 	c := told.Data[0]
 	if len(told.Models) > 0 {
