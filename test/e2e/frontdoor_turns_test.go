@@ -363,7 +363,15 @@ func TestModelOfLowerPriorityPutsNoBusyOneToSleep(t *testing.T) {
 func TestRequestsForOneModelAreAnsweredInOrder(t *testing.T) {
 	t.Parallel()
 	n, url := offer(t, "models:\n"+modelText("a", "concurrency: 1,", "--sim-token-time", "20ms", "--sim-tokens", "100000"))
-	began, leave, all := make(chan int), make([]context.CancelFunc, 5), sync.WaitGroup{}
+	began, leave, all := make(chan int, 5), make([]context.CancelFunc, 5), sync.WaitGroup{}
+	next := func() int {
+		select {
+		case k := <-began:
+			return k
+		case <-time.After(patience):
+			return -1
+		}
+	}
 	question := `{"model":"a","stream":true,"max_tokens":2000,"prompt":"x"}`
 	for k := range leave {
 		ctx, end := context.WithCancel(t.Context())
@@ -386,13 +394,13 @@ func TestRequestsForOneModelAreAnsweredInOrder(t *testing.T) {
 			assert.ErrorIs(t, err, context.Canceled, "the answer lasts until its client leaves")
 		})
 		if k == 0 {
-			require.Zero(t, <-began)
+			require.Zero(t, next())
 		}
 		n.Eventually("the request waits", func() bool { d := n.demand("a"); return d.InFlight == 1 && d.Waiting == k })
 	}
 	for k := range leave {
 		if k > 0 {
-			assert.Equal(t, k, <-began)
+			require.Equal(t, k, next())
 			assert.Equal(t, 1, n.demand("a").InFlight)
 		}
 		leave[k]()
