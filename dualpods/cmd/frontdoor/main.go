@@ -83,6 +83,7 @@ const (
 	idleTime    = 2 * time.Minute
 	mostHeader  = 64 << 10
 	idleForeach = 256 // idle connections to a Pod
+	signEvery   = 5 * time.Second
 )
 
 // open opens the addresses. On error nothing stays open.
@@ -100,7 +101,7 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 			f.close()
 		}
 	}()
-	d, directory := door.New(door.Options{Own: f.own, Peers: f.listener, Namespace: s.namespaceOf, Transport: f.toPods, Logger: log})
+	d, directory := door.New(door.Options{Own: f.own, Peers: f.listener, Namespace: s.namespaceOf, Transport: f.toPods, SignEvery: signEvery, Logger: log})
 	f.door = d
 	if f.watch, err = watch.New(watch.Options{
 		Config: config, Namespace: s.watchNamespace, Own: s.ownNamespace, Directory: directory, Peers: &demand.Pods{Listener: f.listener, Own: types.UID(s.podUID)},

@@ -30,8 +30,6 @@ const (
 	mostHeldBytes = 256 << 20
 	// mostAttempts bounds how many Pods a request is passed to.
 	mostAttempts = 3
-	// signEvery is the time between two signs of life.
-	signEvery = 5 * time.Second
 	// unknownWait is Retry-After for a Model whose starts have not been seen yet.
 	unknownWait = 10 * time.Second
 )
@@ -48,6 +46,7 @@ type Options struct {
 	// Namespace returns the namespace whose Models a host name stands for.
 	Namespace func(host string) string
 	Transport http.RoundTripper // to the Pods
+	SignEvery time.Duration     // between two signs of life for a stream that waits
 	Logger    *slog.Logger
 }
 
@@ -94,7 +93,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer answers a request for a Model.
 func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
-	q := &request{r: r, signs: inference.Signs{Writer: w, Request: r, Interval: signEvery}}
+	q := &request{r: r, signs: inference.Signs{Writer: w, Request: r, Interval: d.opts.SignEvery}}
 	defer q.close()
 	err := d.read(q)
 	if err == nil {
@@ -102,8 +101,15 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	if err == nil {
 		// The proxy's transport chooses the Pod.
-		d.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, q)))
-		err = q.failure
+		passed := r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
+		if q.signs.Began() {
+			err = inference.Continue(w, d.proxy, passed)
+		} else {
+			d.proxy.ServeHTTP(w, passed)
+		}
+		if q.failure != nil {
+			err = q.failure
+		}
 	}
 	if err == nil {
 		return

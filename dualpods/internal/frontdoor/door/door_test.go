@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -68,7 +69,7 @@ func newWorld(t *testing.T) *world {
 			}
 			return namespace
 		},
-		Transport: noting{w, transport}, Logger: slog.New(slog.DiscardHandler),
+		Transport: noting{w, transport}, SignEvery: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	})
 	server := httptest.NewServer(w.door)
 	w.url = server.URL
@@ -487,4 +488,49 @@ func TestModelsAreListedWithTheirStates(t *testing.T) {
 	}
 	w.pod("gpu", answers("a"))
 	assert.Contains(t, list(), `"state":"ready"`)
+}
+
+func TestStreamThatWaitsGetsSignsWhereAsked(t *testing.T) {
+	const stream = `{"model": "llama", "stream": true, "messages": []}`
+	for name, tt := range map[string]struct {
+		path, body string
+		header     []string
+		status     int
+		want       string
+		signs      bool
+	}{
+		"asked for":                 {"/v1/chat/completions", stream, []string{"X-Hotseat-Progress", "comments"}, 200, "data: {\"error\":", true},
+		"asked for by Anthropic's":  {"/v1/messages", stream, []string{"X-Hotseat-Progress", "comments"}, 200, "event: error\n", true},
+		"not asked for":             {"/v1/chat/completions", stream, nil, 503, `{"error":`, false},
+		"asked for, but no stream":  {"/v1/chat/completions", chat, []string{"X-Hotseat-Progress", "comments"}, 503, `{"error":`, false},
+		"signs that there are none": {"/v1/chat/completions", stream, []string{"X-Hotseat-Progress", "x"}, 400, "must be comments or reasoning", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.model(func(m *v1alpha1.Model) { m.Spec.Hold = &v1alpha1.ModelHold{TimeoutSeconds: new(int32(1))} })
+			got := w.ask(tt.path, tt.body, tt.header...)
+			assert.Equal(t, tt.status, got.status)
+			assert.Contains(t, got.body, tt.want)
+			assert.Equal(t, tt.signs, strings.Contains(got.body, "\n\n: ") || strings.HasPrefix(got.body, ": "), got.body)
+		})
+	}
+	t.Run("and the answer follows", func(t *testing.T) {
+		w := newWorld(t)
+		w.model(nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/v1/chat/completions", strings.NewReader(stream))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Hotseat-Progress", "comments")
+		got, err := http.DefaultClient.Do(r) // the header comes with the first sign
+		require.NoError(t, err)
+		w.pod("gpu", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write([]byte("data: 1\n\n"))
+		})
+		text, err := io.ReadAll(got.Body)
+		require.NoError(t, err)
+		require.NoError(t, got.Body.Close())
+		assert.True(t, strings.HasPrefix(string(text), ": "), string(text))
+		assert.True(t, strings.HasSuffix(string(text), "data: 1\n\n"), string(text))
+	})
 }

@@ -1,14 +1,10 @@
 package frontdoor
 
 import (
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/inference"
@@ -58,33 +54,4 @@ func TestRetryAfterIsThatOfTheTransitionThatIsNext(t *testing.T) {
 	fake.all = []launcherapi.Instance{instanceOf(f, "a", launcher.Starting)}
 	assert.Equal(t, 40*time.Second, f.retryAfter("a"))
 	assert.Equal(t, unknownWait, f.retryAfter("b"))
-}
-
-func TestErrorAfterSignsIsKeptAndTheRestPasses(t *testing.T) {
-	for name, c := range map[string]struct {
-		status        int
-		said, message string
-	}{
-		"an error of the OpenAI API": {400, `{"error":{"message":"too long","type":"BadRequestError"}}`, "too long"},
-		"another text":               {502, "bad gateway\n", "bad gateway"},
-		"no text":                    {503, "", "Service Unavailable"},
-		"a long text":                {500, strings.Repeat("x", 2*mostOfError), strings.Repeat("x", mostOfError)},
-	} {
-		rec := httptest.NewRecorder()
-		err := (&continued{ResponseWriter: rec}).answer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(c.status)
-			_, _ = w.Write([]byte(c.said))
-		}), httptest.NewRequest("POST", "/v1/completions", nil))
-		var e *inference.Error
-		require.ErrorAs(t, err, &e, name)
-		assert.Equal(t, c.status, e.Status, name)
-		assert.Equal(t, c.message, e.Message, name)
-		assert.Empty(t, rec.Body.String(), name)
-	}
-	rec := httptest.NewRecorder()
-	require.NoError(t, (&continued{ResponseWriter: rec}).answer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusOK)
-		_, _ = w.Write([]byte("data: x\n\n"))
-	}), httptest.NewRequest("POST", "/v1/completions", nil)))
-	assert.Equal(t, "data: x\n\n", rec.Body.String())
 }

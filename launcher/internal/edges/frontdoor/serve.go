@@ -218,7 +218,7 @@ func (f *FrontDoor) pass(q *request) error {
 	r := q.r.WithContext(q.r.Context()) // a copy: the server needs its own body unchanged
 	r.Body, r.ContentLength = q, q.body.Length()
 	if q.signs.Began() {
-		return (&continued{ResponseWriter: q.ResponseWriter}).answer(handler, r)
+		return inference.Continue(q.ResponseWriter, handler, r)
 	}
 	browser.ForgetReading(q.Header()) // the engine says who may read its answer
 	handler.ServeHTTP(q.ResponseWriter, r)

@@ -1,4 +1,4 @@
-package frontdoor
+package inference
 
 import (
 	"bytes"
@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-
-	"hotseat.dev/hotseat/launcher/inference"
 )
 
 // continued is an answer whose header was written with a sign of life. If the engine, or the gate
@@ -38,8 +36,10 @@ func (c *continued) Write(data []byte) (int, error) {
 
 func (c *continued) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// answer has a request answered. The error is an *[inference.Error] of the engine or its gate.
-func (c *continued) answer(handler http.Handler, r *http.Request) error {
+// Continue has a request answered by a handler after signs of life. The error is an *Error of the engine or its
+// gate; the caller gives it to [Signs.Fail].
+func Continue(w http.ResponseWriter, handler http.Handler, r *http.Request) error {
+	c := &continued{ResponseWriter: w}
 	handler.ServeHTTP(c, r)
 	if c.status == 0 {
 		return nil
@@ -50,5 +50,5 @@ func (c *continued) answer(handler http.Handler, r *http.Request) error {
 	_ = json.Unmarshal(c.text.Bytes(), &said) // what is no such error is given as it is
 	e := said.Error
 	message := cmp.Or(e.Message, strings.TrimSpace(c.text.String()), http.StatusText(c.status))
-	return &inference.Error{Status: c.status, Message: message, Type: e.Type, Param: e.Param, Code: e.Code}
+	return &Error{Status: c.status, Message: message, Type: e.Type, Param: e.Param, Code: e.Code}
 }
