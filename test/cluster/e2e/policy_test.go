@@ -105,6 +105,7 @@ func TestOnlyTheControllerAndAdministratorsLetGoOfAPodOrEndALauncherInUse(t *tes
 	}{
 		"a requester that is let go":       {try(editor, requester, letGo), "may add or remove its finalizers on a Pod"},
 		"a launcher that is let go":        {try(editor, "launcher-node-1", letGo), "may add or remove its finalizers on a Pod"},
+		"a Pod that serves a Model":        {try(editor, requester, func(p *corev1.Pod) { p.Labels[podmeta.LabelServes] = "x" }), "may write the label hotseat.dev/serves"},
 		"a launcher of another config":     {try(editor, "launcher-node-1", func(p *corev1.Pod) { p.Labels[podmeta.LabelLauncherConfig] = "x" }), "may change the labels that make a Pod a launcher"},
 		"a launcher of another group":      {try(editor, "launcher-node-1", func(p *corev1.Pod) { p.Labels[podmeta.LabelModelNodeGroup] = "x" }), "may change the labels that make a Pod a launcher"},
 		"a launcher that is none any more": {try(editor, "launcher-node-1", func(p *corev1.Pod) { delete(p.Labels, podmeta.LabelComponent) }), "may change the labels that make a Pod a launcher"},
