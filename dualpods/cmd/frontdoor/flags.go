@@ -44,7 +44,7 @@ func parse(args []string) (settings, error) {
 	flags.Usage = func() {}
 	flags.StringVar(&s.listen, "listen", ":8000", "`address` for clients")
 	flags.StringVar(&s.demandListen, "demand-listen", ":8002", "`address` where the controller and the other front doors ask for the number of requests")
-	flags.StringVar(&s.probesListen, "probes-listen", ":8082", "`address` of /healthz and /readyz")
+	flags.StringVar(&s.probesListen, "probes-listen", ":8082", "`address` of /healthz, /readyz and /metrics")
 	flags.StringVar(&s.namespace, "namespace", "", "`namespace` of the Models of clients whose host name has no --host")
 	flags.StringToStringVar(&s.hosts, "host", nil, "`HOST=NAMESPACE`: the namespace of the Models of a host name; may be given again")
 	flags.StringVar(&s.domain, "host-domain", "", "`domain` of host names that begin with a namespace: NAMESPACE.DOMAIN stands for the Models of NAMESPACE")
@@ -90,14 +90,19 @@ func (s *settings) namespaceOf(host string) string {
 	return s.namespace
 }
 
-// readiness answers the kubelet's probes.
-type readiness struct{ is atomic.Bool }
+// readiness answers the kubelet's probes, and Prometheus.
+type readiness struct {
+	is      atomic.Bool
+	metrics http.Handler
+}
 
 func (r *readiness) set(is bool) { r.is.Store(is) }
 
 func (r *readiness) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	switch {
 	case q.URL.Path == "/healthz":
+	case q.URL.Path == "/metrics":
+		r.metrics.ServeHTTP(w, q)
 	case q.URL.Path == "/readyz" && r.is.Load():
 	case q.URL.Path == "/readyz":
 		http.Error(w, "not ready", http.StatusServiceUnavailable)

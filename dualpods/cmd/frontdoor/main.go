@@ -22,6 +22,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/door"
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/metrics"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/watch"
 	"hotseat.dev/hotseat/spec/demandapi"
 )
@@ -70,6 +71,7 @@ type frontDoor struct {
 	log      *slog.Logger
 	door     *door.Door
 	own      *demand.Own
+	metrics  *metrics.Metrics
 	listener *demand.Listener
 	watch    *watch.Watch
 
@@ -93,6 +95,7 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 		return nil, err
 	}
 	f := &frontDoor{settings: s, log: log, own: demand.NewOwn()}
+	f.metrics = metrics.New(f.own)
 	f.toPods = &http.Transport{MaxIdleConnsPerHost: idleForeach, IdleConnTimeout: idleTime, DisableCompression: true, ForceAttemptHTTP2: false, DialContext: (&net.Dialer{Timeout: s.dialTimeout, KeepAlive: idleTime}).DialContext}
 	f.toPeers = &http.Transport{DialContext: (&net.Dialer{Timeout: demandapi.SilenceLimit}).DialContext}
 	f.listener = demand.NewListener(demand.Options{Client: &http.Client{Transport: f.toPeers}, Logger: log})
@@ -101,7 +104,7 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 			f.close()
 		}
 	}()
-	d, directory := door.New(door.Options{Own: f.own, Peers: f.listener, Namespace: s.namespaceOf, Transport: f.toPods, SignEvery: signEvery, Logger: log})
+	d, directory := door.New(door.Options{Own: f.own, Peers: f.listener, Namespace: s.namespaceOf, Transport: f.toPods, SignEvery: signEvery, Observer: f.metrics, Logger: log})
 	f.door = d
 	if f.watch, err = watch.New(watch.Options{
 		Config: config, Namespace: s.watchNamespace, Own: s.ownNamespace, Directory: directory, Peers: &demand.Pods{Listener: f.listener, Own: types.UID(s.podUID)},
@@ -157,7 +160,7 @@ func (f *frontDoor) serve(ctx context.Context) error {
 	go func() { defer close(watched); f.watch.Run(life) }()
 	defer func() { end(); <-watched }()
 
-	ready := &readiness{}
+	ready := &readiness{metrics: f.metrics.Handler()}
 	clients := &http.Server{Handler: f.door, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader, ErrorLog: slog.NewLogLogger(f.log.Handler(), slog.LevelDebug)}
 	counts := &http.Server{Handler: f.demandHandler(), ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return life }}
 	probes := &http.Server{Handler: ready, ReadHeaderTimeout: headerTime}

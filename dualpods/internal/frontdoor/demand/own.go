@@ -110,6 +110,19 @@ func (o *Own) Of(model types.NamespacedName) Count {
 	return c
 }
 
+// All returns the requests for each Model that has any.
+func (o *Own) All() map[types.NamespacedName]Count {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := map[types.NamespacedName]Count{}
+	for model, own := range o.counts {
+		var c Count
+		c.Add(*own)
+		all[model] = c
+	}
+	return all
+}
+
 // ServeHTTP streams reports until the client leaves.
 func (o *Own) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l := &listener{changed: map[types.NamespacedName]bool{}, kick: make(chan struct{}, 1)}

@@ -188,6 +188,13 @@ func (d *Directory) look(key types.NamespacedName) {
 	d.of[key] = now
 }
 
+// Has reports whether there is a Model.
+func (d *Directory) Has(key types.NamespacedName) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.models[key] != nil
+}
+
 // Serving returns the Pods that serve a Model now.
 func (d *Directory) Serving(key types.NamespacedName) []Endpoint {
 	d.mu.RLock()

@@ -39,6 +39,20 @@ type Peers interface {
 	Of(model types.NamespacedName) (demand.Count, bool)
 }
 
+// Observer counts what a Door does.
+type Observer interface {
+	// Answered is told of each request: its Model, zero if there is none; the entry whose replica answered, empty if
+	// none did; and the status code, codeClientGone if the client hung up.
+	Answered(model types.NamespacedName, entry string, code int)
+	Held(model types.NamespacedName, outcome string, waited time.Duration)
+	Retried(model types.NamespacedName)
+	Chosen(strategy string)
+	Forget(model types.NamespacedName) // it is gone
+}
+
+// codeClientGone is the status code of requests whose client hung up. No client gets it.
+const codeClientGone = 499
+
 // Options of a Door.
 type Options struct {
 	Own   *demand.Own
@@ -47,6 +61,7 @@ type Options struct {
 	Namespace func(host string) string
 	Transport http.RoundTripper // to the Pods
 	SignEvery time.Duration     // between two signs of life for a stream that waits
+	Observer  Observer
 	Logger    *slog.Logger
 }
 
@@ -64,7 +79,12 @@ type Door struct {
 // New returns a Door, and the Directory that whoever watches Models and Pods fills.
 func New(o Options) (*Door, *directory.Directory) {
 	d := &Door{opts: o, memory: inference.NewMemory(mostHeldBytes)}
-	d.dir = directory.New(func(model types.NamespacedName) { d.queues.kick(model) })
+	d.dir = directory.New(func(model types.NamespacedName) {
+		if !d.dir.Has(model) {
+			d.opts.Observer.Forget(model)
+		}
+		d.queues.kick(model)
+	})
 	d.outages = newOutages(time.Now)
 	d.queues = newQueues(d.mayPass)
 	d.proxy = &httputil.ReverseProxy{
@@ -111,16 +131,23 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 			err = q.failure
 		}
 	}
+	var key types.NamespacedName
+	if q.model != nil {
+		key = q.model.Key
+	}
 	if err == nil {
+		d.opts.Observer.Answered(key, q.entry, q.status)
 		return
 	}
 	if errors.Is(err, errClientGone) || r.Context().Err() != nil {
+		d.opts.Observer.Answered(key, "", codeClientGone)
 		panic(http.ErrAbortHandler)
 	}
 	e := (*inference.Error)(nil)
 	if !errors.As(err, &e) {
 		e = &inference.Error{Status: http.StatusBadGateway, Message: err.Error()}
 	}
+	d.opts.Observer.Answered(key, q.entry, e.Status)
 	q.signs.Fail(e)
 }
 

@@ -24,6 +24,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/door"
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/metrics"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -69,7 +70,7 @@ func newWorld(t *testing.T) *world {
 			}
 			return namespace
 		},
-		Transport: noting{w, transport}, SignEvery: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		Transport: noting{w, transport}, SignEvery: 10 * time.Millisecond, Observer: metrics.New(w.own), Logger: slog.New(slog.DiscardHandler),
 	})
 	server := httptest.NewServer(w.door)
 	w.url = server.URL

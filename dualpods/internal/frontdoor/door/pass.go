@@ -14,6 +14,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
 	"hotseat.dev/hotseat/launcher/inference"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 var (
@@ -79,10 +80,13 @@ func (d *Door) await(q *request) error {
 	err = q.signs.Wait(q.turn.ready, func() string { return "no replica serves " + q.model.Key.Name + " yet" })
 	q.signs.Request = q.r
 	waited := time.Since(q.turn.since)
+	outcome := heldRefused
+	defer func() { d.opts.Observer.Held(q.model.Key, outcome, waited) }()
 	switch {
 	case q.failure != nil:
 		return q.failure
 	case err == nil:
+		outcome = heldPassed
 		d.starts.Observe(q.model.Key.String(), inference.Start, waited)
 		return nil
 	case errors.Is(context.Cause(ctx), errWaitedTooLong):
@@ -91,8 +95,16 @@ func (d *Door) await(q *request) error {
 			Message: fmt.Sprintf("the request waited for %s, and no replica serves %s yet", q.model.Hold, q.model.Key.Name),
 		}
 	}
+	outcome = heldClientGone
 	return errClientGone
 }
+
+// The outcomes of requests that waited.
+const (
+	heldPassed     = "passed"
+	heldRefused    = "refused"
+	heldClientGone = "client_gone"
+)
 
 // passer is the transport of the proxy: it chooses the Pod, and tries another one if that fails before it has
 // answered.
@@ -117,6 +129,7 @@ func (p passer) RoundTrip(out *http.Request) (*http.Response, error) {
 			return nil, errClientGone
 		}
 		d.outages.failed(to.Address)
+		d.opts.Observer.Retried(q.model.Key)
 		q.tried = append(q.tried, to.Pod)
 		d.opts.Logger.Info("a Pod does not answer", "model", q.model.Key.String(), "pod", to.Pod, "attempt", attempt, "error", err)
 		if attempt == mostAttempts || !q.whole && q.bodyBegan() {
@@ -137,8 +150,10 @@ func (d *Door) choose(q *request) (directory.Endpoint, bool) {
 		of[i] = balance.Endpoint{Name: e.Pod, Weight: e.Weight, Load: load.InFlight[e.Pod]}
 	}
 	if q.model.ByPrefix {
+		d.opts.Observer.Chosen(v1alpha1.StrategyPrefixHash)
 		return may[d.dir.Ring(q.model).Choose(q.prefix, of, q.model.MeanLoadPercentage)], true
 	}
+	d.opts.Observer.Chosen(v1alpha1.LeastLoad)
 	return may[balance.LeastLoad(of)], true
 }
 
@@ -160,6 +175,7 @@ func (d *Door) send(q *request, out *http.Request, to directory.Endpoint) (*http
 	}
 	q.leaveQueue()
 	d.outages.answered(to.Address)
+	q.entry, q.status = to.Entry, answer.StatusCode
 	answer.Body = &counted{answer.Body, release}
 	return answer, nil
 }

@@ -53,6 +53,8 @@ type request struct {
 	prefix  string
 	tried   []string // Pods that have failed
 	failure error    // why nothing was answered
+	entry   string   // whose replica answered
+	status  int      // of that answer
 
 	reading sync.Mutex // held while the body is read
 	began   bool       // it was read
