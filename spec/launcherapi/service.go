@@ -33,3 +33,7 @@ const (
 	ReadyStatus   = "ready"   // it takes calls
 	ClosingStatus = "closing" // it refuses new calls
 )
+
+// HeaderRefused is on the answers of an instance's public port by which the launcher itself refuses a request that
+// another replica, or the same one later, may answer: why, as one word.
+const HeaderRefused = "X-Hotseat-Refused"

@@ -72,6 +72,12 @@ func parse(args []string) (settings, error) {
 	case s.level.UnmarshalText([]byte(level)) != nil:
 		return s, fmt.Errorf("--log-level %q is none of debug, info, warn and error", level)
 	}
+	s.domain = strings.ToLower(s.domain)
+	lower := map[string]string{}
+	for host, namespace := range s.hosts {
+		lower[strings.ToLower(host)] = namespace
+	}
+	s.hosts = lower
 	return s, nil
 }
 

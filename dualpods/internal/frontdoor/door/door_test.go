@@ -25,6 +25,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/door"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/metrics"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -347,7 +348,11 @@ func TestRequestThatNobodyBeganToAnswerIsTriedElsewhere(t *testing.T) {
 		_ = connection.(*net.TCPConn).SetLinger(0)
 		_ = connection.Close()
 	}
-	for name, bad := range map[string]http.HandlerFunc{"a connection that is refused": nil, "a connection that is reset": reset} {
+	unbound := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(launcherapi.HeaderRefused, "failed")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	for name, bad := range map[string]http.HandlerFunc{"a connection that is refused": nil, "a connection that is reset": reset, "a launcher that refuses": unbound} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.model(nil)

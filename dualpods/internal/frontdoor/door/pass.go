@@ -14,6 +14,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
 	"hotseat.dev/hotseat/launcher/inference"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -172,6 +173,11 @@ func (d *Door) send(q *request, out *http.Request, to directory.Endpoint) (*http
 	if err != nil {
 		release()
 		return nil, err
+	}
+	if reason := answer.Header.Get(launcherapi.HeaderRefused); reason != "" && answer.StatusCode == http.StatusServiceUnavailable {
+		_ = answer.Body.Close() // nothing of it counts
+		release()
+		return nil, fmt.Errorf("its launcher refused the request: %s", reason)
 	}
 	q.leaveQueue()
 	d.outages.answered(to.Address)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
@@ -53,6 +54,7 @@ func TestCloseFinishesAnswersAndRefusesHeldRequests(t *testing.T) {
 	refused := receive(t, held)
 	requireError(t, refused, http.StatusServiceUnavailable, "the public port is being closed: a swap")
 	require.Equal(t, "5", refused.header.Get("Retry-After"), "the launcher may only be restarted")
+	require.Equal(t, "failed", refused.header.Get(launcherapi.HeaderRefused))
 	eventually(t, func() bool { // held requests are refused before the port is given back
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.address())
 		if err == nil {

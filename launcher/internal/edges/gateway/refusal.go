@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // retryAfterSeconds is the value of Retry-After. It is enough for a wake. A start
@@ -158,6 +160,7 @@ func (x *exchange) answer(f *refusal) {
 	x.allow(h)
 	if f.mayRetry {
 		h.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
+		h.Set(launcherapi.HeaderRefused, string(f.outcome))
 	}
 	if f.allowedMethods != "" {
 		h.Set("Allow", f.allowedMethods)
