@@ -173,7 +173,7 @@ func (f *frontDoor) serve(ctx context.Context) error {
 	go serve(counts, f.counts)
 	defer func() { _ = errors.Join(probes.Close(), counts.Close()) }() // they carry nothing that counts
 	if err := f.watch.Filled(ctx); err != nil {
-		return nil //nolint:nilerr // it was told to end before
+		return nil // it was told to end before
 	}
 	go serve(clients, f.clients)
 	ready.set(true)

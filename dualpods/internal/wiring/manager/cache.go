@@ -18,7 +18,7 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// ownOnly keeps DaemonSets, Jobs, ConfigMaps, EndpointSlices and ControllerRevisions of others,
+// ownOnly keeps Deployments, DaemonSets, Jobs, ConfigMaps, EndpointSlices and ControllerRevisions of others,
 // and Secrets that are of no launcher, out of the cache.
 func ownOnly(opts Options) (map[client.Object]cache.ByObject, error) {
 	tokens, err := labels.Parse(podmeta.LabelLauncherConfig) // whatever its value
@@ -40,6 +40,7 @@ func ownOnly(opts Options) (map[client.Object]cache.ByObject, error) {
 	own := map[client.Object]cache.ByObject{
 		&corev1.Secret{}:             {Label: tokens},
 		&corev1.ConfigMap{}:          {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, mtls.ConfigMap)},
+		&appsv1.Deployment{}:         {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
 		&appsv1.DaemonSet{}:          {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
 		&batchv1.Job{}:               {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
 		&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*slices)},
@@ -51,14 +52,18 @@ func ownOnly(opts Options) (map[client.Object]cache.ByObject, error) {
 	return own, nil
 }
 
-// withAgents adds the agents in the controller's namespace to the Pods of the namespace that a
+// withAgents adds the agents and front doors in the controller's namespace to the Pods of the namespace that a
 // controller watches alone.
 func withAgents(into map[client.Object]cache.ByObject, opts Options) error {
 	namespace, err := opts.ownNamespace()
 	if err != nil {
 		return err
 	}
-	pods := map[string]cache.Config{namespace: {LabelSelector: labels.SelectorFromSet(labels.Set{podmeta.LabelComponent: podmeta.ComponentAgent})}}
+	ours, err := labels.NewRequirement(podmeta.LabelComponent, selection.In, []string{podmeta.ComponentAgent, podmeta.ComponentFrontDoor})
+	if err != nil {
+		return err
+	}
+	pods := map[string]cache.Config{namespace: {LabelSelector: labels.NewSelector().Add(*ours)}}
 	pods[opts.Namespace] = cache.Config{} // which may be the same
 	into[&corev1.Pod{}] = cache.ByObject{Namespaces: pods}
 	return nil

@@ -35,7 +35,7 @@ type controllers struct {
 	leads  func() bool
 	own    string // the controller's namespace
 
-	nodes, counts, models, claims, servings requests // what no watch reports
+	nodes, counts, models, claims, servings, demands requests // what no watch reports
 
 	keeper    *authority.Keeper
 	trusted   *trust
@@ -49,6 +49,7 @@ type controllers struct {
 	groups    *groups.Controller
 	gangs     *gang.Controller
 	podGroups podgroups.Definitions
+	doors     *frontDoors
 
 	undo []func() error // closes what is open, the last first
 }
@@ -77,6 +78,7 @@ func (c *controllers) open(ctx context.Context) error {
 	c.gangs = newGangs(mgr, c.views, &c.servings, c.leads)
 	c.podGroups = readPodGroups(c.config)
 	c.groups = c.newGroups()
+	c.openFrontDoors()
 	return nil
 }
 

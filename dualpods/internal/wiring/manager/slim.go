@@ -72,7 +72,8 @@ func allocatableGPUs(node *corev1.Node) corev1.ResourceList {
 // the names of other Pods. If they mount a claim or have GPUs, it also keeps which claim, how many
 // GPUs, where, and whether they have ended.
 func slimPod(pod *corev1.Pod) {
-	if dualpods.LooksLike(pod) != dualpods.KindOther || podmeta.IsAgent(pod) || podmeta.AwaitsPlacement(pod) || podmeta.AwaitsGang(pod) || podmeta.ServingOf(pod) != nil || pod.Labels[podmeta.LabelModelCacheUID] != "" {
+	if dualpods.LooksLike(pod) != dualpods.KindOther || podmeta.IsAgent(pod) || podmeta.AwaitsPlacement(pod) || podmeta.AwaitsGang(pod) || podmeta.ServingOf(pod) != nil || pod.Labels[podmeta.LabelModelCacheUID] != "" ||
+		pod.Labels[podmeta.LabelModel] != "" || pod.Labels[podmeta.LabelComponent] == podmeta.ComponentFrontDoor {
 		podcache.Compact(pod)
 		return
 	}

@@ -1,0 +1,127 @@
+package act
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
+	"hotseat.dev/hotseat/dualpods/internal/model/decide"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Demand tells how many requests there are for Models.
+type Demand interface {
+	// Of returns the requests for a Model at all front doors, and whether all of them have spoken.
+	Of(model types.NamespacedName) (total demand.Count, all bool)
+}
+
+// Options configure a [Controller].
+type Options struct {
+	// API reads from a cache, in which Pods are indexed by Index, and writes to the API server.
+	API      client.Client
+	Demand   Demand
+	Image    string // has the requester program
+	Recorder events.EventRecorder
+	// Leads says that no other replica can be at work by now; nil: there is none.
+	Leads func() bool
+	Now   func() time.Time
+}
+
+// Controller reconciles Models. Passes for different Models may run concurrently.
+type Controller struct {
+	opts  Options
+	began time.Time // when it began to listen to front doors
+
+	mu      sync.Mutex
+	windows map[types.NamespacedName]*decide.Window // the demand for each Model
+	told    map[types.NamespacedName]string         // versions of Models whose status this process has changed since
+}
+
+// New makes a Controller.
+func New(o Options) *Controller {
+	return &Controller{opts: o, began: o.Now(), windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]string{}}
+}
+
+// conflictPause is the pause after a write that was based on a stale cache. takenPause is the pause before the
+// controller looks again whether somebody else's object of a name that it needs is gone: the cache has only its
+// own. hearLimit is how long front doors have to tell their requests.
+const (
+	conflictPause = 100 * time.Millisecond
+	takenPause    = 30 * time.Second
+	hearLimit     = 10 * time.Second
+)
+
+// Reconcile runs a pass for one Model.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var model v1alpha1.Model
+	if err := c.opts.API.Get(ctx, request.NamespacedName, &model); err != nil {
+		c.forget(request.NamespacedName)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !model.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil // Kubernetes deletes what it owns
+	}
+	if c.isStale(&model) {
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	}
+	w, err := c.observe(ctx, &model)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("cannot observe Model %s: %w", request, err)
+	}
+	if c.opts.Leads != nil && !c.opts.Leads() {
+		return reconcile.Result{}, dualpods.ErrNotLeading
+	}
+	w.decision = decide.Decide(w.observed())
+	again := dualpods.Sooner(w.decision.Again, w.window.Next(w.now, w.delay()))
+	err = c.tell(ctx, w) // first, since it has the failures
+	if err == nil {
+		err = c.act(ctx, w)
+		if w.hasTaken() {
+			again = dualpods.Sooner(again, takenPause)
+		}
+		err = errors.Join(err, c.tell(ctx, w))
+	}
+	if isConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	}
+	return reconcile.Result{RequeueAfter: again}, err
+}
+
+// isConflict reports whether all that went wrong is that the cache was behind.
+func isConflict(err error) bool {
+	return err != nil && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
+}
+
+// isStale reports whether the cache does not show yet what this process has written.
+func (c *Controller) isStale(m *v1alpha1.Model) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told[client.ObjectKeyFromObject(m)] == m.ResourceVersion
+}
+
+func (c *Controller) forget(model types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.windows, model)
+	delete(c.told, model)
+}
+
+// windowOf returns the demand for a Model over time. One pass for the Model uses it at a time.
+func (c *Controller) windowOf(model types.NamespacedName) *decide.Window {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.windows[model] == nil {
+		c.windows[model] = &decide.Window{}
+	}
+	return c.windows[model]
+}

@@ -1,0 +1,55 @@
+package act
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// SetupWithManager indexes Pods by [Index], and reconciles a Model when it changes, one of its objects or Pods, or a
+// ResourceProfile. others is the source of requests for what these watches do not report: demand.
+func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, others source.Source, options controller.Options) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, Index, Indexed); err != nil {
+		return fmt.Errorf("cannot index Pods: %w", err)
+	}
+	api := mgr.GetClient()
+	ofProfile := func(ctx context.Context, _ client.Object) (all []reconcile.Request) {
+		var models v1alpha1.ModelList
+		if api.List(ctx, &models, client.UnsafeDisableDeepCopy) != nil {
+			return nil
+		}
+		for i := range models.Items {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&models.Items[i])})
+		}
+		return all
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("model").
+		For(&v1alpha1.Model{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(modelOf)).
+		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(modelOf)).
+		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(modelOf)).
+		Watches(&v1alpha1.ResourceProfile{}, handler.EnqueueRequestsFromMapFunc(ofProfile)).
+		WatchesRawSource(others).
+		WithOptions(options).
+		Complete(c)
+}
+
+// modelOf returns the Model that an object is labelled with. There may be none.
+func modelOf(_ context.Context, o client.Object) []reconcile.Request {
+	name := o.GetLabels()[podmeta.LabelModel]
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: name}}}
+}

@@ -1,0 +1,211 @@
+package act
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/model/decide"
+	"hotseat.dev/hotseat/dualpods/internal/model/workload"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// act does what was decided.
+func (c *Controller) act(ctx context.Context, w *world) error {
+	var errs []error
+	for i, e := range w.entries {
+		errs = append(errs, c.actOn(ctx, w, e, &w.decision.Entries[i]))
+	}
+	for _, e := range w.gone {
+		errs = append(errs, c.remove(ctx, w, e))
+	}
+	return errors.Join(errs...)
+}
+
+// actOn does what was decided about an entry. Its Pods stop serving before they go.
+func (c *Controller) actOn(ctx context.Context, w *world, e *entry, d *decide.EntryDecision) error {
+	if err := c.keepConfig(ctx, w, e); err != nil {
+		return err
+	}
+	for _, pod := range e.pods {
+		if err := c.mark(ctx, w, pod, d); err != nil {
+			return err
+		}
+	}
+	for _, pod := range e.pods {
+		if !slices.Contains(d.Delete, pod.Name) || !pod.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if err := c.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("cannot delete Pod %s: %w", pod.Name, err)
+		}
+	}
+	if d.Foreign != "" {
+		c.opts.Recorder.Eventf(w.model, nil, corev1.EventTypeWarning, "ScaledByOthers", "Scale", "spec %s: %s", e.Name, d.Foreign)
+	}
+	return c.keepDeployment(ctx, w, e, d)
+}
+
+// mark writes on a Pod whether it serves, and what it costs to delete it.
+func (c *Controller) mark(ctx context.Context, w *world, pod *corev1.Pod, d *decide.EntryDecision) error {
+	changed := pod.DeepCopy()
+	if slices.Contains(d.Serve, pod.Name) {
+		setLabel(changed, podmeta.LabelServes, w.model.Name)
+		if changed.Annotations[podmeta.AnnotationServed] == "" {
+			setAnnotation(changed, podmeta.AnnotationServed, w.now.UTC().Format(time.RFC3339))
+		}
+	}
+	if slices.Contains(d.Unserve, pod.Name) {
+		delete(changed.Labels, podmeta.LabelServes)
+	}
+	if cost, ok := d.Costs[pod.Name]; ok {
+		setAnnotation(changed, corev1.PodDeletionCost, strconv.Itoa(cost))
+	}
+	if maps.Equal(changed.Labels, pod.Labels) && maps.Equal(changed.Annotations, pod.Annotations) {
+		return nil
+	}
+	if err := c.opts.API.Patch(ctx, changed, client.MergeFrom(pod)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot mark Pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+func setLabel(o client.Object, key, value string) {
+	all := maps.Clone(o.GetLabels())
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[key] = value
+	o.SetLabels(all)
+}
+
+func setAnnotation(o client.Object, key, value string) {
+	all := maps.Clone(o.GetAnnotations())
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[key] = value
+	o.SetAnnotations(all)
+}
+
+// keepConfig creates or changes the InferenceServerConfig of an entry that launchers run.
+func (c *Controller) keepConfig(ctx context.Context, w *world, e *entry) error {
+	if e.Problem != "" || e.RunsIn != v1alpha1.RunsInLauncher {
+		return nil
+	}
+	want := workload.Config(w.model, &e.Entry)
+	switch {
+	case e.config == nil:
+		return c.create(ctx, e, want)
+	case equality.Semantic.DeepEqual(want.Spec, e.config.Spec):
+		return nil
+	}
+	changed := e.config.DeepCopy()
+	changed.Spec = want.Spec
+	if err := c.opts.API.Update(ctx, changed); err != nil {
+		return fmt.Errorf("cannot change InferenceServerConfig %s: %w", changed.Name, err)
+	}
+	return nil
+}
+
+// create creates an object of an entry, unless somebody else has one of its name.
+func (c *Controller) create(ctx context.Context, e *entry, o client.Object) error {
+	err := c.opts.API.Create(ctx, o)
+	if apierrors.IsAlreadyExists(err) {
+		e.taken = fmt.Sprintf("%T %s is somebody else's, and is left alone: delete it, or give the spec another name", o, o.GetName())
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot create %T %s: %w", o, o.GetName(), err)
+	}
+	return nil
+}
+
+// keepDeployment creates or changes the Deployment of an entry, with its number of replicas.
+func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *decide.EntryDecision) error {
+	if e.deployment == nil {
+		if e.Problem != "" || e.taken != "" {
+			return nil
+		}
+		return c.create(ctx, e, w.deploymentOf(e, c.opts.Image, d))
+	}
+	changed := e.deployment.DeepCopy()
+	if e.Problem == "" {
+		want := w.deploymentOf(e, c.opts.Image, d)
+		if hash := want.Annotations[podmeta.AnnotationTemplateHash]; hash != changed.Annotations[podmeta.AnnotationTemplateHash] {
+			changed.Spec.Template, changed.Spec.Strategy = want.Spec.Template, want.Spec.Strategy
+			setAnnotation(changed, podmeta.AnnotationTemplateHash, hash)
+		}
+	}
+	if d.Write {
+		replicas := int32(d.Asked.Replicas)
+		changed.Spec.Replicas = &replicas
+		setAnnotation(changed, podmeta.AnnotationAsked, asked(d))
+	}
+	if equality.Semantic.DeepEqual(changed, e.deployment) {
+		return nil
+	}
+	if err := c.opts.API.Update(ctx, changed); err != nil {
+		return fmt.Errorf("cannot change Deployment %s: %w", changed.Name, err)
+	}
+	return nil
+}
+
+// deploymentOf returns the Deployment that an entry is to have.
+func (w *world) deploymentOf(e *entry, image string, d *decide.EntryDecision) *appsv1.Deployment {
+	o := workload.Deployment(w.model, &e.Entry, image, int32(d.Asked.Replicas))
+	text, err := json.Marshal([]any{o.Spec.Template, o.Spec.Strategy})
+	if err != nil {
+		panic(err) // these types cannot fail
+	}
+	sum := sha256.Sum256(text)
+	o.Annotations = map[string]string{podmeta.AnnotationTemplateHash: hex.EncodeToString(sum[:6]), podmeta.AnnotationAsked: asked(d)}
+	return o
+}
+
+func asked(d *decide.EntryDecision) string {
+	text, err := json.Marshal(d.Asked)
+	if err != nil {
+		panic(err) // this type cannot fail
+	}
+	return string(text)
+}
+
+// remove removes the objects of an entry that the Model has not any more: its Pods stop serving first, and its
+// InferenceServerConfig goes last.
+func (c *Controller) remove(ctx context.Context, w *world, e *entry) error {
+	leaves := &decide.EntryDecision{}
+	for _, pod := range e.pods {
+		leaves.Unserve = append(leaves.Unserve, pod.Name)
+	}
+	for _, pod := range e.pods {
+		if err := c.mark(ctx, w, pod, leaves); err != nil {
+			return err
+		}
+	}
+	if e.deployment != nil {
+		if !e.deployment.DeletionTimestamp.IsZero() {
+			return nil
+		}
+		err := c.opts.API.Delete(ctx, e.deployment, client.Preconditions{UID: &e.deployment.UID}, client.PropagationPolicy("Foreground"))
+		return client.IgnoreNotFound(err)
+	}
+	if e.config != nil && e.config.DeletionTimestamp.IsZero() {
+		return client.IgnoreNotFound(c.opts.API.Delete(ctx, e.config, client.Preconditions{UID: &e.config.UID}))
+	}
+	return nil
+}

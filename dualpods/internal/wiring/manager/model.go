@@ -1,0 +1,74 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
+	"hotseat.dev/hotseat/dualpods/internal/model/act"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// frontDoors has the controller listen to the front doors of its own namespace, in the replica that leads.
+type frontDoors struct {
+	api  client.Reader
+	pods *demand.Pods
+}
+
+// openFrontDoors makes the listener to the front doors. changed is called with Models whose requests have changed.
+func (c *controllers) openFrontDoors() {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	listener := demand.NewListener(demand.Options{
+		Client: &http.Client{Transport: transport}, Logger: slogOf(c.opts.Log.WithName("demand")),
+		Changed: func(models []types.NamespacedName) {
+			all := make([]reconcile.Request, len(models))
+			for i, model := range models {
+				all[i] = reconcile.Request{NamespacedName: model}
+			}
+			c.demands.addAll(all)
+		},
+	})
+	c.later(transport.CloseIdleConnections)
+	c.later(listener.Close)
+	c.doors = &frontDoors{api: c.mgr.GetClient(), pods: &demand.Pods{Listener: listener}}
+}
+
+// Reconcile notes a Pod of the front door.
+func (f *frontDoors) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var pod corev1.Pod
+	err := f.api.Get(ctx, request.NamespacedName, &pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		f.pods.Delete(request.NamespacedName)
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("cannot read Pod %s: %w", request, err)
+	default:
+		f.pods.Set(&pod)
+	}
+	return reconcile.Result{}, nil
+}
+
+// setUpModel registers the controller of Models, and the watch of the front doors.
+func (c *controllers) setUpModel(ctx context.Context) error {
+	own := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return o.GetNamespace() == c.own && o.GetLabels()[podmeta.LabelComponent] == podmeta.ComponentFrontDoor
+	})
+	if err := ctrl.NewControllerManagedBy(c.mgr).Named("frontdoors").For(&corev1.Pod{}, builder.WithPredicates(own)).Complete(c.doors); err != nil {
+		return fmt.Errorf("cannot watch the front doors: %w", err)
+	}
+	models := act.New(act.Options{
+		API: c.mgr.GetClient(), Demand: c.doors.pods.Listener, Image: c.opts.RequesterImage, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads, Now: time.Now,
+	})
+	return models.SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide())
+}
