@@ -195,7 +195,7 @@ func failAfterSigns(t *testing.T, url, model string) (messages []string) {
 	for path, answer := range map[string]*Answer{"/v1/chat/completions": &openAI, "/v1/messages": &anthropic} {
 		all.Go(func() {
 			var err error
-			*answer, err = tryCall(t.Context(), "POST", url+path, chat, "X-Hotseat-Progress", "comments")
+			*answer, err = tryCall(t.Context(), "POST", url+path, chat, "X-Hotseat-Progress", "comments", "Origin", "https://page.example")
 			assert.NoError(t, err)
 		})
 	}
@@ -210,6 +210,7 @@ func failAfterSigns(t *testing.T, url, model string) (messages []string) {
 	}{{openAI, "OpenAI", "", ""}, {anthropic, "Anthropic", "event: error\n", "error"}} {
 		require.Equal(t, 200, want.answer.Status, "%s: %s", want.api, want.answer.Body)
 		assert.Contains(t, want.answer.Header.Get("Content-Type"), "text/event-stream")
+		assert.Equal(t, []string{"*"}, want.answer.Header.Values("Access-Control-Allow-Origin"), "for scripts of web pages")
 		last := lastEvent.FindStringSubmatch(string(want.answer.Body))
 		require.NotNil(t, last, "%s: %s", want.api, want.answer.Body)
 		assert.Equal(t, want.name, last[1], want.api)
