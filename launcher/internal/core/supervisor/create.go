@@ -88,8 +88,12 @@ func (s *Supervisor) draft(c launcher.CreateRequest, insist bool) (*Draft, error
 		return nil, launcher.Invalidf("body", "--port %d is a leased port, which the engine uses by itself; leave out --port, and the launcher chooses the public port", plan.PublicPort)
 	}
 	where, err := s.locate(spec, env, &plan)
-	if err != nil && (insist || !modelstore.Absent(err)) {
+	switch {
+	case err == nil:
+	case insist || !modelstore.Absent(err):
 		return nil, invalidInput(err, hidden)
+	default:
+		plan.DeviceMemory.Bytes = 0 // the model's size is not known
 	}
 	method, err := s.startMethod(c, eng, plan)
 	if err != nil {
@@ -103,8 +107,8 @@ func (s *Supervisor) draft(c launcher.CreateRequest, insist bool) (*Draft, error
 }
 
 // Plan returns how many GPUs an instance needs, and how much memory of each, and starts nothing. If
-// the description names no GPUs, the memory is that of the first one. The store may lack the model:
-// it can be pulled later.
+// the description names no GPUs, the memory is that of the first one. The store may lack the model,
+// which can be pulled later: unless the memory is a share of the GPU's, it is 0 then.
 func (s *Supervisor) Plan(spec launcherapi.InstanceSpec) (gpus int, bytes uint64, err error) {
 	d, err := s.draft(launcher.CreateRequest{Spec: spec, DryRun: true}, false)
 	if err != nil {
