@@ -29,24 +29,26 @@ func (c *Claim) measureWorker(committed bool) {
 	if i.state != launcher.Awake {
 		return
 	}
-	i.noteMeasured(now.held)
 	if committed {
-		i.noteHoldsNothing(now)
+		i.noteLoaded(now)
+	} else {
+		i.noteMeasured(now.held)
 	}
 	i.confirmed = i.confirmed || committed || i.facts.isLoaded(now.held)
 }
 
-// noteHoldsNothing records that a worker that has loaded holds 0 bytes of a GPU, as an engine on a
-// CPU does: its processes hold nothing there, and all processes together use less than half of
-// what is expected of the worker. Its sleep could not show in the used memory, which cannot fall
-// by that half. The lock is held.
-func (i *instance) noteHoldsNothing(now memorySample) {
+// noteLoaded records the device memory of a worker that is known to have loaded, however little it
+// is. It records 0 bytes of a GPU, as for an engine on a CPU, if the worker's processes hold nothing
+// there, and all processes together use less than half of what is expected of the worker. Its
+// sleep could not show in the used memory, which cannot fall by that half. The lock is held.
+func (i *instance) noteLoaded(now memorySample) {
 	measured := map[string]uint64{}
 	maps.Copy(measured, i.awakeBytes)
 	for uuid, half := range i.halves() {
+		held := now.held[uuid]
 		used, readable := now.used[uuid]
-		if readable && now.held[uuid] == 0 && used < half {
-			measured[uuid] = 0
+		if held > 0 || readable && used < half {
+			measured[uuid] = held
 		}
 	}
 	i.awakeBytes = measured

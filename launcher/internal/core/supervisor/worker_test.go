@@ -267,23 +267,6 @@ func (r *rig) believed(id string) {
 	assert.Less(r.t, time.Since(began), time.Second)
 }
 
-func TestWorkerThatWasNeverMeasuredWakesWithHalfOfItsPlan(t *testing.T) {
-	in(t, func(t *testing.T, r *rig) {
-		r.bringIn(10, true).Release()
-		r.asleepAt("worker", 2)
-		_, err := r.Wake("worker", launcher.VerbRequest{})
-		require.NoError(t, err)
-		pid := r.runner.tree("worker").pid
-		r.gpus.hold("g0", pid, 30) // of 72
-		time.Sleep(10 * time.Second)
-		assert.Equal(t, "waking", r.state("worker"))
-		r.gpus.hold("g0", pid, 50)
-		view, err := r.AwaitState(t.Context(), "worker", launcher.Awake)
-		require.NoError(t, err)
-		assert.Equal(t, map[string]uint64{"g0": 50 * gib}, view.GPUBytes)
-	}, ranked)
-}
-
 func TestEndedWaitForAWakeTakesTheStateThatMemoryShows(t *testing.T) {
 	for name, c := range map[string]struct {
 		holds         uint64
