@@ -39,8 +39,11 @@ func (s *Supervisor) rankOf(c launcher.CreateRequest, ports []int) (*rank.Rank, 
 		return nil, launcher.Invalidf("body.rank", "this launcher has no address for ranks, since its instance_host is %s; start it with --rank-address", s.opts.InstanceHost)
 	}
 	r.Address = s.opts.RankAddress
-	if isLoopback(r.Address) && net.ParseIP(r.Host) != nil && !isLoopback(r.Host) {
+	switch isIP := net.ParseIP(r.Host) != nil; {
+	case isIP && isLoopback(r.Address) && !isLoopback(r.Host):
 		return nil, launcher.Invalidf("body.rank", "the entry is at %s, but the ranks of this launcher listen at %s, which other machines cannot reach; start the launcher with --rank-address", r.Host, r.Address)
+	case isLoopback(r.Host) && !isLoopback(r.Address):
+		return nil, launcher.Invalidf("body.rank.entry", "the entry is at %s, which other machines cannot reach, but the ranks of this launcher listen at %s; name the entry by the rank_address of its launcher", r.Host, r.Address)
 	}
 	if r.Interface, err = s.opts.Interface(r.Address); err != nil {
 		return nil, launcher.Invalidf("body.rank", "ranks cannot listen at this launcher's rank_address: %w", err)

@@ -131,6 +131,7 @@ func TestRankThatCannotBeIsRefused(t *testing.T) {
 		"a leased port as the public one":         {"body", "--port 41001 is a leased port", func(_ *Options, s *launcherapi.InstanceSpec) { s.Args = append(s.Args, "--port", "$(PORT_1)") }},
 		"a launcher without an address":           {"body.rank", "start it with --rank-address", func(o *Options, _ *launcherapi.InstanceSpec) { o.RankAddress = "" }},
 		"an entry that cannot reach its loopback": {"body.rank", "the entry is at 10.0.0.7, but the ranks of this launcher listen at 127.0.0.1, which other machines cannot reach; start the launcher with --rank-address", func(o *Options, _ *launcherapi.InstanceSpec) { o.RankAddress = "127.0.0.1" }},
+		"an entry at the loopback of its machine": {"body.rank.entry", "the entry is at 127.0.0.1, which other machines cannot reach, but the ranks of this launcher listen at 10.0.0.8; name the entry by the rank_address of its launcher", func(_ *Options, s *launcherapi.InstanceSpec) { s.Rank.Entry = "127.0.0.1:41000" }},
 		"an address of another machine": {"body.rank", "no address of this machine", func(o *Options, _ *launcherapi.InstanceSpec) {
 			o.Interface = func(string) (string, error) { return "", errors.New("no address of this machine") }
 		}},
