@@ -78,6 +78,16 @@ func ServerEnded(launcher *corev1.Pod) bool {
 	return false
 }
 
+// ServerRestarts returns how often the serving container of a launcher has been started again.
+func ServerRestarts(launcher *corev1.Pod) int32 {
+	for _, s := range launcher.Status.ContainerStatuses {
+		if s.Name == ServingContainer {
+			return s.RestartCount
+		}
+	}
+	return 0
+}
+
 // IsAgent reports whether a Pod has the label of an agent. It is one if it is in the controller's
 // namespace.
 func IsAgent(pod *corev1.Pod) bool { return pod.Labels[LabelComponent] == ComponentAgent }

@@ -206,7 +206,7 @@ func (c *Controller) tellRank(ctx context.Context, s *Step, m *Member, entry str
 			return err
 		}
 	}
-	server := podmeta.Server{Attempt: s.recordOf(m).SwapKey(), Group: s.recordOf(s.Of).SwapKey(), Entry: entry}
+	server := podmeta.Server{Attempt: s.recordOf(m).SwapKey(), Group: s.recordOf(s.Of).SwapKey(), Entry: entry, Restarts: podmeta.ServerRestarts(m.Bound.Launcher)}
 	after, key := m.Pod.Is.DeepCopy(), podmeta.AnnotationServer
 	if s.Changes {
 		key = podmeta.AnnotationNextServer

@@ -19,8 +19,9 @@ import (
 
 // Server has the ranks of one replica of a role, the entry first.
 type Server struct {
-	Ranks []*Member
-	Now   time.Time
+	Ranks   []*Member
+	Resized bool // a Pod that stays is a rank of a server of another size
+	Now     time.Time
 }
 
 // serverRule is a row of the table of servers.
@@ -32,14 +33,14 @@ type serverRule struct {
 // servers returns the servers of the ModelServing.
 func (w *World) servers() (all []*Server) {
 	for _, m := range w.Members {
-		switch {
-		case !m.Wanted || !w.templatesOf(m.place).haveRanks():
-		case m.isEntry():
-			all = append(all, &Server{Ranks: []*Member{m}, Now: w.Now})
-		default:
-			last := all[len(all)-1]
-			last.Ranks = append(last.Ranks, m)
+		if !m.Wanted || !w.templatesOf(m.place).haveRanks() {
+			continue
 		}
+		if m.isEntry() {
+			all = append(all, &Server{Now: w.Now})
+		}
+		last := all[len(all)-1]
+		last.Ranks, last.Resized = append(last.Ranks, m), last.Resized || m.Pod.Is != nil && !m.podLeaves() && w.rankChanged(m)
 	}
 	return all
 }
@@ -59,6 +60,9 @@ func (s *Server) decide() *Step {
 var ranks = []serverRule{
 	{"ranks are changed", func(s *Server, _ *Step) bool { // the table of changes says how far that is
 		return s.any(func(m *Member) bool { return m.isBound() && m.Bound.Record.Change != nil })
+	}},
+	{"rank of another size", func(s *Server, step *Step) bool { // its Pod is deleted in this pass, and others of its start may be surplus
+		return s.Resized && step.waitsForRanks("the Pods of the server of Pod %s were created for another number of ranks", s.entry())
 	}},
 	{"rank lost", func(s *Server, step *Step) bool {
 		lost := s.first(s.isLost)
@@ -162,7 +166,7 @@ func (s *Server) isLost(m *Member) bool {
 		return false
 	case m.isTold():
 		strayed := m.isAtWork() && (m.Server.Group != s.group() || s.entry().isTold() && m.Server.Entry != s.entry().Server.Entry)
-		return strayed || s.isLate(m) || m.hasEnded() && s.any(others)
+		return strayed || s.isLate(m) || (m.hasEnded() || s.hasForgotten(m)) && s.any(others)
 	default:
 		return s.any(func(o *Member) bool { return o != m && o.hasBegun() })
 	}
@@ -175,6 +179,13 @@ func (s *Server) isLost(m *Member) bool {
 func (s *Server) isLate(m *Member) bool {
 	e := s.entry()
 	return m != e && e.isTold() && e.isIn(launcher.Awake) && m.Bound.Known && !m.hasInstance() && m.inPhase(launcherapi.PhaseAdmit, launcherapi.PhaseGo)
+}
+
+// hasForgotten reports whether the launcher of a rank has lost what it had begun for the start, since its
+// container was started again. It may begin again when it is asked by the same key, but the ranks that have
+// met the engine that was lost never meet another one in its place.
+func (s *Server) hasForgotten(m *Member) bool {
+	return podmeta.ServerRestarts(m.Bound.Launcher) != m.Server.Restarts && !s.every((*Member).serves)
 }
 
 // group names the start that the entry takes part in next.

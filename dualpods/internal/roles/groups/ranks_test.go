@@ -66,6 +66,9 @@ func TestEachRowOfRanks(t *testing.T) {
 	prepared := func(m *Member) { m.in(launcherapi.PhaseGo) }
 	healthy := func(m *Member) { m.in(launcherapi.PhaseCommit); m.Bound.Instance = instance("awake", m.pod) }
 	asleep := func(m *Member) { m.Server, m.Bound.Instance = podmeta.Server{}, instance("sleeping", m.pod) }
+	restarted := func(m *Member) {
+		m.Bound.Launcher.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: podmeta.ServingContainer, RestartCount: 1}}
+	}
 	leaves := func(m *Member) { deleted(m.Pod.Is) }
 	failed := func(m *Member) { m.Bound.Instance.State = "failed" }
 	for name, c := range map[string]struct {
@@ -119,6 +122,12 @@ func TestEachRowOfRanks(t *testing.T) {
 		"the worker starts again as the entry is awake, and its swap is not heard yet": {func(e, w *Member) { healthy(e); e.Bound.Swap.Phase = launcherapi.PhaseStart; prepared(w) }, "rank lost", Stop, []int{0, 1}, ""},
 		"the worker starts again as the entry serves":                                  {func(_, w *Member) { prepared(w) }, "rank lost", Stop, []int{0, 1}, ""},
 		"a worker that sleeps has prepared as the entry is healthy":                    {func(e, w *Member) { healthy(e); w.in(launcherapi.PhaseGo); w.Bound.Instance = instance("sleeping", 1) }, "all prepared", Go, []int{1}, ""},
+		"the worker has prepared again in another container":                           {func(e, w *Member) { e.in(launcherapi.PhaseStart); prepared(w); restarted(w) }, "rank lost", Stop, []int{0, 1}, "rank llama-0-prefill-0-1 of its server has ended"},
+		"the entry has prepared again in another container":                            {func(e, w *Member) { prepared(e); restarted(e); healthy(w) }, "rank lost", Stop, []int{0, 1}, ""},
+		"both serve, and are told of another container":                                {both(restarted), "ranks serve", "", nil, ""},
+		"the worker was created for three ranks":                                       {func(e, w *Member) { prepared(e); prepared(w); w.Pod.Is.Annotations[podmeta.AnnotationRank] = "1/3" }, "rank of another size", "", nil, "the Pods of the server of Pod llama-0-prefill-0-0 were created for another number of ranks"},
+		"they serve, and there is to be a third":                                       {func(_, w *Member) { w.Pod.Is.Annotations[podmeta.AnnotationRank] = "1/3"; failed(w) }, "rank of another size", "", nil, ""},
+		"the worker leaves, which was created for three ranks":                         {func(_, w *Member) { w.Pod.Is.Annotations[podmeta.AnnotationRank] = "1/3"; leaves(w) }, "rank lost", Stop, []int{0, 1}, ""},
 		"the worker leaves":                                        {func(_, w *Member) { leaves(w) }, "rank lost", Stop, []int{0, 1}, ""},
 		"the worker leaves, and sleeps already":                    {func(_, w *Member) { asleep(w); leaves(w) }, "rank lost", Stop, []int{0}, ""},
 		"both leave":                                               {both(leaves), "rank not bound", "", nil, ""},

@@ -112,7 +112,7 @@ func (w *world) collect(owner client.Object) {
 // calmDown ends all faults, and has the servers wanted that the GPUs are enough for.
 func (w *world) calmDown() {
 	w.note("--- nothing happens any more")
-	w.calm, w.losesSwaps, w.crashLoop = true, false, 0
+	w.calm, w.losesSwaps, w.crashLoop = true, "", 0
 	w.proc.killAt, w.failStarts, w.refusals, w.slowOrders = 0, 0, 0, 0
 	w.api.down, w.api.flaky = false, 0
 	for _, l := range w.launchers {
@@ -160,10 +160,14 @@ func (w *world) addLauncher(node string, gpus []string) {
 
 func runs(p *corev1.Pod, ip string) {
 	p.Status.Phase, p.Status.PodIP = corev1.PodRunning, ip
+	var restarts int32
+	for _, was := range p.Status.ContainerStatuses {
+		restarts = was.RestartCount + 1
+	}
 	p.Status.ContainerStatuses = nil
 	for _, c := range p.Spec.Containers {
 		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
-			Name: c.Name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+			Name: c.Name, RestartCount: restarts, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
 		})
 	}
 }

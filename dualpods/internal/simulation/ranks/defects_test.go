@@ -18,7 +18,10 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../role
 		"step.orders(Stop, s.all((*Member).isToStop))", "step.orders(Stop, s.all((*Member).isAtWork))",
 	),
 	schedules.NewDefect("a worker starts again in the start of an entry that is healthy",
-		"		return strayed || s.isLate(m) || m.hasEnded()", "		return strayed || m.hasEnded()",
+		"		return strayed || s.isLate(m) || (m", "		return strayed || (m",
+	),
+	schedules.NewDefect("ranks begin though a rank of their start is surplus",
+		"		return s.Resized && step", "		return s.Resized && false && step",
 	),
 
 	// Rules that are taken out.

@@ -81,10 +81,10 @@ func (l *launcher) restartContainer(back time.Duration) {
 }
 
 // loseSwap has the launcher of a worker end with all that it knows, and the controller with it, as the
-// entry is healthy.
-func (w *world) loseSwap(of *start) {
-	if worker := w.truth.swaps[of.attempts[1]]; worker != nil && w.losesSwaps && worker.l.answers() {
-		w.losesSwaps = false
+// entry loads or waits for its commit.
+func (w *world) loseSwap(of *start, as program.State) {
+	if worker := w.truth.swaps[of.attempts[1]]; worker != nil && w.losesSwaps == as && worker.l.answers() {
+		w.losesSwaps = ""
 		w.proc.kill()
 		clear(worker.l.swaps)
 		worker.l.restartContainer(w.Between("back", 100*time.Millisecond, 3*time.Second))
@@ -316,6 +316,9 @@ func (l *launcher) comeUp(ctx context.Context, e *engine) error {
 	} else if e.Rank != nil {
 		met := func() bool { return l.w.meet(e) }
 		if l.await(ctx, e, program.Starting, time.Hour, met) {
+			if st := e.start; st != nil {
+				l.w.after(0, func() { l.w.loseSwap(st, program.Starting) })
+			}
 			l.rest(ctx, e, l.w.Between("load", 200*time.Millisecond, 8*time.Second))
 			l.await(ctx, e, program.Starting, time.Hour, met)
 		}

@@ -124,7 +124,7 @@ func (w *world) happen(e event) {
 	case "kill at call":
 		w.proc.killAt = w.steps + 1 + int(e.arg)
 	case "lose swaps":
-		w.losesSwaps = true
+		w.losesSwaps = []program.State{program.Awake, program.Starting}[e.arg%2]
 	case "slow orders":
 		w.slowOrders += 1 + int(e.arg%8)
 	case "API down":

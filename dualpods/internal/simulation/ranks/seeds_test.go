@@ -66,3 +66,15 @@ func TestServersSleepAndWakeTogether(t *testing.T) {
 	}
 	assert.Greater(t, woken, seeds/4)
 }
+
+// TestServersGetOnWhenSwapsAreLost plays schedules in which the launcher of a worker loses its swap while
+// the entry loads. What the entry has met does not come back.
+func TestServersGetOnWhenSwapsAreLost(t *testing.T) {
+	const loads = 1 // of the event's states of the entry
+	script := []event{{at: time.Millisecond, what: "lose swaps", arg: loads}, {at: 8 * time.Minute, what: "restart requester"}}
+	for seed := range uint64(10) {
+		out := simulate(t, seed+1, script, false)
+		assert.Empty(t, out.wrong, "seed %d", seed+1)
+		assert.Positive(t, out.served)
+	}
+}

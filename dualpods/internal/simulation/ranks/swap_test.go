@@ -347,7 +347,7 @@ func (s *swap) awaitCommit() error {
 		g.healthy[s.key] = true
 	}
 	if st := s.l.w.truth.startOf(s); st != nil && s.in.Rank.Index == 0 {
-		s.l.w.after(0, func() { s.l.w.loseSwap(st) })
+		s.l.w.after(0, func() { s.l.w.loseSwap(st, program.Awake) })
 	}
 	for !s.committed {
 		switch {

@@ -1,6 +1,8 @@
 package ranks
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -261,11 +263,17 @@ func (t *truth) checkRank(e *engine) {
 	}
 }
 
-// isBroken reports whether a rank of a start does not go on.
+// isBroken reports whether a rank of a start does not go on, or the entry loads in vain.
 func (t *truth) isBroken(st *start) bool {
 	return !t.all(st, func(s *swap) bool {
-		return !s.ended || s.done && s.in.start == st && s.in.is(program.Starting, program.Waking, program.Awake)
+		return (!s.ended || s.done && s.in.start == st && s.in.is(program.Starting, program.Waking, program.Awake)) && !s.in.loadsInVain()
 	})
+}
+
+// loadsInVain reports whether a worker that an entry has met ended while the entry loads: it never
+// meets another one.
+func (e *engine) loadsInVain() bool {
+	return e.is(program.Starting) && slices.ContainsFunc(slices.Collect(maps.Values(e.met)), func(worker *engine) bool { return !worker.runs() })
 }
 
 // checkRest checks the world after nothing has happened for long.

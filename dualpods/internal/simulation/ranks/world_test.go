@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	program "hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/test/helpers/schedules"
 )
 
@@ -39,12 +40,12 @@ type world struct {
 	names      int              // of objects, addresses and processes that were made
 	steps      int              // calls of controllers to anybody
 	passes     int
-	failStarts int  // how many engines are still to fail as they start
-	refusals   int  // how many swaps are still to be refused for want of room
-	slowOrders int  // how many orders still take seconds to come to a launcher
-	crashLoop  int  // how many engines are still to end soon after they began to serve
-	losesSwaps bool // the launcher of a worker is to lose its swap when the next entry is healthy
-	calm       bool // nothing happens any more but what the controllers do
+	failStarts int           // how many engines are still to fail as they start
+	refusals   int           // how many swaps are still to be refused for want of room
+	slowOrders int           // how many orders still take seconds to come to a launcher
+	crashLoop  int           // how many engines are still to end soon after they began to serve
+	losesSwaps program.State // the launcher of a worker is to lose its swap when the next entry is in this state
+	calm       bool          // nothing happens any more but what the controllers do
 	disturbed  time.Time
 }
 
