@@ -67,28 +67,24 @@ func (l *launcher) endContainer() {
 	l.forgets()
 }
 
-func (l *launcher) restartContainer(back time.Duration) {
-	l.w.disturb(back + 10*time.Second)
+// restartContainer ends a launcher's container, and starts it again. The kubelet tells of that later.
+func (l *launcher) restartContainer(back, told time.Duration) {
+	l.w.disturb(max(back, told) + 10*time.Second)
 	pod := l.w.api.pod(l.pod)
 	l.endContainer()
-	l.w.api.changePod(pod, containerEnded)
+	if told == 0 {
+		l.w.api.changePod(pod, containerEnded)
+	}
 	l.w.after(back, func() {
 		if !l.dead {
 			l.begin()
+		}
+	})
+	l.w.after(max(back, told), func() {
+		if !l.dead {
 			l.w.api.changePod(pod, func(p *corev1.Pod) { runs(p, l.ip) })
 		}
 	})
-}
-
-// loseSwap has the launcher of a worker end with all that it knows, and the controller with it, as the
-// entry loads or waits for its commit.
-func (w *world) loseSwap(of *start, as program.State) {
-	if worker := w.truth.swaps[of.attempts[1]]; worker != nil && w.losesSwaps == as && worker.l.answers() {
-		w.losesSwaps = ""
-		w.proc.kill()
-		clear(worker.l.swaps)
-		worker.l.restartContainer(w.Between("back", 100*time.Millisecond, 3*time.Second))
-	}
 }
 
 // forgets is how the next program begins: it knows no swaps that had not begun.

@@ -188,7 +188,7 @@ func (w *world) happenToLaunchers(e event, long time.Duration) {
 			go w.locked(func() { at.l.stop(at) })
 		}
 	case "end launcher":
-		l.restartContainer(back)
+		l.restartContainer(back, 0)
 	case "restart launcher":
 		w.disturb(back + 10*time.Second)
 		l.restartProgram(back)
@@ -200,6 +200,17 @@ func (w *world) happenToLaunchers(e event, long time.Duration) {
 	case "replace launcher":
 		w.disturb(20 * time.Second)
 		w.api.remove(pod, 30)
+	}
+}
+
+// loseSwap has the launcher of a worker end with all that it knows, and the controller with it, as the
+// entry loads or waits for its commit.
+func (w *world) loseSwap(of *start, as program.State) {
+	if worker := w.truth.swaps[of.attempts[1]]; worker != nil && w.losesSwaps == as && worker.l.answers() {
+		w.losesSwaps = ""
+		w.proc.kill()
+		clear(worker.l.swaps)
+		worker.l.restartContainer(w.Between("back", 100*time.Millisecond, 3*time.Second), w.Between("kubelet", 0, 20*time.Second))
 	}
 }
 

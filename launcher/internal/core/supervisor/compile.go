@@ -9,7 +9,9 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/launcher/internal/engines/rank"
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // Two instances of one model that start at once on different GPUs would both compile
@@ -21,14 +23,34 @@ import (
 // just before its process starts until it leaves the state starting. An adopted
 // instance that is still starting has the turn too.
 
-// compileKey returns the name of what the engine of a plan compiles; empty: nothing
+// compilesOf returns the text of what the engine of a plan compiles. Leased ports are no part of it:
+// the next lease has others, and the engine compiles the same. So it comes from a plan with ports
+// that are always the same.
+func compilesOf(eng engine.Engine, r engine.Request, plan engine.Plan, spec launcherapi.InstanceSpec, ports []int) string {
+	if len(ports) == 0 || plan.Compiles == "" {
+		return plan.Compiles
+	}
+	same := make([]int, len(ports))
+	for n := range same {
+		same[n] = n + 1
+	}
+	spec, _, missing := rank.PutLateIn(spec, rank.LateValues(same, r.Rank))
+	r.Options, r.Args = spec.Options, spec.Args
+	nominal, wrong := eng.Plan(r)
+	if missing != nil || wrong != nil { // the ports themselves matter
+		return plan.Compiles
+	}
+	return nominal.Compiles
+}
+
+// compileKey returns the name of a text of what the engine of a plan compiles; empty: nothing
 // that is cached.
-func (s *Supervisor) compileKey(plan *engine.Plan, devices []gpu.Device) string {
-	if s.opts.Compiled == nil || plan.Compiles == "" || !s.opts.Compiled.Keeps(plan.Env()) {
+func (s *Supervisor) compileKey(plan *engine.Plan, compiles string, devices []gpu.Device) string {
+	if s.opts.Compiled == nil || compiles == "" || !s.opts.Compiled.Keeps(plan.Env()) {
 		return ""
 	}
 	all := sha256.New()
-	_, _ = fmt.Fprintf(all, "%q", plan.Compiles) // writing to a hash never fails
+	_, _ = fmt.Fprintf(all, "%q", compiles) // writing to a hash never fails
 	for _, d := range devices {
 		_, _ = fmt.Fprintf(all, " %q", d.Product)
 	}

@@ -193,3 +193,21 @@ func TestWaitForAPreloaderTakesNoCompileTurn(t *testing.T) {
 		assert.Equal(t, launcherapi.StartFork, r.isAwake("a").StartedBy)
 	}, func(o *Options) { o.StartMethod, o.Forker = launcherapi.StartAuto, f })
 }
+
+// The arguments may name leased ports, as those of a KV connector do. Each lease has other ports.
+func TestLeasedPortsMakeNoDifferenceToWhatIsCompiled(t *testing.T) {
+	leased := func(o *Options) {
+		o.Leases = &fakeLeases{ports: map[string][]int{"a": {41000, 41001}, "b": {41002, 41003}, "c": {41004, 41005}}}
+	}
+	compiles(t, func(t *testing.T, r *rig, ready *atomic.Bool) {
+		const transfer = `{"kv_port": "$(PORT_1)"}`
+		assert.True(t, r.coldly("a", "g0", "--kv-transfer-config", transfer))
+		assert.False(t, r.coldly("b", "g1", "--kv-transfer-config", transfer))
+		assert.True(t, r.coldly("c", "g1", "--kv-transfer-config", `{"kv_port": "$(PORT_0)"}`), "other arguments")
+		assert.Contains(t, r.runner.started[0].Args, `{"kv_port": "41001"}`)
+		ready.Store(true)
+		r.isAwake("a")
+		r.isAwake("b")
+		r.isAwake("c")
+	}, leased)
+}

@@ -75,11 +75,12 @@ func (s *Supervisor) draft(c launcher.CreateRequest, insist bool) (*Draft, error
 	if err != nil {
 		return nil, err
 	}
-	plan, err := eng.Plan(engine.Request{
+	request := engine.Request{
 		Options: spec.Options, Args: spec.Args, GPUs: engineGPUs(devices), Env: env,
 		Accelerator: s.opts.GPUs.Kind(), InstanceHost: s.opts.InstanceHost, SleepMode: s.opts.SleepMode,
 		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(), Rank: placed, ServedName: c.Spec.Annotations[launcherapi.AnnotationModel], SaveDir: s.saveDir(c.ID),
-	})
+	}
+	plan, err := eng.Plan(request)
 	hidden.Find(spec, plan.ConfigWords)
 	if err != nil {
 		return nil, invalidInput(err, hidden)
@@ -103,7 +104,7 @@ func (s *Supervisor) draft(c launcher.CreateRequest, insist bool) (*Draft, error
 	for _, d := range devices {
 		want.Bytes[d.UUID] = plan.DeviceMemory.Of(d.MemoryTotalBytes)
 	}
-	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compileKey(&plan, devices), method: method, ports: ports}, nil
+	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compileKey(&plan, compilesOf(eng, request, plan, c.Spec, ports), devices), method: method, ports: ports}, nil
 }
 
 // Plan returns how many GPUs an instance needs, and how much memory of each, and starts nothing. If
