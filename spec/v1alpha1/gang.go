@@ -57,6 +57,15 @@ func (s *ModelServingSpec) GroupDomain() *NetworkTopologyPolicy {
 	return nil
 }
 
+// RoleDomain returns the policy for the domain in which the Pods of each replica of a role get nodes by
+// gates; nil: there is none.
+func (s *ModelServingSpec) RoleDomain() *NetworkTopologyPolicy {
+	if topology := s.Template.NetworkTopology; topology != nil && s.UsesGates() {
+		return topology.RolePolicy
+	}
+	return nil
+}
+
 // TopologySoft is the mode in which Pods are placed elsewhere too.
 const TopologySoft = "soft"
 
@@ -65,7 +74,8 @@ type NetworkTopology struct {
 	// All Pods of a group.
 	// +optional
 	GroupPolicy *NetworkTopologyPolicy `json:"groupPolicy,omitempty"`
-	// The Pods of each replica of a role. Volcano has this from 1.14 on.
+	// The Pods of each replica of a role. Their domain is within that of the group. Volcano has this from
+	// 1.14 on.
 	// +optional
 	RolePolicy *NetworkTopologyPolicy `json:"rolePolicy,omitempty"`
 }

@@ -117,6 +117,10 @@ type ServingGroupGang struct {
 	// topology.kubernetes.io/zone=a.
 	// +optional
 	Domain string `json:"domain,omitempty"`
+	// The domains that were chosen for replicas of roles by networkTopology.rolePolicy, by role-id, such
+	// as prefill-0.
+	// +optional
+	RoleDomains map[string]string `json:"roleDomains,omitempty"`
 }
 
 // GangState is how far a group with a gang policy is.

@@ -106,7 +106,8 @@ func (c *Controller) doFor(ctx context.Context, serving *v1alpha1.ModelServing, 
 		}
 		for _, m := range s.Ungate {
 			changed := m.Pod.DeepCopy()
-			s.domain.apply(&changed.Spec, s.Of.mustShare())
+			s.in.group.apply(&changed.Spec, isHard(s.Of.topology()))
+			s.in.replicas[m.of].apply(&changed.Spec, isHard(s.Of.roleTopology()))
 			if err := c.ungate(ctx, m.Pod, changed); err != nil {
 				return done, err
 			}

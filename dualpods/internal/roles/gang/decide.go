@@ -23,7 +23,7 @@ type Step struct {
 	Delete []*Member
 	Again  time.Time // when to look again though nothing changes; zero: never
 	Why    string    // what the Pods with the gate wait for; empty: nothing
-	domain domain    // in which the Pods of Ungate get nodes
+	in     area      // in which the Pods of Ungate get nodes
 }
 
 // Decide decides about each group by the table in spec/roles.md. Groups that have a part of their
@@ -32,7 +32,7 @@ func Decide(w *World) (steps []*Step) {
 	d := &decision{now: w.Now, room: newRoom(w.Nodes), sleepers: w.Sleepers, blocked: map[*v1alpha1.ModelServing]string{}}
 	for _, g := range w.Gangs {
 		if awaited := g.awaited(w.Now); len(awaited) > 0 {
-			d.room.reserve(awaited, g.domain())
+			d.room.reserve(awaited, g.area())
 			d.awaited = append(d.awaited, g)
 		}
 	}
@@ -90,11 +90,12 @@ var rows = []rule{
 		return g.isPlaced() && begun && g.Record.State != v1alpha1.GangPlaced && s.records(v1alpha1.GangPlaced, d.now, 0)
 	}},
 	{"extra Pods", func(d *decision, g *Gang, s *Step) bool {
-		gated := at(g.extra, isGated)
-		return g.isPlaced() && len(gated) > 0 && d.mayHave(g, s, gated) && s.ungates(gated)
+		may := d.mayHave(g, s)
+		return len(may) > 0 && s.ungates(may)
 	}},
 	{"extra Pods wait", func(d *decision, g *Gang, s *Step) bool {
-		return g.isPlaced() && len(at(g.extra, isGated)) > 0 && s.after(d.now.Add(placingLimit)) && s.waits("the Pods of other groups get nodes first")
+		gated := at(g.extra, isGated)
+		return g.isPlaced() && len(gated) > 0 && s.after(d.now.Add(placingLimit)) && s.waits(d.holdsBack(g, gated))
 	}},
 	{"placed", func(_ *decision, g *Gang, _ *Step) bool { return g.isPlaced() }},
 	{"Kubernetes places", func(_ *decision, g *Gang, s *Step) bool {
@@ -112,7 +113,7 @@ var rows = []rule{
 	}},
 	{"gate left", func(_ *decision, g *Gang, s *Step) bool {
 		gated := at(g.counted, isGated)
-		s.domain = g.domain()
+		s.in = g.area()
 		return g.isAdmitted() && len(gated) > 0 && s.ungates(gated) && s.after(g.deadline())
 	}},
 	{"scheduler works", func(_ *decision, g *Gang, s *Step) bool {
@@ -138,7 +139,7 @@ var rows = []rule{
 	}},
 	{"no room for the rest", func(d *decision, g *Gang, s *Step) bool {
 		gated := at(g.counted, isGated)
-		return len(gated) < len(g.counted) && s.waits(d.lacks(gated, []domain{g.domain()}))
+		return len(gated) < len(g.counted) && s.waits(d.lacks(g, gated, []domain{g.domain()}))
 	}},
 	{"backs off", func(d *decision, g *Gang, s *Step) bool {
 		return g.Record.State == v1alpha1.GangMissed && d.now.Before(g.retryAt()) && s.after(g.retryAt()) && s.waits(g.missed())
@@ -152,19 +153,46 @@ var rows = []rule{
 	}},
 	{"no room", func(d *decision, g *Gang, s *Step) bool {
 		d.blocked[g.Serving] = g.Name
-		return s.waits(d.lacks(g.counted, d.mayBegin(g)))
+		return s.waits(d.lacks(g, g.counted, d.mayBegin(g)))
 	}},
 }
 
-// mayHave reports whether extra Pods take nothing from Pods of other groups that are about to get
+// mayHave returns the extra Pods that take nothing from Pods of other groups that are about to get
 // nodes, and reserves room for them.
-func (d *decision) mayHave(g *Gang, s *Step, extra []*Member) bool {
-	if slices.ContainsFunc(d.awaited, func(other *Gang) bool { return other != g }) {
-		return d.take(g, s, extra, false)
+func (d *decision) mayHave(g *Gang, s *Step) []*Member {
+	extra := at(g.extra, isGated)
+	switch {
+	case !g.isPlaced() || len(extra) == 0:
+		return nil
+	case g.roleTopology() != nil:
+		fit := d.takeSome(g, s, extra)
+		if isHard(g.roleTopology()) || d.othersAwaited(g) {
+			return fit
+		}
+		d.room.reserve(slices.DeleteFunc(slices.Clone(extra), func(m *Member) bool { return slices.Contains(fit, m) }), s.in)
+		return extra
+	case d.othersAwaited(g):
+		if !d.take(g, s, extra, false) {
+			return nil
+		}
+		return extra
 	}
-	s.domain = g.domain()
-	d.room.reserve(extra, s.domain)
-	return true
+	s.in = g.area()
+	d.room.reserve(extra, s.in)
+	return extra
+}
+
+// othersAwaited reports whether Pods of other groups are about to get nodes.
+func (d *decision) othersAwaited(g *Gang) bool {
+	return slices.ContainsFunc(d.awaited, func(other *Gang) bool { return other != g })
+}
+
+// holdsBack says why extra Pods wait.
+func (d *decision) holdsBack(g *Gang, extra []*Member) string {
+	if isHard(g.roleTopology()) {
+		return d.lacks(g, extra, []domain{g.domain()})
+	}
+	return "the Pods of other groups get nodes first"
 }
 
 // isAdmitted reports whether the scheduler is to give the Pods nodes now.
@@ -188,15 +216,15 @@ func (g *Gang) otherGate() (*Member, string) {
 	return nil, ""
 }
 
-// lacks says why there is no room for Pods in one of some domains.
-func (d *decision) lacks(pods []*Member, domains []domain) string {
+// lacks says why there is no room for Pods of a group in one of some domains.
+func (d *decision) lacks(g *Gang, pods []*Member, domains []domain) string {
 	if len(domains) == 0 {
 		return "no node has the label of its networkTopology.groupPolicy"
 	}
 	best := domain{}
 	needed, free := int64(0), int64(-1)
 	for _, in := range domains {
-		if n, f := d.room.lack(pods, in); f > free {
+		if n, f := d.room.lack(pods, area{group: in}); f > free {
 			needed, free, best = n, f, in
 		}
 	}
@@ -211,7 +239,9 @@ func (d *decision) lacks(pods []*Member, domains []domain) string {
 	if best.key != "" {
 		why += " in the domain " + best.String() + ", where most are"
 	}
-	if free >= needed { // of 0 GPUs there is always room
+	if policy := g.roleTopology(); free >= needed && isHard(policy) {
+		why += ", but not so that each replica of a role is in one domain of the label " + policy.HighestTierName
+	} else if free >= needed { // of 0 GPUs there is always room
 		why += ", but not as many on one node as a Pod needs"
 	}
 	return why
@@ -244,9 +274,11 @@ func (s *Step) records(state v1alpha1.GangState, now time.Time, misses int32) bo
 	s.Record = &v1alpha1.ServingGroupGang{State: state, Since: metav1.NewTime(now.Truncate(time.Second)), Misses: misses}
 	switch state {
 	case v1alpha1.GangAdmitted:
-		s.Record.Domain = s.domain.String()
+		s.Record.Domain = s.in.group.String()
+		s.Record.RoleDomains = s.in.roleDomains()
 	case v1alpha1.GangPlaced:
 		s.Record.Domain = s.Of.Record.Domain
+		s.Record.RoleDomains = s.Of.area().with(s.in).roleDomains()
 	case v1alpha1.GangMissed: // another one may be better at the next try
 	}
 	return true

@@ -63,9 +63,8 @@ func (a domain) apply(spec *corev1.PodSpec, must bool) {
 // topology returns the policy for the domain of a group; nil: its Pods may be anywhere.
 func (g *Gang) topology() *v1alpha1.NetworkTopologyPolicy { return g.Serving.Spec.GroupDomain() }
 
-// mustShare reports whether the Pods of a group have to be in one domain.
-func (g *Gang) mustShare() bool {
-	policy := g.topology()
+// isHard reports whether Pods have to be in one domain by a policy.
+func isHard(policy *v1alpha1.NetworkTopologyPolicy) bool {
 	return policy != nil && policy.Mode != v1alpha1.TopologySoft
 }
 
@@ -81,11 +80,11 @@ func (g *Gang) domain() domain {
 }
 
 // domains returns the domains of a label that some Pods may be in, the best first: that in which most of
-// them sleep on free GPUs, then that with the fewest free GPUs.
-func (d *decision) domains(key string, pods []*Member) []domain {
+// them sleep on free GPUs, then that with the fewest free GPUs. Only nodes in another domain count.
+func (d *decision) domains(key string, pods []*Member, within domain) []domain {
 	free := map[string]int64{}
 	for n, node := range d.room.nodes {
-		if value, labelled := node.Labels[key]; labelled {
+		if value, labelled := node.Labels[key]; labelled && within.has(&d.room.nodes[n]) {
 			free[value] += max(d.room.free[n], 0)
 		}
 	}
@@ -139,8 +138,8 @@ func (d *decision) mayBegin(g *Gang) []domain {
 	if policy == nil {
 		return []domain{{}}
 	}
-	all := d.domains(policy.HighestTierName, g.counted)
-	if !g.mustShare() {
+	all := d.domains(policy.HighestTierName, g.counted, domain{})
+	if !isHard(policy) {
 		all = append(all, domain{})
 	}
 	return all
@@ -152,12 +151,12 @@ func (d *decision) take(g *Gang, s *Step, pods []*Member, begins bool) bool {
 	all := []domain{g.domain()}
 	if begins {
 		all = d.mayBegin(g)
-	} else if all[0] != (domain{}) && !g.mustShare() {
+	} else if all[0] != (domain{}) && !isHard(g.topology()) {
 		all = append(all, domain{})
 	}
 	for _, in := range all {
-		if d.room.take(pods, in) {
-			s.domain = in
+		if a, fits := d.divide(g, in, pods); fits {
+			s.in = a
 			return true
 		}
 	}

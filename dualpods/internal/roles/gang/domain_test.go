@@ -61,7 +61,7 @@ func TestDomainOfAGroupIsWhereMostOfItSleeps(t *testing.T) {
 			s := Decide(&World{Now: now, Gangs: []*Gang{g}, Nodes: c.nodes, Sleepers: c.sleepers})[0]
 			assert.Equal(t, c.row, s.Row)
 			assert.Contains(t, s.Why, c.says)
-			assert.Equal(t, c.domain, s.domain.String())
+			assert.Equal(t, c.domain, s.in.group.String())
 			if s.Record != nil {
 				assert.Equal(t, c.domain, s.Record.Domain)
 			}
@@ -106,7 +106,7 @@ func TestRestOfAGroupStaysInItsDomain(t *testing.T) {
 			g.Record = v1alpha1.ServingGroupGang{State: c.state, Since: metav1.NewTime(now.Add(-20 * time.Second)), Domain: zone + "=a"}
 			step := Decide(&World{Now: now, Gangs: []*Gang{g}, Nodes: c.nodes})[0]
 			assert.Equal(t, c.row, step.Row)
-			assert.Equal(t, c.domain, step.domain.String())
+			assert.Equal(t, c.domain, step.in.group.String())
 			if c.writes != "" {
 				assert.Equal(t, c.writes, step.Record.Domain)
 			}

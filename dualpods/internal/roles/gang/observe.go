@@ -84,7 +84,7 @@ func (c *Controller) observe(ctx context.Context) (w *World, strangers []*corev1
 func (c *Controller) observeSleepers(ctx context.Context, w *World) (err error) {
 	var pods []*corev1.Pod
 	for _, g := range w.Gangs {
-		if g.topology() == nil || g.isAdmitted() || g.isPlaced() {
+		if g.topology() == nil && g.roleTopology() == nil || g.isAdmitted() || g.isPlaced() {
 			continue
 		}
 		for _, m := range at(g.counted, isGated) {
@@ -124,7 +124,7 @@ func (c *Controller) gangsOf(ctx context.Context, s *v1alpha1.ModelServing) (all
 			g.Record = *wanted.Status.Gang
 		}
 		for _, r := range wanted.Replicas {
-			replica := &Replica{Role: r.Role}
+			replica := &Replica{Role: r.Role, ID: r.ID}
 			for _, name := range r.Pods {
 				replica.Pods = append(replica.Pods, &Member{Name: name, Pod: pods[name]})
 			}

@@ -36,11 +36,11 @@ type need struct {
 	open []int // nodes that it may use
 }
 
-// needs returns what Pods need that get nodes in a domain.
-func (r *room) needs(pods []*Member, in domain) (all []need) {
+// needs returns what Pods need that get nodes in an area.
+func (r *room) needs(pods []*Member, in area) (all []need) {
 	for _, m := range pods {
 		if gpus := podmeta.ReservedGPUs(&m.Pod.Spec); gpus > 0 {
-			all = append(all, need{m.Name, gpus, r.within(in, r.openTo(&m.Pod.Spec))})
+			all = append(all, need{m.Name, gpus, r.within(in.replicas[m.of], r.within(in.group, r.openTo(&m.Pod.Spec)))})
 		}
 	}
 	return all
@@ -99,9 +99,9 @@ func fewestNodesFirst(a, b need) int {
 	return cmp.Or(cmp.Compare(len(a.open), len(b.open)), largestFirst(a, b))
 }
 
-// take reports whether there is room for all of the Pods together in a domain, and takes it.
-func (r *room) take(pods []*Member, in domain) bool {
-	if !r.mayFit(pods, in) {
+// take reports whether there is room for all of the Pods together in an area, and takes it.
+func (r *room) take(pods []*Member, in area) bool {
+	if !r.mayFit(pods, in.group) {
 		return false
 	}
 	needs := r.needs(pods, in)
@@ -129,8 +129,8 @@ func (r *room) mayFit(pods []*Member, in domain) bool {
 	return free >= needed
 }
 
-// reserve takes room in a domain for as many of the Pods as possible.
-func (r *room) reserve(pods []*Member, in domain) {
+// reserve takes room in an area for as many of the Pods as possible.
+func (r *room) reserve(pods []*Member, in area) {
 	needs := r.needs(pods, in)
 	slices.SortFunc(needs, largestFirst)
 	r.free, _ = r.place(needs)
@@ -156,8 +156,8 @@ func (r *room) place(needs []need) (free []int64, left []need) {
 	return free, left
 }
 
-// lack returns how many GPUs Pods need, and how many are free on nodes of a domain that one of them may use.
-func (r *room) lack(pods []*Member, in domain) (needed, free int64) {
+// lack returns how many GPUs Pods need, and how many are free on nodes of an area that one of them may use.
+func (r *room) lack(pods []*Member, in area) (needed, free int64) {
 	used := map[int]bool{}
 	for _, p := range r.needs(pods, in) {
 		needed += p.gpus

@@ -15,7 +15,7 @@ import (
 func wanting(gpus ...int64) (all []*Member) {
 	for n, g := range gpus {
 		name := fmt.Sprintf("p-%d", n)
-		all = append(all, &Member{name, gatedPod(serving("llama"), name, g)})
+		all = append(all, &Member{Name: name, Pod: gatedPod(serving("llama"), name, g)})
 	}
 	return all
 }
@@ -41,7 +41,7 @@ func TestPodsFitTogetherOrNot(t *testing.T) {
 		for n, free := range c.free {
 			nodes = append(nodes, node(fmt.Sprint(n), free))
 		}
-		assert.Equal(t, c.fit, newRoom(nodes).take(wanting(c.pods...), domain{}), name)
+		assert.Equal(t, c.fit, newRoom(nodes).take(wanting(c.pods...), area{}), name)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestPodsGetNodesThatTheyMayUse(t *testing.T) {
 				c.node(n.Node)
 			}
 		}
-		assert.Equal(t, c.fit, newRoom(on).take(pods, domain{}), name)
+		assert.Equal(t, c.fit, newRoom(on).take(pods, area{}), name)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestPodWithFewNodesComesBeforeALargerOne(t *testing.T) {
 	nodes[0].Labels = map[string]string{"gpu": "large"}
 	pods := wanting(2, 1)
 	pods[1].Pod.Spec.NodeSelector = map[string]string{"gpu": "large"}
-	assert.True(t, newRoom(nodes).take(pods, domain{}), "the small Pod may use the first node alone")
+	assert.True(t, newRoom(nodes).take(pods, area{}), "the small Pod may use the first node alone")
 }
 
 // BenchmarkDecide decides about 100 groups of 8 Pods on 1,000 nodes. All fit.
@@ -105,7 +105,7 @@ func BenchmarkDecide(b *testing.B) {
 			r := &Replica{Role: &s.Spec.Template.Roles[0]}
 			for pod := range 2 {
 				name := fmt.Sprintf("%s-0-prefill-%d-%d", s.Name, replica, pod)
-				r.Pods = append(r.Pods, &Member{name, gatedPod(s, name, 1)})
+				r.Pods = append(r.Pods, &Member{Name: name, Pod: gatedPod(s, name, 1)})
 			}
 			g.Replicas = append(g.Replicas, r)
 		}

@@ -94,9 +94,9 @@ func goes(of matter) matter {
 func gangOf(s *v1alpha1.ModelServing, gpus int64, matters ...matter) *Gang {
 	g := Gang{Serving: s, Name: s.Name + "-0"}
 	for n, r := range groups.WantedGroups(s, nil, nil)[0].Replicas {
-		of := &Replica{Role: r.Role}
+		of := &Replica{Role: r.Role, ID: r.ID}
 		for pod, name := range r.Pods {
-			of.Pods = append(of.Pods, &Member{name, matters[2*n+pod](gatedPod(s, name, gpus))})
+			of.Pods = append(of.Pods, &Member{Name: name, Pod: matters[2*n+pod](gatedPod(s, name, gpus))})
 		}
 		g.Replicas = append(g.Replicas, of)
 	}

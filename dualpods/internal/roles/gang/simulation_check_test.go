@@ -32,8 +32,13 @@ const slack = 30 * time.Second
 // are in one zone that are to be.
 func (s *simulation) checkParts() {
 	for _, g := range s.gangs() {
-		if zones := s.zonesOf(g); g.topology() != nil && len(zones) > 1 {
+		if zones := s.domainsOf(zone, g, g.all()); g.topology() != nil && len(zones) > 1 {
 			s.breaks("group %s is in the zones %v", g.Name, zones)
+		}
+		for _, r := range g.Replicas {
+			if racks := s.domainsOf(rack, g, r.Pods); g.roleTopology() != nil && len(racks) > 1 {
+				s.breaks("replica %s of group %s is in the racks %v", r.ID, g.Name, racks)
+			}
 		}
 		has := 0
 		for _, m := range g.all() {
@@ -59,17 +64,17 @@ func (s *simulation) checkParts() {
 	}
 }
 
-// zonesOf returns the zones of the nodes of a group.
-func (s *simulation) zonesOf(g *Gang) (zones []string) {
-	for _, m := range g.all() {
+// domainsOf returns the values of a label that the nodes of Pods of a group have.
+func (s *simulation) domainsOf(key string, g *Gang, pods []*Member) (values []string) {
+	for _, m := range pods {
 		if m.Pod == nil || m.Pod.Spec.NodeName == "" || podmeta.ReservedGPUs(&m.Pod.Spec) == 0 || len(g.counted) == 0 {
 			continue
 		}
-		if in := s.api.nodes[m.Pod.Spec.NodeName].Labels[zone]; !slices.Contains(zones, in) {
-			zones = append(zones, in)
+		if in := s.api.nodes[m.Pod.Spec.NodeName].Labels[key]; !slices.Contains(values, in) {
+			values = append(values, in)
 		}
 	}
-	return zones
+	return values
 }
 
 // noteMisses notes how often groups have missed their deadline once it has been calm for a while.

@@ -88,7 +88,7 @@ func newSimulation(seed uint64) *simulation {
 	for n := range 1 + s.Draw("nodes", 3) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", n)}, Status: corev1.NodeStatus{Allocatable: gpuList(int64(1 + s.Draw("gpus", 4)))}}
 		if s.zoned && !s.Chance("no zone", 10) {
-			node.Labels = map[string]string{zone: fmt.Sprintf("%c", 'a'+s.Draw("zone", 2))}
+			node.Labels = map[string]string{zone: fmt.Sprintf("%c", 'a'+s.Draw("zone", 2)), rack: fmt.Sprintf("%c", 'a'+s.Draw("rack", 2))}
 		}
 		s.api.nodes[node.Name] = node
 		s.api.changed(node)
@@ -119,6 +119,9 @@ func (s *simulation) newServing(name string) {
 	serving.Spec.Template.GangPolicy = policy
 	if s.zoned && s.Chance("together", 60) {
 		serving.Spec.Template.NetworkTopology = together("")
+	}
+	if s.zoned && s.Chance("apart", 50) {
+		serving.Spec.Template.NetworkTopology = apart("", serving.Spec.Template.NetworkTopology != nil)
 	}
 	s.api.log("%s: %d groups, roles %+v, at least %v", name, *serving.Spec.Replicas, len(serving.Spec.Template.Roles), policy.MinRoleReplicas)
 	s.api.servings[name] = serving

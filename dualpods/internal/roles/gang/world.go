@@ -51,6 +51,7 @@ type Gang struct {
 // Replica is a replica of a role: an entry and its workers.
 type Replica struct {
 	Role *v1alpha1.ServingRole
+	ID   string // such as prefill-0
 	Pods []*Member
 }
 
@@ -58,6 +59,7 @@ type Replica struct {
 type Member struct {
 	Name string
 	Pod  *corev1.Pod // nil: it is missing
+	of   *Replica
 }
 
 // NewGang makes a Gang. It divides its Pods into those that are counted and the extra ones.
@@ -66,6 +68,11 @@ func NewGang(g Gang) *Gang {
 	roleOf := func(r *Replica) *v1alpha1.ServingRole { return r.Role }
 	counted, extra := groups.Counted(g.Serving.Spec.Template.GangPolicy, g.Replicas, roleOf, func(r *Replica) int { return int(g.distance(r)) })
 	g.counted, g.extra = podsOf(counted), podsOf(extra)
+	for _, r := range g.Replicas {
+		for _, m := range r.Pods {
+			m.of = r
+		}
+	}
 	return &g
 }
 
