@@ -97,14 +97,11 @@ func (c *Controller) servicesOf(ctx context.Context, pod *corev1.Pod) (keys []cl
 		return nil
 	}
 	var all corev1.ServiceList
-	if err := c.opts.API.List(ctx, &all, client.InNamespace(pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.opts.API.List(ctx, &all, client.InNamespace(pod.Namespace), client.MatchingFields{Index: asking}, client.UnsafeDisableDeepCopy); err != nil {
 		c.opts.Log.Error(err, "cannot list Services", "namespace", pod.Namespace)
 		return nil
 	}
 	for i := range all.Items {
-		if !asks(&all.Items[i]) {
-			continue
-		}
 		if selector, wrong := selectorOf(&all.Items[i]); wrong == nil && selector.Matches(labels.Set(pod.Labels)) {
 			keys = append(keys, client.ObjectKeyFromObject(&all.Items[i]))
 		}

@@ -53,6 +53,7 @@ func newSite(t *testing.T, between interceptor.Funcs, objects ...client.Object) 
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelTopologyZone: "west"}}}
 	s := &site{t: t, events: events.NewFakeRecorder(10), now: begin}
 	s.live = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Service{}, &corev1.Pod{}).
+		WithIndex(&corev1.Service{}, Index, func(o client.Object) []string { return Indexed(o.(*corev1.Service)) }).
 		WithObjects(append(objects, node)...).Build()
 	s.restart(between)
 	s.now = begin.Add(time.Hour)

@@ -35,6 +35,20 @@ func asks(service *corev1.Service) bool {
 	return is
 }
 
+// Index is the cache's index of Services. Each event of a requester asks for those that ask for slices,
+// and each entry of a ModelServing has a Service that does not.
+const Index = "endpoints"
+
+const asking = "asking" // value in the index
+
+// Indexed returns a Service's values in the index.
+func Indexed(service *corev1.Service) []string {
+	if asks(service) {
+		return []string{asking}
+	}
+	return nil
+}
+
 // selectorOf returns which requesters a Service is to lead to, or what is wrong with it.
 func selectorOf(service *corev1.Service) (labels.Selector, *wrong) {
 	const annotation = "metadata.annotations[" + podmeta.AnnotationEndpoints + "]"

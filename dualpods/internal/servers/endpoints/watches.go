@@ -28,6 +28,16 @@ import (
 // SetupWithManager reconciles a Service when it changes, a requester that its selector matches,
 // one of its slices, or what binding says of a requester.
 func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	index := func(o client.Object) []string {
+		service, ok := o.(*corev1.Service)
+		if !ok {
+			return nil
+		}
+		return Indexed(service)
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Service{}, Index, index); err != nil {
+		return fmt.Errorf("cannot index Services: %w", err)
+	}
 	// The cache has all Services before binding asks for those of a requester.
 	if _, err := mgr.GetCache().GetInformer(ctx, &corev1.Service{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("cannot watch Services: %w", err)
