@@ -65,3 +65,47 @@ func TestWaitingSwapRestartsTheReplacementOfItsInstance(t *testing.T) {
 		assert.Equal(t, []string{"another-model"}, view.Args)
 	}, m.engines)
 }
+
+// oneLeavesOneSleeps has "b" sleep on GPU g0, and a swap begin that drains "a" there until the gates are no
+// longer busy.
+func (w *world) oneLeavesOneSleeps() {
+	w.t.Helper()
+	w.asleep("b", "g0")
+	w.awake("a", "g0")
+	w.gates.busy = make(chan struct{})
+	w.begin(launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}})
+	synctest.Wait()
+}
+
+func TestWaitingSwapStartsItsInstanceAgainThatHasEnded(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.oneLeavesOneSleeps()
+		r := w.begin(launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "b"}})
+		synctest.Wait()
+		w.runner.fail("b")
+		synctest.Wait()
+		require.Equal(t, "failed", w.state("b"))
+		close(w.gates.busy)
+		_, err := r.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "awake", w.state("b"))
+	})
+}
+
+func TestWaitingSwapIsRefusedWhoseInstanceHasEndedOnOtherGPUs(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.oneLeavesOneSleeps()
+		r := w.begin(launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}, In: &launcherapi.SwapIn{InstanceID: "b"}})
+		synctest.Wait()
+		_, err := w.sup.Delete(t.Context(), "b")
+		require.NoError(t, err)
+		w.awake("b", "g1")
+		w.runner.fail("b")
+		synctest.Wait()
+		close(w.gates.busy)
+		_, err = r.Wait(t.Context())
+		require.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err))
+		require.ErrorContains(t, err, "instance b ran on GPUs [g1], not on [g0]")
+		require.NotNil(t, asFailed(err).Result.In, "the answer still says what the swap was about")
+	})
+}
