@@ -87,7 +87,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if *write && !own && (*only != "" && *vllm == "" || *scale != 1) {
 		return errors.New("cannot write a table of a part: leave -only and -scale out")
 	}
-	dir, err := os.MkdirTemp("", "hotseat-bench-")
+	dir, err := harness.Folder("hotseat-bench-")
 	if err != nil {
 		return fmt.Errorf("cannot make a folder: %w", err)
 	}

@@ -34,7 +34,7 @@ type program struct {
 var standIn program
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "hotseat-conformance-")
+	dir, err := harness.Folder("hotseat-conformance-")
 	if err == nil {
 		standIn = program{
 			path:  filepath.Join(dir, "enginesim"),

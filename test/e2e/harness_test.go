@@ -40,7 +40,7 @@ var patience = testpatience.Wait()
 var bin struct{ launcher, enginesim string }
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "hotseat-e2e-")
+	dir, err := harness.Folder("hotseat-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

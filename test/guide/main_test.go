@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // prepare builds the programs. The pages have fixed ports, so root then runs the tests
 // again, as the same process, in a network of its own, where nobody else has these ports.
 func prepare() error {
-	dir, err := os.MkdirTemp("", "hotseat-guide-")
+	dir, err := harness.Folder("hotseat-guide-")
 	if err != nil {
 		return fmt.Errorf("cannot make a folder for the programs: %w", err)
 	}

@@ -18,7 +18,7 @@ import (
 var bin string
 
 func TestMain(m *testing.M) {
-	folder, err := os.MkdirTemp("", "hotseat-modelsources-")
+	folder, err := harness.Folder("hotseat-modelsources-")
 	if err == nil {
 		bin = folder
 		err = build(context.Background())

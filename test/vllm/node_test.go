@@ -45,7 +45,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	vllmPath, modelA, modelB, compiled = real.Program, real.ModelA, real.ModelB, real.Compiled
-	dir, err := os.MkdirTemp("", "hotseat-vllm-")
+	dir, err := harness.Folder("hotseat-vllm-")
 	if err != nil {
 		return 1, err
 	}
