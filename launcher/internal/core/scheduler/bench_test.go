@@ -12,13 +12,13 @@ func BenchmarkEnterLeave(b *testing.B) {
 	s := New(Options{Fleet: newFleet(1, model("x", awake("a"))), MaxWaiting: 10, Logger: slog.New(slog.DiscardHandler)})
 	s.Run()
 	defer s.Close()
-	first, err := s.Enter("x", 0)
+	first, err := s.Enter("x")
 	require.NoError(b, err)
 	<-first.Ready()
 	first.Leave()
 	b.ReportAllocs()
 	for b.Loop() {
-		ticket, _ := s.Enter("x", 0)
+		ticket, _ := s.Enter("x")
 		ticket.Leave()
 	}
 }

@@ -45,7 +45,7 @@ type Model struct {
 	Return   time.Duration  // what its last wake or start took; 0: it is not known
 
 	Waiting      int       // requests that wait for it
-	WaitingSince time.Time // when the first of those with the highest priority came
+	WaitingSince time.Time // when the first of them came
 	Retired      bool      // its instance ends as soon as nobody uses it
 	Preload      bool      // to be awake whenever there is room for it
 	NotBefore    time.Time // after a failure: when it may be tried again

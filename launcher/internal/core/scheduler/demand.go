@@ -45,10 +45,10 @@ func closing(model string) error {
 
 // demand is what the scheduler knows of a model.
 type demand struct {
-	awake    bool        // when it was last looked at, and no action has begun since
-	limit    int         // how many requests it answers at once; 0: any number
-	waiting  []*Ticket   // those of a higher priority first, and of one priority in the order in which they came
-	answered map[int]int // how many requests are being answered, by priority
+	awake    bool      // when it was last looked at or brought in, and no action has begun since
+	limit    int       // how many requests it answers at once; 0: any number
+	waiting  []*Ticket // in the order in which they came
+	answered int       // how many requests are being answered
 	lastUsed time.Time
 	repeats  bool   // as in Model
 	why      string // why it waits
@@ -68,17 +68,10 @@ type demand struct {
 func (s *Scheduler) demand(model string) *demand {
 	d := s.models[model]
 	if d == nil {
-		d = &demand{answered: map[int]int{}}
+		d = &demand{}
 		s.models[model] = d
 	}
 	return d
-}
-
-func (d *demand) inFlight() (all int) {
-	for _, n := range d.answered {
-		all += n
-	}
-	return all
 }
 
 // see notes what a look shows: a model that has been awake for a while is well, and an engine that
@@ -126,30 +119,17 @@ func (d *demand) isHeldBack(now time.Time) bool {
 	return d.failures >= heldBackAfter && d.notBefore.After(now)
 }
 
-// ask fills in which requests wait for a model, and how urgent they are.
+// ask fills in which requests wait for a model.
 func (d *demand) ask(m *Model) {
-	own := m.Priority
 	m.Waiting = len(d.waiting)
-	for _, t := range d.waiting {
-		p := max(own, t.priority)
-		if p < m.Priority {
-			break
-		}
-		if p > m.Priority || m.WaitingSince.IsZero() || t.since.Before(m.WaitingSince) {
-			m.Priority, m.WaitingSince = p, t.since
-		}
+	if m.Waiting > 0 {
+		m.WaitingSince = d.waiting[0].since
 	}
-	held := 0 // were let through just before it fell asleep
-	if !d.awake {
-		held = min(d.inFlight(), m.Held)
-		m.Waiting += held
-	}
-	if !d.awake && held == 0 {
+	if d.awake {
 		return
 	}
-	for p := range d.answered {
-		m.Priority = max(m.Priority, p)
-	}
+	held := min(d.answered, m.Held) // were let through just before it fell asleep
+	m.Waiting += held
 	if held > 0 && (m.WaitingSince.IsZero() || m.Since.Before(m.WaitingSince)) {
 		m.WaitingSince = m.Since
 	}

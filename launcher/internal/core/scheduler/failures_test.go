@@ -16,7 +16,7 @@ func TestFailuresBackOffAndHoldTheModelBack(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		f.with(func() { f.models[0].failing = 6 })
 		for n, pause := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
-			first, second := enter(t, s, "x", 0), enter(t, s, "x", 0)
+			first, second := enter(t, s, "x"), enter(t, s, "x")
 			took, err := awaitIt(t, first)
 			assert.Equal(t, pause+10*time.Second, took.Round(100*time.Millisecond), n)
 			failed, ok := errors.AsType[*NotBroughtInError](err)
@@ -32,7 +32,7 @@ func TestFailuresBackOffAndHoldTheModelBack(t *testing.T) {
 		}
 		f.did()
 		pass(time.Minute)
-		_, err := s.Enter("x", 0)
+		_, err := s.Enter("x")
 		assert.EqualError(t, err, "the model x could not be made awake: x cannot start; it is held back, since it has failed 5 times in a row, and is tried again in 4m0s")
 		shown := s.Show("x")
 		assert.True(t, shown.HeldBack)
@@ -40,10 +40,10 @@ func TestFailuresBackOffAndHoldTheModelBack(t *testing.T) {
 		assert.Empty(t, f.did())
 		pass(4 * time.Minute)
 		assert.False(t, s.Show("x").HeldBack, "it is tried again")
-		_, err = awaitIt(t, enter(t, s, "x", 0))
+		_, err = awaitIt(t, enter(t, s, "x"))
 		assert.ErrorContains(t, err, "it has failed 6 times in a row")
 		pass(5 * time.Minute)
-		_, err = awaitIt(t, enter(t, s, "x", 0))
+		_, err = awaitIt(t, enter(t, s, "x"))
 		require.NoError(t, err)
 		pass(2 * time.Minute)
 		f.with(func() { f.kill(f.models[0]) })
@@ -56,14 +56,14 @@ func TestHeldBackModelThatAClientWakesAnswers(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		for range heldBackAfter {
 			f.with(func() { f.models[0].failing = 1 })
-			_, err := awaitIt(t, enter(t, s, "x", 0))
+			_, err := awaitIt(t, enter(t, s, "x"))
 			require.Error(t, err)
 		}
-		_, err := s.Enter("x", 0)
+		_, err := s.Enter("x")
 		require.ErrorContains(t, err, "5 times in a row")
 		f.with(func() { f.set(f.models[0], launcher.Awake) })
 		pass(20 * time.Millisecond)
-		assert.True(t, isReady(enter(t, s, "x", 0)))
+		assert.True(t, isReady(enter(t, s, "x")))
 	}, 1, model("x"))
 }
 
@@ -71,7 +71,7 @@ func TestEngineThatEndsAgainAndAgainIsHeldBack(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		var last error
 		for range heldBackAfter {
-			ticket := enter(t, s, "x", 0)
+			ticket := enter(t, s, "x")
 			_, last = awaitIt(t, ticket)
 			require.NoError(t, last)
 			pass(time.Second)
@@ -79,14 +79,14 @@ func TestEngineThatEndsAgainAndAgainIsHeldBack(t *testing.T) {
 			ticket.Leave()
 			pass(20 * time.Millisecond)
 		}
-		_, last = s.Enter("x", 0)
+		_, last = s.Enter("x")
 		assert.EqualError(t, last, "the model x could not be made awake: the engine ended while it was awake; it is held back, since it has failed 5 times in a row, and is tried again in 5m0s")
 	}, 1, model("x"))
 }
 
 func TestRequestsThatWaitForAPlaceAreRefusedWhenTheModelIsHeldBack(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		answered, waits := enter(t, s, "x", 0), enter(t, s, "x", 0)
+		answered, waits := enter(t, s, "x"), enter(t, s, "x")
 		s.mu.Lock()
 		s.models["x"].failures = heldBackAfter - 1
 		s.mu.Unlock()
@@ -120,14 +120,14 @@ func testRetries(t *testing.T, refusal *launcher.Error) {
 				return refusal
 			}
 		})
-		ticket := enter(t, s, "x", 0)
+		ticket := enter(t, s, "x")
 		took, err := awaitIt(t, ticket)
 		require.NoError(t, err)
 		assert.Equal(t, 3*afterConflict+2*time.Second, took.Round(100*time.Millisecond))
 		ticket.Leave()
 		f.with(func() { refusals = 1000; f.set(f.models[0], launcher.Sleeping) })
 		pass(20 * time.Millisecond)
-		took, err = awaitIt(t, enter(t, s, "x", 0))
+		took, err = awaitIt(t, enter(t, s, "x"))
 		assert.ErrorContains(t, err, "not now")
 		assert.Equal(t, mostConflicts*afterConflict, took.Round(100*time.Millisecond))
 	}, 1, model("x", asleep("a")))
@@ -135,8 +135,8 @@ func testRetries(t *testing.T, refusal *launcher.Error) {
 
 func TestHopelessRequestsAreRefusedWithTheNumbers(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		ticket := enter(t, s, "x", 0)
-		waits := enter(t, s, "y", 0)
+		ticket := enter(t, s, "x")
+		waits := enter(t, s, "y")
 		f.with(func() { f.gpus[0].ForeignBytes = 21 * gib })
 		_, err := awaitIt(t, waits)
 		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err))
@@ -148,7 +148,7 @@ func TestHopelessRequestsAreRefusedWithTheNumbers(t *testing.T) {
 		assert.Empty(t, f.did())
 		f.with(func() { f.gpus[0].ForeignBytes = 0 })
 		ticket.Leave()
-		_, err = awaitIt(t, enter(t, s, "y", 0))
+		_, err = awaitIt(t, enter(t, s, "y"))
 		require.NoError(t, err)
 	}, 1, model("x", awake("a"), since(0)), model("y", takes(60*gib)))
 }

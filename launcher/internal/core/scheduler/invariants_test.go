@@ -94,19 +94,12 @@ func (sim *simulation) checkAction(a Action) map[string]bool {
 // checkLeaving checks that a model may leave for another one.
 func (sim *simulation) checkLeaving(m, o instance) {
 	inUse := sim.requests(o.Name, time.Now().Add(-slack))
-	high, low := o.Priority, m.Priority
-	for _, r := range inUse {
-		high = max(high, r.priority)
-	}
-	for _, r := range sim.requests(m.Name, time.Time{}) {
-		low = max(low, r.priority)
-	}
 	awake := time.Since(o.Since)
 	switch {
 	case o.Pinned:
 		sim.breaks("%s is pinned, and leaves for %s", o.Name, m.Name)
-	case len(inUse) > 0 && high > low:
-		sim.breaks("%s has priority %d and requests, and leaves for %s with %d", o.Name, high, m.Name, low)
+	case len(inUse) > 0 && o.Priority > m.Priority:
+		sim.breaks("%s has priority %d and requests, and leaves for %s with %d", o.Name, o.Priority, m.Name, m.Priority)
 	case len(inUse) > 0 && awake < sim.turn:
 		sim.breaks("%s has requests, and leaves for %s %s after the beginning of its turn", o.Name, m.Name, awake)
 	case awake < sim.stays:
@@ -128,9 +121,9 @@ func (sim *simulation) checkAttempts(a Action) {
 // count checks how often the scheduler looks.
 func (sim *simulation) count(end time.Time) {
 	for time.Now().Before(end) {
-		before := sim.looks()
+		before := sim.fleet.looked()
 		<-time.After(time.Second)
-		if n := sim.looks() - before; n > int(time.Second/betweenSteps)+1 {
+		if n := sim.fleet.looked() - before; n > int(time.Second/betweenSteps)+1 {
 			sim.breaks("%d looks in a second", n)
 		}
 	}
@@ -151,7 +144,7 @@ func (sim *simulation) requests(model string, since time.Time) (all []*request) 
 
 // enter enters a request, and leaves it at the end.
 func (sim *simulation) enter(r *request) (leave func(), err error) {
-	ticket, err := sim.s.Enter(r.model, r.priority)
+	ticket, err := sim.s.Enter(r.model)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +221,7 @@ func (sim *simulation) checkLetThrough(r *request) {
 		case <-other.ticket.Ready():
 			ready = other.ticket.Err() == nil
 		default:
-			if other.priority >= r.priority && other.entered.Before(r.entered) {
+			if other.entered.Before(r.entered) {
 				sim.breaks("a request for %s overtakes one that came %s before it", r.model, r.entered.Sub(other.entered))
 			}
 		}

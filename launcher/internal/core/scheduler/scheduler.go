@@ -37,7 +37,9 @@ type Scheduler struct {
 	ctx   context.Context //nolint:containedctx // the life of the scheduler and its actions
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
-	kick  chan struct{} // has room for one: something has changed
+	// Each has room for one.
+	kick   chan struct{} // something has changed
+	wanted chan struct{} // a model that is not awake has got its first request
 
 	mu      sync.Mutex
 	closed  bool
@@ -48,7 +50,7 @@ type Scheduler struct {
 
 // New returns a scheduler. It acts from Run to Close.
 func New(o Options) *Scheduler {
-	s := &Scheduler{opts: o, kick: make(chan struct{}, 1), models: map[string]*demand{}}
+	s := &Scheduler{opts: o, kick: make(chan struct{}, 1), wanted: make(chan struct{}, 1), models: map[string]*demand{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -72,10 +74,13 @@ func (s *Scheduler) Close() {
 }
 
 // Kick tells the scheduler that something has changed. It never blocks.
-func (s *Scheduler) Kick() {
+func (s *Scheduler) Kick() { signal(s.kick) }
+
+// signal sends on a channel that has room for one. It never blocks.
+func signal(c chan<- struct{}) {
 	select {
-	case s.kick <- struct{}{}:
-	default: // it will look anyway
+	case c <- struct{}{}:
+	default: // whoever receives has not seen the signal before
 	}
 }
 
@@ -98,7 +103,7 @@ func (s *Scheduler) Show(model string) Demand {
 	if d == nil {
 		return Demand{}
 	}
-	shown := Demand{Waiting: len(d.waiting), InFlight: d.inFlight(), Why: d.why, Failures: d.failures, HeldBack: d.isHeldBack(time.Now()), NotBefore: d.notBefore, Took: d.took}
+	shown := Demand{Waiting: len(d.waiting), InFlight: d.answered, Why: d.why, Failures: d.failures, HeldBack: d.isHeldBack(time.Now()), NotBefore: d.notBefore, Took: d.took}
 	if d.failures > 0 {
 		shown.Failure = d.cause.Error()
 	}
@@ -106,7 +111,7 @@ func (s *Scheduler) Show(model string) Demand {
 }
 
 // After each step is a pause of so many times what the step took, so that looking at what changes
-// all the time takes a twentieth of a processor at most, and nobody waits for long.
+// all the time takes a twentieth of a processor at most. The first request for a model ends the pause.
 const (
 	pauses       = 20
 	betweenSteps = time.Millisecond // the shortest pause
@@ -120,6 +125,7 @@ func (s *Scheduler) run() {
 	defer pause.Stop()
 	for {
 		select {
+		case <-s.wanted:
 		case <-s.kick:
 		case <-next.C:
 		case <-s.ctx.Done():
@@ -133,6 +139,8 @@ func (s *Scheduler) run() {
 		pause.Reset(min(max(betweenSteps, pauses*time.Since(began)), longestPause))
 		select {
 		case <-pause.C:
+		case <-s.wanted:
+			signal(s.kick)
 		case <-s.ctx.Done():
 			return
 		}
@@ -186,7 +194,7 @@ func (s *Scheduler) fillIn(m *Model) {
 	if now := time.Now(); d.isHeldBack(now) {
 		s.refuse(d, d.failure(m.Name, now))
 	}
-	m.InFlight = max(m.InFlight, d.inFlight())
+	m.InFlight = max(m.InFlight, d.answered)
 	m.NotBefore, m.Return, m.Repeats = d.notBefore, d.took, d.repeats
 	for _, used := range []time.Time{d.lastUsed, d.awakeSince} {
 		if used.After(m.LastUsed) {
@@ -208,7 +216,7 @@ func (s *Scheduler) forget(there map[string]bool) (changing []Model) {
 		switch {
 		case d.acting != nil:
 			changing = append(changing, Model{Name: name, Busy: true, On: slices.Concat(d.on, d.acting.GPUs)})
-		case d.inFlight() == 0:
+		case d.answered == 0:
 			delete(s.models, name)
 		}
 	}
@@ -243,6 +251,8 @@ func (s *Scheduler) finish(a Action, took time.Duration, err error) {
 	switch {
 	case err == nil && comesIn:
 		d.conflicts, d.took, d.awakeSince, d.wasAwake = 0, took, now, true
+		d.awake = true // the requests need not wait for the next look
+		s.admit(d)
 	case err == nil:
 		d.conflicts = 0
 	case s.ctx.Err() != nil:

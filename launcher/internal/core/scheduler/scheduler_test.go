@@ -36,9 +36,9 @@ func inTime(t *testing.T, f func(t *testing.T, s *Scheduler, fleet *fleet), gpus
 	})
 }
 
-func enter(t *testing.T, s *Scheduler, model string, priority int) *Ticket {
+func enter(t *testing.T, s *Scheduler, model string) *Ticket {
 	t.Helper()
-	ticket, err := s.Enter(model, priority)
+	ticket, err := s.Enter(model)
 	require.NoError(t, err)
 	return ticket
 }
@@ -79,6 +79,12 @@ func (f *fleet) did() []string {
 	return calls
 }
 
+func (f *fleet) looked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.looks
+}
+
 func (f *fleet) with(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +96,7 @@ func TestHundredRequestsForASleeperWakeItOnce(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		var all []*Ticket
 		for range 100 {
-			all = append(all, enter(t, s, "x", 0))
+			all = append(all, enter(t, s, "x"))
 		}
 		for _, ticket := range all {
 			_, err := awaitIt(t, ticket)
@@ -101,7 +107,34 @@ func TestHundredRequestsForASleeperWakeItOnce(t *testing.T) {
 		for _, ticket := range all {
 			ticket.Leave()
 		}
-		assert.Empty(t, s.models["x"].answered)
+		assert.Zero(t, s.models["x"].answered)
+	}, 1, model("x", asleep("a")))
+}
+
+func TestRequestForASleeperWaitsForTheWakeAlone(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		looks := func() { f.with(func() {}) } // and pauses after that
+		looks()
+		synctest.Wait()
+		time.AfterFunc(f.models[0].wake-betweenSteps/2, looks)
+		took, err := awaitIt(t, enter(t, s, "x"))
+		require.NoError(t, err)
+		assert.Equal(t, f.models[0].wake, took, "no pause of the scheduler is added at the beginning or at the end")
+	}, 1, model("x", asleep("a")))
+}
+
+func TestFurtherRequestsForAModelAreNoReasonToLook(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		first := enter(t, s, "x")
+		pass(time.Second)
+		looks := f.looked()
+		for range 100 {
+			enter(t, s, "x")
+			pass(time.Millisecond)
+		}
+		assert.Equal(t, looks, f.looked())
+		_, err := awaitIt(t, first)
+		require.NoError(t, err)
 	}, 1, model("x", asleep("a")))
 }
 
@@ -109,7 +142,7 @@ func TestAwakeModelLetsRequestsThroughWithoutALook(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		looks := f.looks
 		for range 1000 {
-			ticket := enter(t, s, "x", 0)
+			ticket := enter(t, s, "x")
 			assert.True(t, isReady(ticket))
 			ticket.Leave()
 		}
@@ -120,10 +153,10 @@ func TestAwakeModelLetsRequestsThroughWithoutALook(t *testing.T) {
 
 func TestLooksAreBoundedWhileEverythingChanges(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		waits := enter(t, s, "y", 0)
+		waits := enter(t, s, "y")
 		looks := f.looks
 		for range 10_000 {
-			ticket := enter(t, s, "x", 0)
+			ticket := enter(t, s, "x")
 			assert.True(t, isReady(ticket))
 			ticket.Leave()
 			pass(100 * time.Microsecond)
@@ -136,21 +169,21 @@ func TestLooksAreBoundedWhileEverythingChanges(t *testing.T) {
 func TestFullQueueRefuses(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, _ *fleet) {
 		s.opts.MaxWaiting = 2
-		first := enter(t, s, "x", 0)
-		enter(t, s, "x", 0)
-		_, err := s.Enter("x", 9)
+		first := enter(t, s, "x")
+		enter(t, s, "x")
+		_, err := s.Enter("x")
 		assert.Equal(t, &FullError{Model: "x", Waiting: 2}, err)
 		assert.EqualError(t, err, "too many requests wait for the model x: 2")
-		enter(t, s, "y", 0)
+		enter(t, s, "y")
 		first.Leave()
-		enter(t, s, "x", 0)
+		enter(t, s, "x")
 	}, 1, model("x"), model("y"))
 }
 
 func TestModelWhoseClientsLeftIsNotBroughtIn(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		answered := enter(t, s, "o", 0)
-		gone, stays := enter(t, s, "x", 0), enter(t, s, "x", 0)
+		answered := enter(t, s, "o")
+		gone, stays := enter(t, s, "x"), enter(t, s, "x")
 		pass(time.Second)
 		gone.Leave()
 		stays.Leave()
@@ -164,7 +197,7 @@ func TestModelWhoseClientsLeftIsNotBroughtIn(t *testing.T) {
 
 func TestIdleModelLeavesBeforeItsTurnIsOver(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		answered, waits := enter(t, s, "o", 0), enter(t, s, "x", 0)
+		answered, waits := enter(t, s, "o"), enter(t, s, "x")
 		pass(5 * time.Second)
 		assert.Equal(t, "o has its turn there", waits.Why())
 		answered.Leave()
@@ -178,24 +211,24 @@ func TestIdleModelLeavesBeforeItsTurnIsOver(t *testing.T) {
 func TestClientThatAsksAgainAtOnceKeepsItsModelForAWhile(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		for range 2 {
-			enter(t, s, "o", 0).Leave()
+			enter(t, s, "o").Leave()
 			pass(100 * time.Millisecond)
 		}
-		took, err := awaitIt(t, enter(t, s, "x", 0))
+		took, err := awaitIt(t, enter(t, s, "x"))
 		require.NoError(t, err)
 		assert.Equal(t, lingers-100*time.Millisecond+time.Second+10*time.Second, took.Round(100*time.Millisecond), "it lingers, sleeps, and the other one starts")
 	}, 1, model("o", awake("a"), since(0)), model("x"))
 }
 
-func TestRequestsGoByPriorityThenInOrder(t *testing.T) {
+func TestRequestsGoInOrder(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, _ *fleet) {
 		var all []*Ticket
-		for _, p := range []int{0, 5, 0, 5, 9} {
-			all = append(all, enter(t, s, "x", p))
+		for range 5 {
+			all = append(all, enter(t, s, "x"))
 			pass(time.Millisecond)
 		}
 		pass(time.Minute)
-		for _, n := range []int{4, 1, 3, 0, 2} {
+		for n := range all {
 			require.True(t, isReady(all[n]), n)
 			for later, ticket := range all {
 				if later != n && ticket != nil {
@@ -208,29 +241,29 @@ func TestRequestsGoByPriorityThenInOrder(t *testing.T) {
 	}, 1, model("x", func(m *Model) { m.Concurrency = 1 }))
 }
 
-func TestRequestOfAHighPriorityBringsItsModelInFirst(t *testing.T) {
+func TestModelOfAHighPriorityComesInFirst(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		busy := enter(t, s, "o", 0)
-		enter(t, s, "x", 0)
+		busy := enter(t, s, "o")
+		enter(t, s, "x")
 		pass(time.Second)
-		urgent := enter(t, s, "y", 3)
+		urgent := enter(t, s, "y")
 		_, err := awaitIt(t, urgent)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"start y o"}, f.did())
 		busy.Leave()
 		pass(time.Hour)
-		assert.Empty(t, f.did(), "the request that is answered has a higher priority")
+		assert.Empty(t, f.did(), "the model that is in use has a higher priority")
 		urgent.Leave()
 		pass(time.Minute)
 		assert.Equal(t, []string{"start x y"}, f.did())
-	}, 1, model("o", awake("a"), since(0)), model("x"), model("y"))
+	}, 1, model("o", awake("a"), since(0)), model("x"), model("y", priority(3)))
 }
 
 func TestPreloadedModelComesBackWhereThereIsRoom(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		pass(time.Minute)
 		assert.Equal(t, []string{"start x"}, f.did())
-		ticket := enter(t, s, "y", 0)
+		ticket := enter(t, s, "y")
 		_, err := awaitIt(t, ticket)
 		require.NoError(t, err)
 		ticket.Leave()
@@ -241,7 +274,7 @@ func TestPreloadedModelComesBackWhereThereIsRoom(t *testing.T) {
 
 func TestSleepAndStopCountFromTheLastAnswer(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		ticket := enter(t, s, "x", 0)
+		ticket := enter(t, s, "x")
 		pass(time.Hour)
 		assert.Empty(t, f.did(), "it is in use")
 		ticket.Leave()
@@ -263,13 +296,13 @@ func TestSleepThatIsRefusedIsTriedAgainAfterAPause(t *testing.T) {
 		f.with(func() { f.refuse = func(Action) error { return launcher.EngineFailedf("it does not sleep") } })
 		pass(time.Minute + 25*time.Second)
 		assert.Equal(t, []string{"sleep x", "sleep x", "sleep x"}, f.did())
-		assert.True(t, isReady(enter(t, s, "x", 0)), "it is awake all the same")
+		assert.True(t, isReady(enter(t, s, "x")), "it is awake all the same")
 	}, 1, model("x", awake("a"), since(0), sleepsAfter(time.Minute)))
 }
 
 func TestSleeperBesideAPinnedModelMoves(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		_, err := awaitIt(t, enter(t, s, "x", 0))
+		_, err := awaitIt(t, enter(t, s, "x"))
 		require.NoError(t, err)
 		assert.Equal(t, []string{"stop x", "start x"}, f.did())
 		assert.Equal(t, []string{"b"}, f.models[1].On)
@@ -278,7 +311,7 @@ func TestSleeperBesideAPinnedModelMoves(t *testing.T) {
 
 func TestRequestsHeldAtTheGateBringTheirModelBack(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		ticket := enter(t, s, "x", 0)
+		ticket := enter(t, s, "x")
 		assert.True(t, isReady(ticket))
 		f.with(func() { f.set(f.models[0], launcher.Sleeping) })
 		assert.True(t, f.answer(f.models[0], time.Second, nil))
@@ -289,7 +322,7 @@ func TestRequestsHeldAtTheGateBringTheirModelBack(t *testing.T) {
 
 func TestRequestsHeldAtTheGateGetTheirTurnAfterAHigherPriority(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		high, held := enter(t, s, "o", 0), enter(t, s, "x", 0)
+		high, held := enter(t, s, "o"), enter(t, s, "x")
 		assert.True(t, isReady(held))
 		f.with(func() { f.set(f.models[1], launcher.Sleeping) })
 		answered := make(chan bool)
@@ -307,12 +340,12 @@ func TestRequestsHeldAtTheGateGetTheirTurnAfterAHigherPriority(t *testing.T) {
 
 func TestModelThatVanishesFailsItsRequests(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		answered, waits := enter(t, s, "x", 0), enter(t, s, "y", 0)
+		answered, waits := enter(t, s, "x"), enter(t, s, "y")
 		f.with(func() { f.models[0].removed, f.models[1].removed = true, true })
 		_, err := awaitIt(t, waits)
 		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
 		waits.Leave()
-		_, err = awaitIt(t, enter(t, s, "x", 0))
+		_, err = awaitIt(t, enter(t, s, "x"))
 		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err), "it is not awake any more")
 		answered.Leave()
 		s.Kick()
@@ -323,9 +356,9 @@ func TestModelThatVanishesFailsItsRequests(t *testing.T) {
 
 func TestCloseFailsThoseThatWait(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, _ *fleet) {
-		answered, waits := enter(t, s, "x", 0), enter(t, s, "y", 0)
+		answered, waits := enter(t, s, "x"), enter(t, s, "y")
 		pass(time.Second)
-		starts := enter(t, s, "z", 0)
+		starts := enter(t, s, "z")
 		pass(time.Second)
 		s.Close()
 		for _, ticket := range []*Ticket{waits, starts} {
@@ -335,7 +368,7 @@ func TestCloseFailsThoseThatWait(t *testing.T) {
 		}
 		require.NoError(t, answered.Err())
 		answered.Leave()
-		_, err := s.Enter("x", 0)
+		_, err := s.Enter("x")
 		assert.EqualError(t, err, "the model x could not be made awake: the launcher is closing")
 		pass(time.Minute)
 	}, 2, model("x", awake("a"), since(0)), model("y", bound("a")), model("z", bound("b")))
@@ -352,9 +385,9 @@ func TestTwoActionsNeverShareAGPUThatIsNotShownYet(t *testing.T) {
 				return nil
 			}
 		})
-		enter(t, s, "x", 0)
+		enter(t, s, "x")
 		pass(time.Second)
-		enter(t, s, "y", 0)
+		enter(t, s, "y")
 		pass(time.Second)
 		assert.Equal(t, []string{"start x"}, f.did())
 		close(shown)

@@ -44,11 +44,10 @@ type simulation struct {
 
 // request is a client's request.
 type request struct {
-	model    string
-	priority int
-	entered  time.Time
-	ended    time.Time // zero: it is open
-	ticket   *Ticket
+	model   string
+	entered time.Time
+	ended   time.Time // zero: it is open
+	ticket  *Ticket
 }
 
 // slack is how long what has changed may go unnoticed: the scheduler looks again after a pause.
@@ -208,19 +207,13 @@ func (sim *simulation) play() {
 	<-time.After(heldBackFor + time.Second) // no model is held back any more
 	sim.askEach()
 	<-time.After(10 * time.Minute) // all policies have had their time
-	looks, actions := sim.looks(), len(sim.fleet.did())
+	looks, actions := sim.fleet.looked(), len(sim.fleet.did())
 	<-time.After(10 * time.Minute)
-	if more, did := sim.looks()-looks, sim.fleet.did(); more > 0 || len(did) > 0 {
+	if more, did := sim.fleet.looked()-looks, sim.fleet.did(); more > 0 || len(did) > 0 {
 		sim.breaks("it is not idle at the end: %d looks, and %v after %d", more, did, actions)
 	}
 	sim.checkPreloads()
 	sim.s.Close()
-}
-
-func (sim *simulation) looks() int {
-	sim.fleet.mu.Lock()
-	defer sim.fleet.mu.Unlock()
-	return sim.fleet.looks
 }
 
 // calmDown ends what disturbs.
@@ -265,9 +258,6 @@ func (sim *simulation) client(n int, end time.Time) {
 		r := &request{model: names[favourite%len(names)]}
 		if !sim.chance(me+"loyal", loyal) {
 			r.model = names[sim.draw(me+"model", len(names))]
-		}
-		if !sim.healthy && sim.chance(me+"priority", 10) {
-			r.priority = 3
 		}
 		patience := 24 * time.Hour
 		if sim.chance(me+"leaves", 10) {

@@ -18,11 +18,10 @@ func (e *FullError) Error() string {
 
 // Ticket is one request for a model.
 type Ticket struct {
-	s        *Scheduler
-	model    string
-	priority int
-	since    time.Time
-	ready    chan struct{}
+	s     *Scheduler
+	model string
+	since time.Time
+	ready chan struct{}
 
 	// The scheduler's lock guards these.
 	admitted bool
@@ -31,8 +30,8 @@ type Ticket struct {
 
 // Enter asks for a model. The error is a *[FullError], or a *[NotBroughtInError] if the model is
 // held back or the scheduler was closed. The caller calls Leave at the end of the request.
-func (s *Scheduler) Enter(model string, priority int) (*Ticket, error) {
-	t := &Ticket{s: s, model: model, priority: priority, since: time.Now(), ready: make(chan struct{})}
+func (s *Scheduler) Enter(model string) (*Ticket, error) {
+	t := &Ticket{s: s, model: model, since: time.Now(), ready: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -48,28 +47,24 @@ func (s *Scheduler) Enter(model string, priority int) (*Ticket, error) {
 	case len(d.waiting) >= s.opts.MaxWaiting:
 		return nil, &FullError{Model: model, Waiting: len(d.waiting)}
 	}
-	n := len(d.waiting)
-	for n > 0 && d.waiting[n-1].priority < priority {
-		n--
-	}
-	d.waiting = slices.Insert(d.waiting, n, t)
+	d.waiting = append(d.waiting, t)
 	s.waiting++
-	if !d.awake {
-		s.Kick()
+	if !d.awake && len(d.waiting) == 1 {
+		signal(s.wanted)
 	}
 	return t, nil
 }
 
 // hasRoom reports whether the model answers another request at once.
-func (d *demand) hasRoom() bool { return d.awake && (d.limit == 0 || d.inFlight() < d.limit) }
+func (d *demand) hasRoom() bool { return d.awake && (d.limit == 0 || d.answered < d.limit) }
 
 // letThrough lets a request through. The lock is held.
 func (d *demand) letThrough(t *Ticket) {
 	t.admitted = true
-	if len(d.answered) == 0 && !d.lastUsed.Before(d.awakeSince) && !d.lastUsed.IsZero() && t.since.Sub(d.lastUsed) < lingers {
+	if d.answered == 0 && !d.lastUsed.Before(d.awakeSince) && !d.lastUsed.IsZero() && t.since.Sub(d.lastUsed) < lingers {
 		d.repeats = true
 	}
-	d.answered[t.priority]++
+	d.answered++
 	close(t.ready)
 }
 
@@ -123,16 +118,14 @@ func (t *Ticket) Leave() {
 		return
 	}
 	if t.admitted {
-		if d.answered[t.priority]--; d.answered[t.priority] == 0 {
-			delete(d.answered, t.priority)
-		}
+		d.answered--
 		d.lastUsed = time.Now()
 		s.admit(d)
 	} else if n := slices.Index(d.waiting, t); n >= 0 {
 		d.waiting = slices.Delete(d.waiting, n, n+1)
 		s.waiting--
 	}
-	if s.isWaitedFor() && len(d.answered) == 0 { // another model may get the GPUs
+	if s.isWaitedFor() && d.answered == 0 { // another model may get the GPUs
 		s.Kick()
 	}
 }

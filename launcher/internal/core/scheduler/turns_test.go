@@ -20,7 +20,7 @@ func hammer(s *Scheduler, f *fleet, clients int, forTime time.Duration) (answere
 		for range clients {
 			tasks.Go(func() {
 				for time.Now().Before(end) {
-					ticket, err := s.Enter(i.Name, 0)
+					ticket, err := s.Enter(i.Name)
 					if err != nil {
 						return
 					}

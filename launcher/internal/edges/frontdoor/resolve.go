@@ -30,7 +30,7 @@ func (f *FrontDoor) enter(means catalogue.Target) (catalogue.Candidate, *schedul
 	f.entering.Lock()
 	defer f.entering.Unlock()
 	chosen := f.choose(f.fleet.offers.Load(), means)
-	ticket, err := f.sched.Enter(chosen.Model, 0)
+	ticket, err := f.sched.Enter(chosen.Model)
 	return chosen, ticket, err
 }
 
