@@ -10,18 +10,21 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // recordName is a pattern of the names of records: ids of instances and swaps.
 const recordName = `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`
 
-var recordNames = whole(recordName)
-
-func whole(pattern string) *regexp.Regexp { return regexp.MustCompile(`^(?:` + pattern + `)$`) }
+// whole returns a pattern that is compiled when it is first used, which is in folders without a mark
+// alone.
+func whole(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:` + pattern + `)$`) })
+}
 
 // folders are those that launchers make in a state folder, with the names that may be in
 // each. In a folder of records these must be records, too.
-var folders = map[string]*regexp.Regexp{
+var folders = map[string]func() *regexp.Regexp{
 	"instances":   whole(recordName + `\.(json|doubted|yaml|(broken|foreign)(-[0-9]+)?)|\.spare`),
 	"swaps":       whole(recordName + `\.(json|doubted|(broken|foreign)(-[0-9]+)?)|\.spare`),
 	"port-leases": whole(recordName + `\.(json|doubted|(broken|foreign)(-[0-9]+)?)|\.spare`),
@@ -211,7 +214,7 @@ func (l *look) atFolder(name string) error {
 		isRecord := slices.Contains(recordFolders, name) && (end == current || end == doubted)
 		switch {
 		case strings.HasPrefix(e.Name(), ".nfs"): // a removed file that somebody has open
-		case !names.MatchString(e.Name()), isRecord && !e.Type().IsRegular():
+		case !names().MatchString(e.Name()), isRecord && !e.Type().IsRegular():
 			l.others = append(l.others, path)
 		case isRecord:
 			l.atRecord(path)

@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // version is the version of the files' form.
@@ -190,7 +192,7 @@ func (r *Records) Read() ([]Found, error) {
 	for _, file := range files {
 		end := filepath.Ext(file.Name())
 		name := strings.TrimSuffix(file.Name(), end)
-		if end != current && end != doubted || !recordNames.MatchString(name) {
+		if end != current && end != doubted || !launcherapi.IsID(name) {
 			continue
 		}
 		found := Found{Name: name, Doubted: end == doubted, Path: filepath.Join(r.dir, file.Name())}

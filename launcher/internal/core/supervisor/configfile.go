@@ -9,6 +9,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // An instance's --config file may change before its engine reads it, to something that
@@ -55,7 +56,7 @@ func (s *Supervisor) removeConfigs(state SavedState) {
 		s.log.Warn("cannot look for copies of --config files", "error", err)
 	}
 	for _, file := range files {
-		if id, ok := strings.CutSuffix(file.Name(), copied); ok && file.Type().IsRegular() && idPattern.MatchString(id) && !needed[id] {
+		if id, ok := strings.CutSuffix(file.Name(), copied); ok && file.Type().IsRegular() && launcherapi.IsID(id) && !needed[id] {
 			s.removeConfig(id)
 		}
 	}

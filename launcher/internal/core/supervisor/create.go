@@ -3,7 +3,6 @@ package supervisor
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,8 +35,6 @@ type Draft struct {
 	again    *instance // the ended instance that it describes anew; nil: the request describes the instance
 }
 
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-
 // Draft reads a create call: engine, GPUs, arguments, environment. It changes nothing,
 // except that it may start a preloader if the request insists on a fork. The error of
 // an invalid request has code invalid.
@@ -48,7 +45,7 @@ func (s *Supervisor) draft(c launcher.CreateRequest, insist bool) (*Draft, error
 	if c.ID == "" {
 		c.ID = uuid.NewString()
 	}
-	if !idPattern.MatchString(c.ID) || c.ID == "watch" { // GET …/instances/watch is the stream of events, not an instance
+	if !launcherapi.IsID(c.ID) || c.ID == "watch" { // GET …/instances/watch is the stream of events, not an instance
 		return nil, launcher.Invalidf("path.id", "instance id %q is not allowed; it begins with a letter or digit, then has letters, digits, '.', '_' or '-', is at most 128 characters long, and is not \"watch\"", c.ID)
 	}
 	eng, err := s.engine(c.Spec.Engine)

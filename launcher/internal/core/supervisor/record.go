@@ -157,7 +157,7 @@ func ReadSaved(f statedir.Found) (SavedInstance, error) {
 	case err != nil:
 	case saved.Facts.ID != f.Name:
 		err = fmt.Errorf("the record belongs to instance %q", saved.Facts.ID)
-	case !idPattern.MatchString(saved.Facts.ID):
+	case !launcherapi.IsID(saved.Facts.ID):
 		err = fmt.Errorf("%q is no name of an instance", saved.Facts.ID)
 	case !slices.Contains(launcher.States, saved.State):
 		err = fmt.Errorf("unknown state %q", saved.State)

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // This file has the folders for what instances save before they sleep without a process.
@@ -47,7 +49,7 @@ func (s *Supervisor) removeSavedOfOthers(state SavedState) {
 		s.log.Warn("cannot look for what instances have saved", "error", err)
 	}
 	for _, dir := range dirs {
-		if dir.IsDir() && idPattern.MatchString(dir.Name()) && !needed[dir.Name()] {
+		if dir.IsDir() && launcherapi.IsID(dir.Name()) && !needed[dir.Name()] {
 			s.removeSaved(dir.Name())
 		}
 	}

@@ -1,18 +1,22 @@
 package engine
 
-import "regexp"
+import (
+	"regexp"
+	"sync"
+)
 
 // symptom is a line that vLLM, or a library under it, logs before it dies, and what
 // the line means for the user. $1 and so on in the message are the pattern's
-// groups.
+// groups. The pattern is compiled when it is first used: most launchers never look for most causes,
+// and all patterns take 250 kB.
 type symptom struct {
 	code    CauseCode
-	pattern *regexp.Regexp
+	pattern func() *regexp.Regexp
 	message string
 }
 
 func logs(code CauseCode, pattern, message string) symptom {
-	return symptom{code, regexp.MustCompile(pattern), message}
+	return symptom{code, sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) }), message}
 }
 
 // vllmSymptoms are in order: the first symptom that any line matches is the cause.

@@ -31,9 +31,10 @@ func (*VLLM) Diagnose(exit Exit, tail []string) Cause {
 
 // in is the cause that a symptom tells of; false: no line has the symptom.
 func (s symptom) in(lines logLines) (Cause, bool) {
+	pattern := s.pattern()
 	for _, line := range lines {
-		if m := s.pattern.FindStringSubmatchIndex(line.text); m != nil {
-			return Cause{s.code, short(tidy(string(s.pattern.ExpandString(nil, s.message, line.text, m))))}, true
+		if m := pattern.FindStringSubmatchIndex(line.text); m != nil {
+			return Cause{s.code, short(tidy(string(pattern.ExpandString(nil, s.message, line.text, m))))}, true
 		}
 	}
 	return Cause{}, false

@@ -218,7 +218,7 @@ func (m Marks) Tree(env []string, session int, isOwn func() (bool, error)) (stri
 func (m Marks) named(env []string, session int) string {
 	for _, variable := range env {
 		name, ok := strings.CutPrefix(variable, instanceMark)
-		if !ok || !names.MatchString(name) {
+		if !ok || !isName(name) {
 			continue
 		}
 		tree, early := m.Earlier[name]

@@ -88,7 +88,7 @@ type Host struct {
 // not reap children that other code started with os/exec in the launcher's own session.
 // Children inherit no descriptors beyond the first three.
 func NewHost(opts Options) (*Host, error) {
-	if !names.MatchString(opts.Mark) {
+	if !isName(opts.Mark) {
 		return nil, fmt.Errorf("cannot make a process host: invalid mark %q", opts.Mark)
 	}
 	h := &Host{opts: opts, processes: map[string]*Process{}}
@@ -198,7 +198,7 @@ func (h *Host) Close() error {
 
 // reserve keeps a name for a process that is being started or adopted.
 func (h *Host) reserve(name string) error {
-	if !names.MatchString(name) {
+	if !isName(name) {
 		return fmt.Errorf("invalid name %q", name)
 	}
 	h.mu.Lock()

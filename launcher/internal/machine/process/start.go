@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // Command is a program to start, as the root of a tree.
@@ -31,10 +32,10 @@ type Command struct {
 	Public string
 }
 
-// names are those that trees may have: letters, digits, '.', '_' and '-', of which the
-// first is a letter or a digit; before them HelperPrefix, for a helper. Names become parts
-// of paths, and anybody can write any name into the environment of a process.
-var names = regexp.MustCompile(`^` + HelperPrefix + `?[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+// isName reports whether a tree may have a name: that of an instance; before it HelperPrefix, for
+// a helper. Names become parts of paths, and anybody can write any name into the environment of a
+// process.
+func isName(name string) bool { return launcherapi.IsID(strings.TrimPrefix(name, HelperPrefix)) }
 
 // Start starts a process in a session and a control group of its own, with the
 // marks HOTSEAT_INSTANCE (the name) and HOTSEAT_LAUNCHER in its environment. It

@@ -9,7 +9,7 @@ import (
 
 // ownerNote is what the owner writes into the lock file, for messages to people: its process
 // id and the name of its machine, or of its Pod.
-var ownerNote = regexp.MustCompile(`^([0-9]{1,10}) ([A-Za-z0-9][A-Za-z0-9.-]{0,252})\n$`)
+var ownerNote = regexp.MustCompile(`^([0-9]{1,10}) ([A-Za-z0-9][A-Za-z0-9.-]*)\n$`)
 
 // noteOwner writes into the lock file who owns the store. Where that fails, as on a full
 // disk, no note is better than that of an earlier owner.
