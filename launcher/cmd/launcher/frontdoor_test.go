@@ -45,3 +45,10 @@ func TestLauncherWithoutFrontDoorIsNamed(t *testing.T) {
 	require.Contains(t, r.err, "this launcher has no front door; start it with --front-door ADDRESS")
 	require.Contains(t, d.do("top", "--once").out, "no models\n")
 }
+
+func TestModelsWithoutAFrontDoorAreWarnedOf(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "launcher.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("models:\n- {name: a, options: some/model}\n- {name: b, options: some/model}\n"), 0o600))
+	d := startDaemon(t, "--front-door=", "--config", file)
+	require.Contains(t, d.log.text(), `msg="nothing serves the models of the configuration, since there is no front door; choose a free address for it by --front-door, or leave the models out" models=2 config=`+file)
+}

@@ -60,6 +60,9 @@ func (d *Daemon) assembleFrontDoor(profile string, records *statedir.Records) er
 		return err
 	}
 	if d.doorListener == nil {
+		if models := offers.Len(); models > 0 {
+			d.log.Warn("nothing serves the models of the configuration, since there is no front door; choose a free address for it by --front-door, or leave the models out", "models", models, "config", d.opts.File)
+		}
 		return nil
 	}
 	o := frontdoor.Options{

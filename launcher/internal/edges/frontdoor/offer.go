@@ -123,6 +123,9 @@ func (o *offer) sleepAfter() (after time.Duration, level int) {
 	return after, level
 }
 
+// Len returns how many models there are.
+func (o *Offers) Len() int { return len(o.models) }
+
 // byName returns the model of that name; nil: the catalogue has none.
 func (o *Offers) byName(name string) *offer {
 	n := slices.IndexFunc(o.models, func(m offer) bool { return m.Name == name })
