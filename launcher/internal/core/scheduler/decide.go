@@ -34,15 +34,17 @@ type Model struct {
 	Bytes       uint64   // device memory that it takes of each GPU; 0: not known, so nothing is awake beside it
 	Concurrency int      // how many requests it answers at once; 0: any number
 
-	State    launcher.State // of its instance; empty: it has none
-	On       []string       // GPUs of its instance
-	Busy     bool           // a swap, a client or an earlier decision is changing its state
-	Since    time.Time      // when it entered State
-	LastUsed time.Time      // the end of its last answer
-	InFlight int            // requests that are being answered
-	Repeats  bool           // since it is awake, a request came soon after the end of the last answer
-	Held     int            // requests that wait at its gate
-	Return   time.Duration  // what its last wake or start took; 0: it is not known
+	State    launcher.State    // of its instance; empty: it has none
+	On       []string          // GPUs of its instance
+	Residue  map[string]uint64 // of the AsleepBytes of its GPUs, what it holds while it sleeps
+	Hindered string            // why it can get no instance; empty: it can
+	Busy     bool              // a swap, a client or an earlier decision is changing its state
+	Since    time.Time         // when it entered State
+	LastUsed time.Time         // the end of its last answer
+	InFlight int               // requests that are being answered
+	Repeats  bool              // since it is awake, a request came soon after the end of the last answer
+	Held     int               // requests that wait at its gate
+	Return   time.Duration     // what its last wake or start took; 0: it is not known
 
 	Waiting      int       // requests that wait for it
 	WaitingSince time.Time // when the first of them came
@@ -106,6 +108,7 @@ const (
 	rowNoSuchGPU    = "no such GPU"
 	rowTooFewGPUs   = "too few GPUs"
 	rowNoMemory     = "no memory"
+	rowHindered     = "hindered"
 
 	rowNeither   = "neither awake nor asleep"
 	rowPreloaded = "preloaded"
@@ -212,6 +215,10 @@ func (d *decider) wanted() []*Model {
 func (d *decider) bringIn(m *Model) {
 	if m.NotBefore.After(d.Now) {
 		d.wait(m, placement{rank: blocked, row: rowBacksOff, until: m.NotBefore})
+		return
+	}
+	if m.Hindered != "" {
+		d.wait(m, placement{rank: impossible, row: rowHindered})
 		return
 	}
 	p, moves := d.place(m)

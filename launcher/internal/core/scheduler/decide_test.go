@@ -48,11 +48,15 @@ func used(d time.Duration) func(*Model)  { return func(m *Model) { m.LastUsed = 
 func takes(bytes uint64) func(*Model)    { return func(m *Model) { m.Bytes = bytes } }
 func pinned(m *Model)                    { m.Pinned = true }
 func retired(m *Model)                   { m.Retired = true }
-func preload(m *Model)                   { m.Preload = true }
-func busy(m *Model)                      { m.Busy = true }
-func repeats(m *Model)                   { m.Repeats = true }
-func answers(m *Model)                   { m.InFlight = 1 }
-func wide(m *Model)                      { m.Count = 2 }
+func hindered(m *Model)                  { m.Hindered = "somebody has its id" }
+func holds(gpu string, bytes uint64) func(*Model) {
+	return func(m *Model) { m.Residue = map[string]uint64{gpu: bytes} }
+}
+func preload(m *Model) { m.Preload = true }
+func busy(m *Model)    { m.Busy = true }
+func repeats(m *Model) { m.Repeats = true }
+func answers(m *Model) { m.InFlight = 1 }
+func wide(m *Model)    { m.Count = 2 }
 func bound(gpus ...string) func(*Model) {
 	return func(m *Model) { m.GPUs, m.Count = gpus, len(gpus) }
 }
@@ -138,6 +142,8 @@ func TestEachRowOfScheduling(t *testing.T) {
 		// Row 15: several on one GPU.
 		"both fit on one GPU":                {world(1, model("o", a, takes(40*gib)), model("x", waits(0), takes(40*gib))), "starts: start x on a"},
 		"sleepers hold what both would need": {asleepBytes(world(1, model("o", a, takes(40*gib)), model("x", waits(0), takes(40*gib))), gib), "starts in turn: start x on a for o"},
+		"what it holds itself counts once":   {asleepBytes(world(1, model("o", a, takes(40*gib)), model("x", asleep("a"), holds("a", gib), waits(0), takes(40*gib))), gib), "wakes: wake x on a"},
+		"what another sleeper holds counts":  {asleepBytes(world(1, model("o", a, takes(40*gib)), model("x", asleep("a"), holds("b", gib), waits(0), takes(40*gib))), gib), "wakes in turn: wake x on a for o"},
 		"what it needs is not known":         {world(1, model("o", a, takes(40*gib)), model("x", waits(0))), "starts in turn: start x on a for o"},
 		"the wider one leaves with all its GPUs": {world(2, model("o", awake("a", "b")), model("x", waits(time.Second)), model("y", waits(0))),
 			"starts in turn: start x on a for o; GPU changes hands: y waits"},
@@ -187,7 +193,8 @@ func TestEachRowOfScheduling(t *testing.T) {
 		"a lower one has its turn":                   {world(1, model("o", a, since(10*time.Second), answers), model("x", waits(0), priority(1))), "turn of another: x waits 20s; again in 20s"},
 		"GPUs beside a higher one are not kept free": {world(1, model("o", a, answers, priority(1), takes(40*gib)), model("x", waits(time.Minute)), model("y", takes(gib), waits(0))), "starts: start y on a; higher priority: x waits"},
 		// Failures.
-		"it has failed": {world(1, model("x", waits(0), func(m *Model) { m.NotBefore = now.Add(time.Second) })), "backs off: x waits 1s; again in 1s"},
+		"somebody has its id": {world(1, model("x", waits(0), hindered)), "hindered: x waits in vain"},
+		"it has failed":       {world(1, model("x", waits(0), func(m *Model) { m.NotBefore = now.Add(time.Second) })), "backs off: x waits 1s; again in 1s"},
 		// Row 22: preload.
 		"there is room to preload":                 {world(2, model("o", a), model("x", asleep("b"), preload)), "wakes: wake x on b"},
 		"there is no room to preload":              {world(1, model("o", a), model("x", preload)), "no room to preload: x waits"},
@@ -201,6 +208,8 @@ func TestEachRowOfScheduling(t *testing.T) {
 		"it was not used for stop_after":  {world(1, model("x", asleep("a"), used(time.Hour), sleepsAfter(time.Minute), stopsAfter(time.Hour))), "stop_after is over: stop x"},
 		"it is retired and unused":        {world(1, model("x", a, retired, preload)), "retired: stop x"},
 		"a sleeper is retired":            {world(1, model("x", asleep("a"), retired, preload)), "retired: stop x"},
+		"it is retired and has failed":    {world(1, model("x", on(launcher.Failed, "a"), retired)), "retired: stop x"},
+		"it has failed and stays":         {world(1, model("x", on(launcher.Failed, "a"))), ""},
 		"it is retired and in use":        {world(1, model("x", a, answers, retired)), "again in 10s"},
 		"it was never used":               {world(1, model("x", asleep("a"), since(time.Minute), func(m *Model) { m.LastUsed = time.Time{} }, stopsAfter(time.Hour))), "again in 59m0s"},
 		"a sleeper does not sleep again":  {world(1, model("x", asleep("a"), sleepsAfter(time.Minute))), ""},
@@ -243,7 +252,7 @@ func resides(w World) World {
 
 // rows are those of both tables, in the order of spec/scheduling.md.
 var rows = []string{
-	rowBacksOff, rowWakes, rowStarts, rowWakesInTurn, rowStartsInTurn, rowMoves, rowTurn, rowHands, rowHigher, rowPinned, rowPreload, rowNoMemory, rowNoSuchGPU, rowTooFewGPUs,
+	rowBacksOff, rowWakes, rowStarts, rowWakesInTurn, rowStartsInTurn, rowMoves, rowTurn, rowHands, rowHigher, rowPinned, rowPreload, rowNoMemory, rowNoSuchGPU, rowTooFewGPUs, rowHindered,
 	rowNeither, rowPreloaded, rowInUse, rowLeaving, rowRefused, rowRetired, rowStopTime, rowSleepTime, rowStays,
 }
 

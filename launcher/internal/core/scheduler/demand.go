@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // How long a model that failed is left alone. The pause doubles with each failure in a row; after
@@ -38,6 +39,14 @@ func (e *NotBroughtInError) Error() string {
 }
 
 func (e *NotBroughtInError) Unwrap() error { return e.Err }
+
+// code returns the code of the error of a model that waits in vain.
+func (w *Wait) code() string {
+	if w.Row == rowHindered {
+		return launcherapi.CodeExists
+	}
+	return launcherapi.CodeDoesNotFit
+}
 
 func closing(model string) error {
 	return &NotBroughtInError{Model: model, Err: launcher.Unavailablef("the launcher is closing")}

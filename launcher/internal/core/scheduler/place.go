@@ -158,7 +158,7 @@ func (d *decider) look(m *Model, gpus []string) placement {
 		if m.Bytes+g.ForeignBytes > g.TotalBytes {
 			return placement{gpus: gpus, rank: impossible, row: rowNoMemory, gpu: uuid}
 		}
-		used := cmp.Or(m.Bytes, g.TotalBytes) + g.ForeignBytes + g.AsleepBytes
+		used := cmp.Or(m.Bytes, g.TotalBytes) + g.ForeignBytes + g.AsleepBytes - min(g.AsleepBytes, m.Residue[uuid])
 		for _, o := range d.awake[uuid] {
 			used += cmp.Or(o.Bytes, g.TotalBytes)
 			if !slices.Contains(occupants, o) {
@@ -200,6 +200,8 @@ func (d *decider) reason(m *Model, p placement) string {
 		return "the launcher has no GPU " + p.gpu
 	case rowTooFewGPUs:
 		return fmt.Sprintf("it needs %d GPUs, and the launcher has %d", m.Count, len(d.GPUs))
+	case rowHindered:
+		return m.Hindered
 	}
 	g := d.GPUs[d.index(p.gpu)]
 	return fmt.Sprintf("it needs %s of GPU %s, of which other processes than the launcher's use %s of %s",

@@ -28,7 +28,7 @@ const retiredLook = 10 * time.Second
 func (d *decider) policy(m *Model) (string, time.Time) {
 	row, used := rowStays, m.unusedSince()
 	switch {
-	case m.isChanging() || m.State != launcher.Awake && m.State != launcher.Sleeping:
+	case m.isChanging() || m.State != launcher.Awake && m.State != launcher.Sleeping && !m.isRetiredEnd():
 		return rowNeither, time.Time{}
 	case m.Preload && !m.Retired:
 		return rowPreloaded, time.Time{}
@@ -56,6 +56,10 @@ func (d *decider) policy(m *Model) (string, time.Time) {
 	}
 	return row, stops
 }
+
+// isRetiredEnd reports whether the instance of a retired model has ended, and only has to be
+// forgotten.
+func (m *Model) isRetiredEnd() bool { return m.Retired && m.State.Ended() }
 
 // retirement returns the row of a retired model, which otherwise has row.
 func (d *decider) retirement(row string) (string, time.Time) {

@@ -168,7 +168,7 @@ func (s *Scheduler) step() time.Time {
 		d := s.demand(w.Model)
 		d.why, s.unmet = w.Reason, s.unmet || w.Row != rowPreload
 		if w.Hopeless {
-			s.refuse(d, &NotBroughtInError{Model: w.Model, Err: &launcher.Error{Code: launcherapi.CodeDoesNotFit, Detail: w.Reason}})
+			s.refuse(d, &NotBroughtInError{Model: w.Model, Err: &launcher.Error{Code: w.code(), Detail: w.Reason}})
 		}
 	}
 	for _, a := range decision.Actions {

@@ -2,6 +2,7 @@ package frontdoor
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -88,14 +89,7 @@ func (o *Offers) nameOf(i *launcherapi.Instance) string {
 // Look returns the GPUs and the models.
 func (f *fleet) Look() ([]scheduler.GPU, []scheduler.Model) {
 	list, needs, offers := f.instances.GPUs(), f.instances.Needs(), f.offers.Load()
-	gpus := make([]scheduler.GPU, 0, len(list.GPUs))
-	for _, g := range list.GPUs {
-		gpu := scheduler.GPU{UUID: g.UUID, TotalBytes: g.MemoryTotalBytes, ForeignBytes: g.ForeignBytes}
-		for _, sleeper := range g.Sleepers {
-			gpu.AsleepBytes += sleeper.Bytes
-		}
-		gpus = append(gpus, gpu)
-	}
+	gpus, residues := gpusOf(list)
 	all, _ := f.instances.List()
 	models := make([]scheduler.Model, 0, len(all)+len(offers.models))
 	there := map[string]bool{}
@@ -107,16 +101,51 @@ func (f *fleet) Look() ([]scheduler.GPU, []scheduler.Model) {
 		} else {
 			m.Retired = all[n].Annotations[launcherapi.AnnotationModel] != "" // the catalogue has it no more
 		}
+		m.Residue = residues[all[n].InstanceID]
 		models = append(models, m)
 	}
 	for n := range offers.models {
 		if o := &offers.models[n]; !there[o.Name] {
-			m := scheduler.Model{}
-			o.describe(&m, nil)
-			models = append(models, m)
+			models = append(models, o.absent(all))
 		}
 	}
 	return gpus, models
+}
+
+// gpusOf returns the GPUs, and what sleepers hold of them, by instance and GPU.
+func gpusOf(list launcherapi.GPUList) ([]scheduler.GPU, map[string]map[string]uint64) {
+	gpus, residues := make([]scheduler.GPU, 0, len(list.GPUs)), map[string]map[string]uint64{}
+	for _, g := range list.GPUs {
+		gpu := scheduler.GPU{UUID: g.UUID, TotalBytes: g.MemoryTotalBytes, ForeignBytes: g.ForeignBytes}
+		for _, sleeper := range g.Sleepers {
+			gpu.AsleepBytes += sleeper.Bytes
+			if residues[sleeper.InstanceID] == nil {
+				residues[sleeper.InstanceID] = map[string]uint64{}
+			}
+			residues[sleeper.InstanceID][g.UUID] = sleeper.Bytes
+		}
+		gpus = append(gpus, gpu)
+	}
+	return gpus, residues
+}
+
+// absent returns the model without an instance. Another instance that has its id is in its way; one
+// that is about to go is waited for.
+func (o *offer) absent(all []launcherapi.Instance) scheduler.Model {
+	m := scheduler.Model{}
+	o.describe(&m, nil)
+	n := slices.IndexFunc(all, func(i launcherapi.Instance) bool { return i.InstanceID == o.id })
+	if n < 0 {
+		return m
+	}
+	switch state := launcher.State(all[n].State); {
+	case state.Ended(): // the new instance takes its place
+	case state == launcher.Stopping || all[n].Annotations[launcherapi.AnnotationModel] != "":
+		m.Busy = true
+	default:
+		m.Hindered = fmt.Sprintf("its instance would be %s, and somebody has made an instance with that id: delete that one, or give the model another name", o.id)
+	}
+	return m
 }
 
 // modelOf returns the model of an instance that somebody has made. A rank of a server over

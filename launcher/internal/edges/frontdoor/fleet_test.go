@@ -29,7 +29,8 @@ type fakeInstances struct {
 	all      []launcherapi.Instance
 	calls    []string
 	planFail error
-	needs    int // GPUs of each model
+	needs    int                     // GPUs of each model
+	sleepers []launcherapi.GPUHolder // on the first GPU
 }
 
 func (f *fakeInstances) List() ([]launcherapi.Instance, uint64) {
@@ -75,7 +76,9 @@ func (f *fakeInstances) Plan(launcherapi.InstanceSpec) (gpus int, bytes uint64, 
 func (f *fakeInstances) Needs() map[string]map[string]uint64 { return nil }
 
 func (f *fakeInstances) GPUs() launcherapi.GPUList {
-	return launcherapi.GPUList{GPUs: []launcherapi.GPU{{UUID: "GPU-0", MemoryTotalBytes: 80}, {UUID: "GPU-1", MemoryTotalBytes: 80}}}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return launcherapi.GPUList{GPUs: []launcherapi.GPU{{UUID: "GPU-0", MemoryTotalBytes: 80, Sleepers: f.sleepers}, {UUID: "GPU-1", MemoryTotalBytes: 80}}}
 }
 
 // observed records what is observed.
@@ -266,4 +269,48 @@ func TestTransitionsAreObserved(t *testing.T) {
 	require.Error(t, f.fleet.Do(t.Context(), scheduler.Action{Kind: scheduler.Sleep, Model: "b"}))
 	assert.Equal(t, []string{"create m-a", "sleep m-a", "delete m-a"}, fake.calls)
 	assert.Equal(t, []string{"start done", "stop done", "sleep failed"}, f.opts.Observer.(*observed).transitions)
+}
+
+func TestModelWhoseIDIsTakenSaysSoAtOnce(t *testing.T) {
+	f, fake := newDoor(t, catalogueText)
+	mine := launcherapi.Instance{InstanceID: "m-a", State: "awake", ServedModelNames: []string{"mine"}}
+	for _, c := range []struct {
+		state, annotation string
+		hindered, waits   bool
+	}{
+		{"awake", "", true, false},
+		{"sleeping", "", true, false},
+		{"failed", "", false, false},
+		{"stopping", "", false, true},
+		{"awake", "of a model that is gone", false, true},
+	} {
+		mine.State, mine.Annotations = c.state, nil
+		if c.annotation != "" {
+			mine.Annotations = map[string]string{launcherapi.AnnotationModel: c.annotation}
+		}
+		fake.all = []launcherapi.Instance{mine}
+		a := looked(f)["a"]
+		assert.Equal(t, c.hindered, a.Hindered != "", c)
+		assert.Equal(t, c.waits, a.Busy, c)
+	}
+	mine.State, mine.Annotations = "awake", nil
+	fake.all = []launcherapi.Instance{mine}
+	f.sched.Run()
+	defer f.Refuse()
+	_, ticket, err := f.enter(catalogue.Target{Candidates: []catalogue.Candidate{{Model: "a"}}})
+	require.NoError(t, err)
+	<-ticket.Ready()
+	require.EqualError(t, ticket.Err(), "the model a could not be made awake: its instance would be m-a, and somebody has made an instance with that id: delete that one, or give the model another name")
+	assert.Empty(t, fake.calls)
+	assert.Zero(t, f.sched.Show("a").Failures)
+}
+
+func TestWhatASleeperHoldsIsToldByModel(t *testing.T) {
+	f, fake := newDoor(t, catalogueText)
+	fake.all = []launcherapi.Instance{instanceOf(f, "a", launcher.Sleeping), instanceOf(f, "b", launcher.Sleeping)}
+	fake.sleepers = []launcherapi.GPUHolder{{InstanceID: "m-a", Bytes: 3}, {InstanceID: "m-b", Bytes: 4}}
+	gpus, _ := f.fleet.Look()
+	assert.Equal(t, uint64(7), gpus[0].AsleepBytes)
+	assert.Equal(t, map[string]uint64{"GPU-0": 3}, looked(f)["a"].Residue)
+	assert.Equal(t, map[string]uint64{"GPU-0": 4}, looked(f)["b"].Residue)
 }
