@@ -38,8 +38,8 @@ type Model struct {
 	Pinned   bool // it never goes for another model
 	Preload  bool // it is awake after a start of the launcher
 
-	// SleepAfter says by sleep level after how long without requests the model sleeps.
-	SleepAfter  map[int]time.Duration
+	SleepAfter  time.Duration // without requests; 0: never
+	SleepLevel  int           // of that sleep
 	StopAfter   time.Duration // without requests; 0: never
 	Concurrency int           // requests at once; 0: no limit
 

@@ -27,7 +27,7 @@ models:
     N: 4
   priority: -3
   pinned: true
-  sleep_after: {1: 5m, 2: 90m}
+  sleep_after: {2: 90m}
   stop_after: 3h
   concurrency: 8
   start_method: fork
@@ -63,7 +63,7 @@ func wholeCatalogue() *Catalogue {
 				"HF_TOKEN": {Value: "${env:TOKEN}-x"}, "KEY": {FromFile: "/run/secrets/key"}, "N": {Value: "4"},
 			},
 			Priority: -3, Pinned: true, Preload: true,
-			SleepAfter: map[int]time.Duration{1: 5 * time.Minute, 2: 90 * time.Minute}, StopAfter: 3 * time.Hour,
+			SleepAfter: 90 * time.Minute, SleepLevel: 2, StopAfter: 3 * time.Hour,
 			Concurrency: 8, StartMethod: "fork", Restart: RestartNever,
 			Params: inference.Params{Strip: []string{"temperature", "top_k"}, Set: map[string]json.RawMessage{
 				"top_p": json.RawMessage(`0.9`), "stop": json.RawMessage(`["a","b\n"]`),
@@ -77,7 +77,7 @@ func wholeCatalogue() *Catalogue {
 			},
 		}, {
 			Name: "small", Engine: "llamacpp", Args: []string{"-m", "/models/a b.gguf", "-c", "4096", "--flag=true"},
-			GPUs: GPUs{UUIDs: []string{"GPU-bbbb", "GPU-aaaa"}}, SleepAfter: map[int]time.Duration{1: 10 * time.Minute}, Restart: RestartOnFailure,
+			GPUs: GPUs{UUIDs: []string{"GPU-bbbb", "GPU-aaaa"}}, SleepAfter: 10 * time.Minute, SleepLevel: 1, Restart: RestartOnFailure,
 		}},
 		Selectors: []Selector{
 			{Name: "any", Strategy: StrategyNearest, Models: []string{"small", "gpt-4o-mini"}},

@@ -92,7 +92,7 @@ func (m *Model) Words() []string {
 func (m *Model) ofLauncher() map[string]any {
 	return map[string]any{
 		"aliases": sorted(m.Aliases), "priority": m.Priority, "pinned": m.Pinned, "preload": m.Preload,
-		"sleep_after": fullMap(m.SleepAfter), "stop_after": m.StopAfter, "concurrency": m.Concurrency,
+		"sleep_after": [2]any{m.SleepAfter, m.SleepLevel}, "stop_after": m.StopAfter, "concurrency": m.Concurrency,
 		"start_method": m.StartMethod, "restart": m.Restart,
 		"params": canonical(m.Params), "params.variants": canonicalVariants(m.Variants),
 	}

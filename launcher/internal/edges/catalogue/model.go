@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"hotseat.dev/hotseat/launcher/inference"
@@ -53,7 +52,7 @@ func (d *decoder) modelFields(m *Model) []field {
 		{"priority", func(v value) { v.integer(&m.Priority, -1<<31) }},
 		{"pinned", func(v value) { v.boolean(&m.Pinned) }},
 		{"preload", func(v value) { v.boolean(&m.Preload) }},
-		{"sleep_after", func(v value) { m.SleepAfter = v.sleepAfter() }},
+		{"sleep_after", func(v value) { v.sleepAfter(m) }},
 		{"stop_after", func(v value) { m.StopAfter = v.duration() }},
 		{"concurrency", func(v value) { v.integer(&m.Concurrency, 1) }},
 		{"start_method", func(v value) { m.StartMethod = v.choice("auto", "exec", "fork") }},
@@ -74,13 +73,8 @@ func (d *decoder) checkModel(v value, m *Model) {
 			v.fail("the model %s has no command line: give options, such as \"options: ORG/MODEL --max-model-len 4096\", or args, a list", m.Name)
 		}
 	}
-	first, second := m.SleepAfter[1], m.SleepAfter[2]
-	if first > 0 && second > 0 && second <= first {
-		d.failAt(d.places[v.path+".sleep_after.2"], "level 2 comes after level 1: it must be longer than %s, not %s", first, second)
-	}
-	longest := max(first, second)
-	if m.StopAfter > 0 && m.StopAfter < longest {
-		d.failAt(d.places[v.path+".stop_after"], "stop_after must be no shorter than sleep_after (%s), not %s: the model would stop before it sleeps", longest, m.StopAfter)
+	if m.StopAfter > 0 && m.StopAfter < m.SleepAfter {
+		d.failAt(d.places[v.path+".stop_after"], "stop_after must be no shorter than sleep_after (%s), not %s: the model would stop before it sleeps", m.SleepAfter, m.StopAfter)
 	}
 }
 
@@ -154,23 +148,24 @@ func (v value) envValue() (e launcherapi.EnvValue) {
 	return launcherapi.EnvValue{Value: text}
 }
 
-// sleepAfter reads a duration, which is that of level 1, or durations by level.
-func (v value) sleepAfter() map[int]time.Duration {
-	all := map[int]time.Duration{}
-	set := func(level int, of value) {
-		if d := of.duration(); d > 0 {
-			all[level] = d
+// sleepAfter reads a duration, which is that of level 1, or a level and its duration.
+func (v value) sleepAfter(m *Model) {
+	set := func(level int) func(of value) {
+		return func(of value) {
+			switch after := of.duration(); {
+			case after == 0:
+			case m.SleepAfter > 0:
+				of.fail("a model that sleeps at level %d does not go on to level %d: keep one level; stop_after ends a model that sleeps", m.SleepLevel, level)
+			default:
+				m.SleepAfter, m.SleepLevel = after, level
+			}
 		}
 	}
 	if kindOf(v.node) != "a mapping" {
-		set(1, v)
-		return all
+		set(1)(v)
+		return
 	}
-	v.object([]field{
-		{"1", func(of value) { set(1, of) }},
-		{"2", func(of value) { set(2, of) }},
-	})
-	return all
+	v.object([]field{{"1", set(1)}, {"2", set(2)}})
 }
 
 func (v value) modelParams() (p inference.Params, variants map[string]inference.Params) {

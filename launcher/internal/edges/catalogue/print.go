@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -65,7 +64,13 @@ func (p *printer) model(m Model) {
 	p.number("priority", m.Priority)
 	p.bool("pinned", m.Pinned)
 	p.bool("preload", m.Preload)
-	p.sleepAfter(m.SleepAfter)
+	switch {
+	case m.SleepAfter == 0:
+	case m.SleepLevel == 1:
+		p.field(1, "sleep_after", duration(m.SleepAfter))
+	default:
+		p.field(1, "sleep_after", fmt.Sprintf("{%d: %s}", m.SleepLevel, duration(m.SleepAfter)))
+	}
 	if m.StopAfter > 0 {
 		p.field(1, "stop_after", duration(m.StopAfter))
 	}
@@ -116,20 +121,6 @@ func (p *printer) env(env map[string]launcherapi.EnvValue) {
 			continue
 		}
 		p.entry(2, name, scalar(env[name].Value))
-	}
-}
-
-func (p *printer) sleepAfter(after map[int]time.Duration) {
-	if len(after) == 1 && after[1] > 0 {
-		p.field(1, "sleep_after", duration(after[1]))
-		return
-	}
-	if len(after) == 0 {
-		return
-	}
-	p.field(1, "sleep_after", "")
-	for _, level := range slices.Sorted(maps.Keys(after)) {
-		fmt.Fprintf(&p.out, "    %d: %s\n", level, duration(after[level]))
 	}
 }
 

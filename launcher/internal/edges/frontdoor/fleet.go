@@ -168,7 +168,7 @@ func modelOf(i *launcherapi.Instance, needs map[string]uint64) scheduler.Model {
 // describe makes a model one of the catalogue. i is its instance; nil: it has none.
 func (o *offer) describe(m *scheduler.Model, i *launcherapi.Instance) {
 	m.Name, m.Priority, m.Pinned, m.Preload, m.StopAfter = o.Name, o.Priority, o.Pinned, o.Preload, o.StopAfter
-	m.SleepAfter, m.SleepLevel = o.sleepAfter()
+	m.SleepAfter, m.SleepLevel = o.SleepAfter, o.SleepLevel
 	m.Concurrency = o.Concurrency
 	ended := i != nil && m.State.Ended()
 	m.Preload = m.Preload || ended && m.State == launcher.Failed && o.Restart == catalogue.RestartOnFailure

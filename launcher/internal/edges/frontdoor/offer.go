@@ -7,12 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/edges/catalogue"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -111,16 +109,6 @@ func (o *offer) spec(gpus []string) launcherapi.InstanceSpec {
 		s.Args = append([]string{}, o.Args...)
 	}
 	return s
-}
-
-// sleepAfter returns after how long without a request the model falls asleep, and at which level.
-func (o *offer) sleepAfter() (after time.Duration, level int) {
-	for _, l := range slices.Sorted(maps.Keys(o.SleepAfter)) {
-		if d := o.SleepAfter[l]; after == 0 || d < after {
-			after, level = d, l
-		}
-	}
-	return after, level
 }
 
 // Len returns how many models there are.

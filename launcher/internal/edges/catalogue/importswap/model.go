@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -65,7 +64,7 @@ func (im *importer) model(name string, fields yaml.MapSlice) {
 	switch {
 	case ttl == 0:
 	case sleeps:
-		m.SleepAfter = map[int]time.Duration{1: ttl}
+		m.SleepAfter, m.SleepLevel = ttl, 1
 	default:
 		m.StopAfter = ttl
 	}
@@ -74,9 +73,8 @@ func (im *importer) model(name string, fields yaml.MapSlice) {
 
 // atLevel changes the level at which a model sleeps.
 func (im *importer) atLevel(name string, level int) {
-	m := im.find(name)
-	if after, ok := m.SleepAfter[1]; ok {
-		m.SleepAfter = map[int]time.Duration{level: after}
+	if m := im.find(name); m.SleepAfter > 0 {
+		m.SleepLevel = level
 	}
 }
 
