@@ -36,46 +36,56 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 	})
 }
 
-// pollReady polls the engine's health, less and less often while nothing happens, and ends the
-// operation when the engine is healthy. When the engine writes to its log, pollReady polls at
-// once: engines log just before they are ready. An engine that an earlier launcher has started
-// may be asleep. pollReady asks such an engine, and the instance keeps its state until the
-// engine has answered. If ctx ends first, unsaid is why a healthy engine did not say that.
+// pollReady waits until the engine is healthy, and ends the operation then. An engine that an
+// earlier launcher has started may be asleep. pollReady asks such an engine, and the instance keeps
+// its state until the engine has answered. If ctx ends first, unsaid is why a healthy engine did not
+// say that.
 func (s *Supervisor) pollReady(ctx context.Context, i *instance, op *operation, grown <-chan struct{}) (unsaid, err error) {
+	err = s.pollHealth(ctx, i, grown, nil, func() bool {
+		s.noteCompiled(i)
+		measured, asleep := s.heldBytes(i), false
+		if op.resumed {
+			asleep, unsaid = i.isSleeping(ctx)
+		}
+		switch {
+		case unsaid != nil: // asked again
+			return false
+		case asleep:
+			s.endOperation(i, op, launcher.EventSlept, func() { i.residue = measured })
+		default:
+			taken, took := s.takeFingerprint(ctx, i, op)
+			s.endOperation(i, op, launcher.EventReady, func() {
+				i.awakeBytes, i.fingerprint = measured, taken
+				s.addCanaryTiming(i, took)
+			})
+		}
+		return true
+	})
+	return unsaid, err
+}
+
+// pollHealth asks the engine whether it is healthy, less and less often while nothing happens, until
+// it is and enough says that this is enough. When the engine writes to its log, pollHealth asks at
+// once: engines log just before they are ready. It returns early, without an error, once ended is
+// closed, and with the error of ctx.
+func (s *Supervisor) pollHealth(ctx context.Context, i *instance, grown, ended <-chan struct{}, enough func() bool) error {
 	wait := shortestPoll
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	for {
-		if i.engine.Ready(ctx, i.engineURL()) == nil {
-			s.noteCompiled(i)
-			measured, asleep := s.heldBytes(i), false
-			if op.resumed {
-				asleep, unsaid = i.isSleeping(ctx)
-			}
-			switch {
-			case unsaid != nil: // asked again
-			case asleep:
-				s.endOperation(i, op, launcher.EventSlept, func() { i.residue = measured })
-				return nil, nil
-			default:
-				taken, took := s.takeFingerprint(ctx, i, op)
-				s.endOperation(i, op, launcher.EventReady, func() {
-					i.awakeBytes, i.fingerprint = measured, taken
-					s.addCanaryTiming(i, took)
-				})
-				return nil, nil
-			}
-		}
+	for i.engine.Ready(ctx, i.engineURL()) != nil || !enough() {
 		select {
 		case <-grown:
 			wait = shortestPoll
 		case <-timer.C:
 			wait = min(wait*5/4, longestPoll)
+		case <-ended:
+			return nil
 		case <-ctx.Done():
-			return unsaid, ctx.Err()
+			return ctx.Err()
 		}
 		timer.Reset(wait)
 	}
+	return nil
 }
 
 // Bounds of the time between two polls of an engine's health.

@@ -268,20 +268,22 @@ func closeLate(f *os.File, err error) {
 // has ended before.
 func (s *Supervisor) awaitHealthy(ctx context.Context, i *instance) error {
 	s.mu.Lock()
-	tree := i.tree
+	tree, log := i.tree, i.facts.LogName
 	s.mu.Unlock()
-	wait := shortestPoll
-	for i.engine.Ready(ctx, i.engineURL()) != nil {
-		select {
-		case <-time.After(wait):
-			wait = min(wait*5/4, longestPoll)
-		case <-tree.Done():
-			return exitedError{tree.Exit()}
-		case <-ctx.Done():
-			return fmt.Errorf("it did not become healthy in time: %w", context.Cause(ctx))
-		}
+	grown, unwatch := s.watchLog(log)
+	defer unwatch()
+	healthy := false
+	err := s.pollHealth(ctx, i, grown, tree.Done(), func() bool {
+		healthy = true
+		return true
+	})
+	switch {
+	case healthy:
+		return nil
+	case err != nil:
+		return fmt.Errorf("it did not become healthy in time: %w", context.Cause(ctx))
 	}
-	return nil
+	return exitedError{tree.Exit()}
 }
 
 // exitedError is the end of a process that was to become healthy.

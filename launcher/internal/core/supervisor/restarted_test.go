@@ -26,6 +26,7 @@ type restartedEngine struct {
 	dir  string // where it saves
 	fail error  // of Save and Restore
 	dies func() // called by Restore
+	ends func() // called by Save
 
 	mu    sync.Mutex
 	calls []string
@@ -45,6 +46,9 @@ func (e *restartedEngine) noted() []string {
 
 func (e *restartedEngine) Save(_ context.Context, _, dir string, _ engine.Secret) error {
 	e.note("save")
+	if e.ends != nil {
+		e.ends()
+	}
 	if e.fail != nil {
 		return e.fail
 	}
@@ -193,6 +197,64 @@ func TestEngineThatDoesNotBecomeHealthySleepsAgain(t *testing.T) {
 		assert.Equal(t, 10*time.Minute, time.Since(began).Round(time.Second), "it loads, as in a start")
 	})
 }
+
+func TestProcessThatEndsDuringTheDrainHasFailed(t *testing.T) {
+	inRestarted(t, func(t *testing.T, r *rig, e *restartedEngine) {
+		r.awake("a", "0.4")
+		gate := r.gates.gate("a")
+		gate.drained = make(chan struct{})
+		_, err := r.Sleep("a", launcher.VerbRequest{Level: 1, Drain: -1})
+		require.NoError(t, err)
+		synctest.Wait()
+		r.runner.tree("a").signalled(syscall.SIGSEGV)
+		view, err := r.Await(t.Context(), "a", func(i launcherapi.Instance) bool { return launcher.State(i.State).Ended() })
+		require.NoError(t, err)
+		assert.Equal(t, string(launcher.Failed), view.State, "requests were being answered")
+		assert.Empty(t, e.noted())
+	})
+}
+
+func TestProcessThatEndsAfterTheDrainSleeps(t *testing.T) {
+	inRestarted(t, func(t *testing.T, r *rig, e *restartedEngine) {
+		r.awake("a", "0.4")
+		e.ends = func() { r.runner.tree("a").signalled(syscall.SIGSEGV) }
+		r.asleep("a")
+		assert.Equal(t, []string{"save"}, e.noted())
+	})
+}
+
+func TestEngineThatLogsIsAskedAtOnceWhetherItIsHealthy(t *testing.T) {
+	e := &restartedEngine{dir: filepath.Join(t.TempDir(), "a")}
+	var logs growingLogs
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.4")
+		r.asleep("a")
+		healthy := make(chan struct{})
+		r.engine.ready = func(context.Context) error {
+			select {
+			case <-healthy:
+				return nil
+			default:
+				return errBroken
+			}
+		}
+		_, err := r.Wake("a", launcher.VerbRequest{})
+		require.NoError(t, err)
+		<-time.After(10 * time.Second)
+		close(healthy)
+		logs.grown <- struct{}{}
+		synctest.Wait()
+		assert.Equal(t, string(launcher.Awake), r.state("a"))
+	}, e.serves, func(o *Options) { logs = growingLogs{o.Logs, make(chan struct{})}; o.Logs = &logs })
+}
+
+// growingLogs tells that a log has grown.
+type growingLogs struct {
+	Logs
+	grown chan struct{}
+}
+
+func (l *growingLogs) Watch(string) (<-chan struct{}, func(), error) { return l.grown, func() {}, nil }
 
 func TestProcessThatDoesNotEndFailsTheSleep(t *testing.T) {
 	inRestarted(t, func(t *testing.T, r *rig, _ *restartedEngine) {
