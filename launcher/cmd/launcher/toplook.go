@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -16,6 +18,7 @@ const (
 	lookPause = frameTime       // the shortest time from one look to the next
 	lookEvery = time.Second     // the longest: no stream tells of requests and memory
 	lookLimit = 5 * time.Second // for one look, and the pause before the next attempt to watch
+	listEvery = 5 * time.Second // the longest time from one list of the swaps to the next: no event tells of those that are refused
 )
 
 // picture is what one look at the launcher has seen.
@@ -36,6 +39,11 @@ type looker struct {
 	cl     *client.Client
 	server string
 	bell   chan struct{} // something has changed
+
+	// Swaps are listed when there may be news of them: the launcher remembers up to 1,100.
+	swaps   []launcherapi.Swap // as they were listed last; look alone uses both
+	listed  time.Time
+	swapped atomic.Bool // an event since has told of a swap
 
 	mu     sync.Mutex
 	phases map[string][]launcherapi.PhaseTime // of each swap that is followed, by id
@@ -64,11 +72,15 @@ func (l *looker) look(ctx context.Context) (p picture, err error) {
 	if err != nil {
 		return p, err
 	}
-	swaps, err := l.cl.Swaps(ctx)
-	if err != nil {
-		return p, err
+	if l.mayHaveSwaps(gpus) {
+		now := time.Now()
+		swaps, err := l.cl.Swaps(ctx)
+		if err != nil {
+			return p, err
+		}
+		l.swaps, l.listed = swaps.Swaps, now
 	}
-	p = picture{server: l.server, instances: list.Instances, gpus: gpus.GPUs, swaps: current(swaps.Swaps, time.Now())}
+	p = picture{server: l.server, instances: list.Instances, gpus: gpus.GPUs, swaps: current(l.swaps, time.Now())}
 	door, err := l.cl.FrontDoor(ctx)
 	switch {
 	case err == nil:
@@ -77,6 +89,13 @@ func (l *looker) look(ctx context.Context) (p picture, err error) {
 		return p, err
 	}
 	return p, nil
+}
+
+// mayHaveSwaps reports whether the list of swaps may have changed since it was read.
+func (l *looker) mayHaveSwaps(gpus launcherapi.GPUList) bool {
+	told := l.swapped.Swap(false)
+	goesOn := func(s launcherapi.Swap) bool { return s.State != launcherapi.SwapOver }
+	return told || gpus.QueuedSwaps+gpus.ActiveSwaps > 0 || slices.ContainsFunc(l.swaps, goesOn) || time.Since(l.listed) >= listEvery
 }
 
 // run sends each new look at the launcher until ctx ends; latest is the first one.
@@ -120,9 +139,12 @@ func pause(ctx context.Context, d time.Duration, bell <-chan struct{}) bool {
 // watch rings at each event of the instances.
 func (l *looker) watch(ctx context.Context) {
 	for {
-		for _, err := range l.cl.Watch(ctx, nil) {
+		for event, err := range l.cl.Watch(ctx, nil) {
 			if err != nil {
 				break // the looks say what is wrong
+			}
+			if event.Object.SwapID != "" {
+				l.swapped.Store(true)
 			}
 			l.ring()
 		}
