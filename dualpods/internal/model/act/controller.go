@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -91,10 +92,15 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		err = errors.Join(err, c.tell(ctx, w))
 	}
-	if isConflict(err) {
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return reconcile.Result{}, nil // Kubernetes deletes all objects of the namespace
+	case isConflict(err):
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	case err != nil:
+		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: again}, err
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // isConflict reports whether all that went wrong is that the cache was behind.

@@ -57,7 +57,7 @@ func command(e *merge.Entry) []string {
 	case v1alpha1.EngineSGLang:
 		return append([]string{"python3", "-m", "sglang.launch_server", "--host", "0.0.0.0", "--port", port, "--served-model-name", e.Names[0], "--model-path", modelOf(e)}, e.Settings.Args...)
 	default:
-		return append([]string{"vllm", "serve", "--host=0.0.0.0", "--port=" + port}, vllmArgs(e)...)
+		return append(append([]string{"vllm", "serve"}, vllmArgs(e)...), "--host=0.0.0.0", "--port="+port) // the model has to come first
 	}
 }
 
@@ -65,9 +65,11 @@ func command(e *merge.Entry) []string {
 func enginePod(e *merge.Entry) corev1.PodTemplateSpec {
 	container := corev1.Container{
 		Name: podmeta.ServingContainer, Image: e.Settings.Image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Command:   command(e),
-		Ports:     []corev1.ContainerPort{{Name: "http", ContainerPort: podmeta.PortModel}},
-		Resources: corev1.ResourceRequirements{Limits: e.Limits(), Requests: e.Requests()},
+		Command: command(e),
+		// The status has the end of the log, when the engine fails.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		Ports:                    []corev1.ContainerPort{{Name: "http", ContainerPort: podmeta.PortModel}},
+		Resources:                corev1.ResourceRequirements{Limits: e.Limits(), Requests: e.Requests()},
 		ReadinessProbe: &corev1.Probe{
 			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/health", Port: intstr.FromInt32(podmeta.PortModel)}},
 			PeriodSeconds: 1, FailureThreshold: 3, TimeoutSeconds: 5,
