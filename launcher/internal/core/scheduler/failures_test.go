@@ -152,3 +152,34 @@ func TestHopelessRequestsAreRefusedWithTheNumbers(t *testing.T) {
 		require.NoError(t, err)
 	}, 1, model("x", awake("a"), since(0)), model("y", takes(60*gib)))
 }
+
+// A request that was let through just before its model fell asleep waits again, before those that
+// came later. If nothing helps, it is refused with the rest.
+func TestRequestWhoseModelFellAsleepWaitsAgain(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		pass(20 * time.Millisecond)
+		early := enter(t, s, "x")
+		require.True(t, isReady(early))
+		f.with(func() { f.set(f.models[0], launcher.Sleeping); f.gpus[0].ForeignBytes = 80 * gib })
+		early.Again()
+		assert.Equal(t, Demand{Waiting: 1}, Demand{Waiting: s.Show("x").Waiting, InFlight: s.Show("x").InFlight})
+		_, err := awaitIt(t, early)
+		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err))
+		early.Leave()
+
+		f.with(func() { f.set(f.models[0], launcher.Awake); f.gpus[0].ForeignBytes = 0 })
+		pass(20 * time.Millisecond)
+		early = enter(t, s, "x")
+		require.True(t, isReady(early))
+		f.with(func() { f.set(f.models[0], launcher.Sleeping); f.models[0].Concurrency = 1 })
+		pass(20 * time.Millisecond)
+		late := enter(t, s, "x")
+		early.Again()
+		_, err = awaitIt(t, early)
+		require.NoError(t, err)
+		assert.False(t, isReady(late), "one at a time, and the other one came first")
+		early.Leave()
+		assert.True(t, isReady(late))
+		late.Leave()
+	}, 1, model("x", awake("a"), since(0)))
+}

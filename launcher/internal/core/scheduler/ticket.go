@@ -108,6 +108,30 @@ func (t *Ticket) Why() string {
 	return ""
 }
 
+// Again has a request that was let through wait again, since its model is not awake any more. It
+// keeps its place by the time at which it came.
+func (t *Ticket) Again() {
+	s := t.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.admitted, t.ready = false, make(chan struct{})
+	d := s.models[t.model]
+	if s.closed || d == nil { // a model that has requests is not forgotten
+		t.err = closing(t.model)
+		close(t.ready)
+		return
+	}
+	d.answered--
+	d.awake = false // until the next look
+	n := 0
+	for n < len(d.waiting) && d.waiting[n].since.Before(t.since) {
+		n++
+	}
+	d.waiting = slices.Insert(d.waiting, n, t)
+	s.waiting++
+	s.Kick()
+}
+
 // Leave ends the request. A place that becomes free goes to the next one that waits.
 func (t *Ticket) Leave() {
 	s := t.s

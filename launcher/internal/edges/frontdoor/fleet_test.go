@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/inference"
 	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/core/scheduler"
 	"hotseat.dev/hotseat/launcher/internal/edges/catalogue"
@@ -82,11 +84,16 @@ func (f *fakeInstances) GPUs() launcherapi.GPUList {
 }
 
 // observed records what is observed.
-type observed struct{ transitions []string }
+type observed struct {
+	mu          sync.Mutex
+	transitions []string
+}
 
 func (*observed) FrontDoorRequest(string)             {}
 func (*observed) FrontDoorWait(string, time.Duration) {}
 func (o *observed) FrontDoorTransition(kind, outcome string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.transitions = append(o.transitions, kind+" "+outcome)
 }
 
@@ -315,4 +322,43 @@ func TestWhatASleeperHoldsIsToldByModel(t *testing.T) {
 	assert.Equal(t, uint64(7), gpus[0].AsleepBytes)
 	assert.Equal(t, map[string]uint64{"GPU-0": 3}, looked(f)["a"].Residue)
 	assert.Equal(t, map[string]uint64{"GPU-0": 4}, looked(f)["b"].Residue)
+}
+
+// A request that was let through just before its model fell asleep waits until it is awake again.
+func TestRequestWhoseModelFellAsleepIsNotHeldAtTheGate(t *testing.T) {
+	f, fake := newDoor(t, "models:\n- {name: a, options: a}\n")
+	become := func(state launcher.State) {
+		i := instanceOf(f, "a", state)
+		i.StateSince = time.Now()
+		fake.mu.Lock()
+		defer fake.mu.Unlock()
+		fake.all = []launcherapi.Instance{i}
+	}
+	become(launcher.Awake)
+	f.sched.Run()
+	defer f.sched.Close()
+	ticket, err := f.sched.Enter("a")
+	require.NoError(t, err)
+	defer ticket.Leave()
+	<-ticket.Ready()
+	become(launcher.Sleeping)
+	q := &request{r: httptest.NewRequest(http.MethodPost, "/v1/completions", nil), chosen: catalogue.Candidate{Model: "a"}}
+	q.signs = &inference.Signs{Writer: httptest.NewRecorder(), Request: q.r}
+	served := make(chan *launcherapi.Instance)
+	go func() {
+		i, err := f.awaitInstance(q, ticket)
+		assert.NoError(t, err)
+		served <- i
+	}()
+	require.Eventually(t, func() bool {
+		fake.mu.Lock()
+		defer fake.mu.Unlock()
+		return slices.Contains(fake.calls, "wake m-a")
+	}, time.Minute, time.Millisecond)
+	assert.Empty(t, served)
+	become(launcher.Awake)
+	f.sched.Kick()
+	i := <-served
+	require.NotNil(t, i)
+	assert.Equal(t, "awake", i.State)
 }

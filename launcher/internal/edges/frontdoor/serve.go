@@ -201,10 +201,9 @@ func (f *FrontDoor) pass(q *request) error {
 	}
 	var i *launcherapi.Instance
 	defer func() { f.leave(ticket, i) }()
-	if err := f.await(q, ticket); err != nil {
+	if i, err = f.awaitInstance(q, ticket); err != nil {
 		return err
 	}
-	i = f.fleet.find(chosen.Model)
 	var handler http.Handler
 	if i != nil {
 		handler = f.opts.Handlers(i.InstanceID)
@@ -223,6 +222,22 @@ func (f *FrontDoor) pass(q *request) error {
 	browser.ForgetReading(q.Header()) // the engine says who may read its answer
 	handler.ServeHTTP(q.ResponseWriter, r)
 	return nil
+}
+
+// awaitInstance waits until the instance of a request's model is awake, and returns it; nil: it is
+// gone. The scheduler may have let the request through just before the model fell asleep: then the
+// request waits again, since the gate knows no reason to refuse it.
+func (f *FrontDoor) awaitInstance(q *request, ticket *scheduler.Ticket) (*launcherapi.Instance, error) {
+	for {
+		if err := f.await(q, ticket); err != nil {
+			return nil, err
+		}
+		i := f.fleet.find(q.chosen.Model)
+		if i == nil || i.State == string(launcher.Awake) {
+			return i, nil
+		}
+		ticket.Again()
+	}
 }
 
 // await waits until the model of a request is awake.
