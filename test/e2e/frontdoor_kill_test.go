@@ -62,7 +62,7 @@ func TestInstancesMadeByHandBesideTheModels(t *testing.T) {
 	assert.Equal(t, "other", answeredBy(t, ask(t, url, "other")))
 	taken := ask(t, url, "b")
 	assert.Equal(t, 503, taken.Status, "%s", taken.Body)
-	assert.Contains(t, refusal(t, taken).Message, "m-b already exists")
+	assert.Contains(t, refusal(t, taken).Message, "its instance would be m-b, and somebody has made an instance with that id")
 	assert.Equal(t, other.PID, n.Get("m-b").PID)
 }
 
