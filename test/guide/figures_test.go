@@ -39,7 +39,7 @@ var figures = []struct {
 	{"| create call → child's first instruction; bare", []string{"3.36 / 6.53", "1.86 / 5.95"}, []string{measured}},
 	{"| swap, beyond the engines' own time: sleeper in, sleep and wake at once;", []string{"2.70 / 6.08", "3.30 / 6.47"}, []string{measured}},
 	{"| instance proxy, 1 clients: latency (ms);", []string{"1.06 / 2.49", "0.99 / 2.15"}, []string{measured}},
-	{"| idle launcher: resident memory;", []string{"26.2 MB", "10.0 MB"}, []string{measured}},
+	{"| idle launcher: resident memory;", []string{"25.3 MB", "10.0 MB"}, []string{measured}},
 	{"| the whole swap on the GPU |", []string{"476", "929"}, []string{measured}},
 	{"| by hand: the whole swap |", []string{"446", "909"}, []string{measured}},
 	{"| 3.5 GiB, with the caches |", []string{"33.0", "41.7", "3.8"}, []string{measured}},
