@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,7 @@ type write struct {
 // hearLimit bounds the wait until the cache shows a write.
 const hearLimit = 10 * time.Second
 
-// maxConcurrentWrites is for how many ModelServings writes are made side by side. writeLimit
-// bounds a write.
+// maxConcurrentWrites is how many writes are made side by side. writeLimit bounds a write.
 const (
 	maxConcurrentWrites = 16
 	writeLimit          = 2 * time.Second
@@ -64,11 +64,10 @@ func (c *Controller) do(ctx context.Context, steps []*Step) (conflict bool, err 
 		of[s.Of.Serving] = append(of[s.Of.Serving], s)
 	}
 	writes, errs := make([][]write, len(order)), make([]error, len(order))
-	turns := make(chan struct{}, maxConcurrentWrites)
+	take := make(turns, maxConcurrentWrites)
 	var writing sync.WaitGroup
 	for n, serving := range order {
-		turns <- struct{}{}
-		writing.Go(func() { writes[n], errs[n] = c.doFor(ctx, serving, of[serving]); <-turns })
+		writing.Go(func() { writes[n], errs[n] = c.doFor(ctx, serving, of[serving], take) })
 	}
 	writing.Wait()
 	c.unseen = append(c.unseen, slices.Concat(writes...)...)
@@ -82,16 +81,26 @@ func (c *Controller) do(ctx context.Context, steps []*Step) (conflict bool, err 
 	return conflict, err
 }
 
+// turns bound how many writes are made side by side.
+type turns chan struct{}
+
+func (t turns) take(write func() error) error {
+	t <- struct{}{}
+	defer func() { <-t }()
+	return write()
+}
+
 // doFor makes the writes for the groups of a ModelServing: first all records in one write, then
-// those to Pods. It stops at the first write that fails.
-func (c *Controller) doFor(ctx context.Context, serving *v1alpha1.ModelServing, steps []*Step) (done []write, err error) {
+// those to Pods. It stops at the first write that fails; gates of Pods with as many GPUs are removed side
+// by side.
+func (c *Controller) doFor(ctx context.Context, serving *v1alpha1.ModelServing, steps []*Step, turns turns) (done []write, err error) {
 	note := func(before, after client.Object) {
 		if before.GetResourceVersion() != after.GetResourceVersion() {
 			done = append(done, write{before, c.opts.Now()})
 		}
 	}
 	if changed := withRecords(serving, steps); changed != nil {
-		if err := c.record(ctx, changed); err != nil {
+		if err := turns.take(func() error { return c.record(ctx, changed) }); err != nil {
 			return done, err
 		}
 		note(serving, changed)
@@ -99,22 +108,33 @@ func (c *Controller) doFor(ctx context.Context, serving *v1alpha1.ModelServing, 
 	for _, s := range steps {
 		c.announce(s)
 		for _, m := range s.Delete {
-			if err := c.delete(ctx, m.Pod); err != nil {
+			if err := turns.take(func() error { return c.delete(ctx, m.Pod) }); err != nil {
 				return done, err
 			}
 			done = append(done, write{m.Pod, c.opts.Now()})
 		}
-		for _, m := range s.Ungate {
-			changed := m.Pod.DeepCopy()
-			s.in.group.apply(&changed.Spec, isHard(s.Of.topology()))
-			s.in.replicas[m.of].apply(&changed.Spec, isHard(s.Of.roleTopology()))
-			if err := c.ungate(ctx, m.Pod, changed); err != nil {
+		for _, alike := range bySize(s.Ungate) {
+			changed, err := c.ungateAll(ctx, s, alike, turns)
+			for n, m := range alike {
+				note(m.Pod, changed[n])
+			}
+			if err != nil {
 				return done, err
 			}
-			note(m.Pod, changed)
 		}
 	}
 	return done, nil
+}
+
+// bySize divides Pods into runs of those that need as many GPUs.
+func bySize(pods []*Member) (all [][]*Member) {
+	for n, m := range pods {
+		if n == 0 || gpusOf(pods[n-1:n]) != gpusOf(pods[n:n+1]) {
+			all = append(all, nil)
+		}
+		all[len(all)-1] = append(all[len(all)-1], m)
+	}
+	return all
 }
 
 // withRecords returns the ModelServing with what is written about its groups; nil: nothing is.
@@ -143,6 +163,22 @@ func (c *Controller) record(ctx context.Context, changed *v1alpha1.ModelServing)
 		return fmt.Errorf("cannot write the status of ModelServing %s: %w", client.ObjectKeyFromObject(changed), err)
 	}
 	return err
+}
+
+// ungateAll removes the gates of some Pods of a step. It returns the Pods as they are then, and the first
+// error.
+func (c *Controller) ungateAll(ctx context.Context, s *Step, pods []*Member, turns turns) (changed []*corev1.Pod, err error) {
+	errs := make([]error, len(pods))
+	var writing sync.WaitGroup
+	for n, m := range pods {
+		is := m.Pod.DeepCopy()
+		changed = append(changed, is)
+		s.in.group.apply(&is.Spec, isHard(s.Of.topology()))
+		s.in.replicas[m.of].apply(&is.Spec, isHard(s.Of.roleTopology()))
+		writing.Go(func() { errs[n] = turns.take(func() error { return c.ungate(ctx, m.Pod, is) }) })
+	}
+	writing.Wait()
+	return changed, cmp.Or(errs...)
 }
 
 func (c *Controller) ungate(ctx context.Context, before, changed *corev1.Pod) error {

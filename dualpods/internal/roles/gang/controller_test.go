@@ -2,6 +2,7 @@ package gang
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,10 +77,19 @@ func (s *site) pass() time.Duration {
 	return result.RequeueAfter
 }
 
-// takeWrites returns the writes since the last call.
+// takeWrites returns the writes since the last call. Gates that were removed one after the other, which may
+// be in any order, are sorted.
 func (s *site) takeWrites() []string {
 	writes := s.writes
 	s.writes = nil
+	for from := 0; from < len(writes); {
+		to := from
+		for to < len(writes) && strings.HasPrefix(writes[to], "remove the gate of ") {
+			to++
+		}
+		slices.Sort(writes[from:to])
+		from = max(to, from+1)
+	}
 	return writes
 }
 
