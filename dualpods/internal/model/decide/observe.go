@@ -25,7 +25,7 @@ func (e *numbers) isStandby() bool { return e.Target == 0 }
 // number returns how many replicas the entry is to have.
 func (e *numbers) number() int { return e.ready + e.hope }
 
-// racing returns how many of the replicas that are waited for race. Those of the minimum do not.
+// racing returns how many of the replicas that are waited for race. Replicas of the minimum do not.
 func (e *numbers) racing() int {
 	if e.goal == 0 {
 		return 0
@@ -75,8 +75,8 @@ func (u *unit) ready() (l load) {
 	return l
 }
 
-// hope returns what replicas of a unit would carry that are waited for. Those that race count once: as
-// the member with the most.
+// hope returns what replicas of a unit would carry that are waited for. A race counts once: as the
+// member with the most.
 func (u *unit) hope() (l load) {
 	racing := u.racing()
 	for _, e := range u.members {

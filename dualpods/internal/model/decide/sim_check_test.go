@@ -212,7 +212,7 @@ func (t *truth) checkLosers(m *Model, d *Decision, load, highest int) {
 			load += e.Target
 		}
 		for _, pod := range e.Pods {
-			if e.Asked.Goal > 0 && pod.Ready && !pod.Leaving && !pod.Admitted && !serve[pod.Name] {
+			if e.Asked.Goal > 0 && to.Asked.Replicas < e.Asked.Replicas && pod.Ready && !pod.Leaving && !pod.Admitted && !serve[pod.Name] {
 				lose = append(lose, pod.Name)
 				t.losses++
 			}

@@ -53,7 +53,7 @@ type simPod struct {
 	placed bool
 }
 
-// event is what happens at a time. Of those of one time the first that was planned is first.
+// event is what happens at a time. Events of one time happen in the order in which they were planned.
 type event struct {
 	at    time.Time
 	order int
@@ -227,6 +227,7 @@ func (s *simulation) start(p *simPod) {
 	if s.Chance("at once", 50) { // several Pods are ready at one time
 		takes = takes.Round(10 * time.Second)
 	}
+	takes = max(takes, 2*time.Second) // longer than a cache is behind and a ReplicaSet takes
 	if s.calm && p.of != s.stuck {
 		takes = min(takes, p.of.spec.ScaleUpTimeout/2)
 	}
