@@ -32,7 +32,8 @@ var steps = []func(*pass){
 	(*pass).runStandbys,
 }
 
-// Decide decides what is to be done about a Model.
+// Decide decides what is to be done about a Model. It is to be called again when anything has changed,
+// also by the writes that it leads to, and after Again.
 func Decide(m *Model) *Decision {
 	p := observe(m)
 	if m.Mode != Off {

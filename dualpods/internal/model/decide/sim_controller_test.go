@@ -179,6 +179,7 @@ func (p *process) carryOut(n int, was *Entry, d *EntryDecision) {
 		s.truth.asks(e, d.Asked)
 		e.asked, e.number = d.Asked, d.Asked.Replicas
 		s.after(s.Between("sets", 0, time.Second), func() { s.reconcile(e) })
+		s.changed()
 	}
 }
 
