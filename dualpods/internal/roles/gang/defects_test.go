@@ -42,12 +42,6 @@ var defects = schedules.Defects{Dirs: []string{"."}, All: []schedules.Defect{
 	schedules.NewDefect("gang: the rest of a replica gets nodes in any domain",
 		"	if _, known := in.replicas[r]; known {", "	if _, known := in.replicas[r]; known && false {",
 	),
-	schedules.NewDefect("gang: the domains of replicas are forgotten once the group is placed",
-		"		s.Record.RoleDomains = s.Of.area().with(s.in).roleDomains()\n", "",
-	),
-	schedules.NewDefect("gang: the domains of extra replicas are not recorded",
-		"	if len(fit) > 0 {\n", "	if len(fit) > 0 && false {\n",
-	),
 }}
 
 func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }
