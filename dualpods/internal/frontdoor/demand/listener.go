@@ -20,6 +20,9 @@ const (
 	lastPause  = time.Second
 )
 
+// hearLimit is how long a front door may be silent until it counts as heard: with no requests.
+const hearLimit = 10 * time.Second
+
 // Options of a Listener.
 type Options struct {
 	Client *http.Client
@@ -36,6 +39,7 @@ type Listener struct {
 	work sync.WaitGroup
 
 	mu      sync.Mutex
+	began   time.Time          // when it was asked first
 	sources map[string]*source // by what identifies a front door
 }
 
@@ -43,7 +47,8 @@ type Listener struct {
 type source struct {
 	url    string
 	stop   context.CancelFunc
-	spoken bool // what it told last counts
+	spoken bool      // what it told last counts
+	silent time.Time // since when it has not spoken
 	counts map[types.NamespacedName]Count
 }
 
@@ -74,7 +79,7 @@ func (l *Listener) Listen(to map[string]string) {
 	for id, url := range to {
 		if l.sources[id] == nil && l.ctx.Err() == nil {
 			ctx, stop := context.WithCancel(l.ctx)
-			s := &source{url: url, stop: stop}
+			s := &source{url: url, stop: stop, silent: time.Now()}
 			l.sources[id] = s
 			l.work.Go(func() { l.follow(ctx, s) })
 		}
@@ -83,17 +88,21 @@ func (l *Listener) Listen(to map[string]string) {
 	l.tell(gone)
 }
 
-// Of returns the requests for a Model at the front doors that are listened to, and whether all of them have
-// spoken.
-func (l *Listener) Of(model types.NamespacedName) (total Count, all bool) {
+// Of returns the requests for a Model at the front doors that are listened to, and whether all of them were heard:
+// each has spoken, or has been silent for hearLimit. If there are none, that is so hearLimit after the first call.
+func (l *Listener) Of(model types.NamespacedName) (total Count, heard bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all = true
+	now := time.Now()
+	if l.began.IsZero() {
+		l.began = now
+	}
+	heard = len(l.sources) > 0 || now.Sub(l.began) >= hearLimit
 	for _, s := range l.sources {
-		all = all && s.spoken
+		heard = heard && (s.spoken || now.Sub(s.silent) >= hearLimit)
 		total.Add(s.counts[model])
 	}
-	return total, all
+	return total, heard
 }
 
 func (l *Listener) tell(models []types.NamespacedName) {
@@ -188,6 +197,9 @@ func (l *Listener) forget(s *source) []types.NamespacedName {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	gone := keys(s.counts)
+	if s.spoken {
+		s.silent = time.Now()
+	}
 	s.counts, s.spoken = nil, false
 	return gone
 }

@@ -22,14 +22,15 @@ import (
 
 // Demand tells how many requests there are for Models.
 type Demand interface {
-	// Of returns the requests for a Model at all front doors, and whether all of them have spoken.
-	Of(model types.NamespacedName) (total demand.Count, all bool)
+	// Of returns the requests for a Model at all front doors, and whether all of them were heard.
+	Of(model types.NamespacedName) (total demand.Count, heard bool)
 }
 
 // Options configure a [Controller].
 type Options struct {
 	// API reads from a cache, in which Pods are indexed by Index, and writes to the API server.
 	API      client.Client
+	Live     client.Reader // reads from the API server: objects of others
 	Demand   Demand
 	Image    string // has the requester program
 	Recorder events.EventRecorder
@@ -40,8 +41,7 @@ type Options struct {
 
 // Controller reconciles Models. Passes for different Models may run concurrently.
 type Controller struct {
-	opts  Options
-	began time.Time // when it began to listen to front doors
+	opts Options
 
 	mu      sync.Mutex
 	windows map[types.NamespacedName]*decide.Window // the demand for each Model
@@ -50,16 +50,16 @@ type Controller struct {
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	return &Controller{opts: o, began: o.Now(), windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]string{}}
+	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]string{}}
 }
 
 // conflictPause is the pause after a write that was based on a stale cache. takenPause is the pause before the
 // controller looks again whether somebody else's object of a name that it needs is gone: the cache has only its
-// own. hearLimit is how long front doors have to tell their requests.
+// own. hearPause is the pause before it looks again whether all front doors were heard.
 const (
 	conflictPause = 100 * time.Millisecond
 	takenPause    = 30 * time.Second
-	hearLimit     = 10 * time.Second
+	hearPause     = time.Second
 )
 
 // Reconcile runs a pass for one Model.
@@ -84,6 +84,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	w.decision = decide.Decide(w.observed())
 	again := dualpods.Sooner(w.decision.Again, w.window.Next(w.now, w.delay()))
+	if !w.heard {
+		again = dualpods.Sooner(again, hearPause)
+	}
 	err = c.tell(ctx, w) // first, since it has the failures
 	if err == nil {
 		err = c.act(ctx, w)

@@ -34,16 +34,18 @@ var key = types.NamespacedName{Namespace: "ns", Name: "llama"}
 
 // site is a controller with a Model.
 type site struct {
-	t      *testing.T
-	c      *Controller
-	api    client.Client
-	now    time.Time
-	count  demand.Count
-	writes []string
+	t       *testing.T
+	c       *Controller
+	api     client.Client
+	now     time.Time
+	count   demand.Count
+	unheard bool // a front door has not spoken
+	stale   bool // the cache shows no Deployments yet
+	writes  []string
 }
 
 // Of tells the demand of the test.
-func (s *site) Of(types.NamespacedName) (demand.Count, bool) { return s.count, true }
+func (s *site) Of(types.NamespacedName) (demand.Count, bool) { return s.count, !s.unheard }
 
 func newSite(t *testing.T, model string, objects ...client.Object) *site {
 	t.Helper()
@@ -71,12 +73,18 @@ func newSite(t *testing.T, model string, objects ...client.Object) *site {
 				s.note("delete", o)
 				return api.Delete(ctx, o, opts...)
 			},
+			List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := list.(*appsv1.DeploymentList); ok && s.stale {
+					return nil
+				}
+				return api.List(ctx, list, opts...)
+			},
 			SubResourceUpdate: func(ctx context.Context, api client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 				s.note("status of", o)
 				return api.SubResource(sub).Update(ctx, o, opts...)
 			},
 		}).Build()
-	s.c = New(Options{API: s.api, Demand: s, Image: "requester", Recorder: events.NewFakeRecorder(100), Now: func() time.Time { return s.now }})
+	s.c = New(Options{API: s.api, Live: s.api, Demand: s, Image: "requester", Recorder: events.NewFakeRecorder(100), Now: func() time.Time { return s.now }})
 	return s
 }
 
@@ -189,7 +197,7 @@ func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
 	c := meta.FindStatusCondition(s.model().Status.Conditions, v1alpha1.ConditionAccepted)
 	require.NotNil(t, c)
 	assert.Equal(t, metav1.ConditionFalse, c.Status)
-	assert.Contains(t, c.Message, "llama-default is somebody else's")
+	assert.Contains(t, c.Message, "Deployment llama-default is not of this Model")
 
 	stranger := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "stranger", Labels: map[string]string{podmeta.LabelModel: "llama", podmeta.LabelModelEntry: "default"}, Annotations: map[string]string{podmeta.AnnotationStatus: serves}}}
 	s = newSite(t, simple, stranger)
@@ -234,4 +242,30 @@ func TestMissingProfileIsOfItsEntryAlone(t *testing.T) {
 	m := s.model()
 	assert.Contains(t, m.Status.Specs[0].Message, "there is no ResourceProfile none")
 	assert.False(t, meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionAccepted))
+}
+
+func TestOwnObjectThatTheCacheDoesNotShowIsNobodyElses(t *testing.T) {
+	s := newSite(t, simple)
+	s.pass(0)
+	s.stale = true
+	s.pass(time.Second)
+	assert.True(t, meta.IsStatusConditionTrue(s.model().Status.Conditions, v1alpha1.ConditionAccepted))
+	s.stale = false
+	s.pass(time.Second)
+	assert.Empty(t, s.pass(time.Second))
+}
+
+func TestNothingGoesWhileAFrontDoorIsUnheard(t *testing.T) {
+	s := newSite(t, simple)
+	s.count.Held = 1
+	s.pass(0)
+	s.addPod("p", "default", serves)
+	s.pass(time.Second)
+	s.count, s.unheard = demand.Count{}, true
+	s.pass(time.Minute)
+	s.pass(time.Minute)
+	assert.Equal(t, int32(1), *s.deployment("llama-default").Spec.Replicas)
+	s.unheard = false
+	s.pass(time.Second)
+	assert.Equal(t, int32(0), *s.deployment("llama-default").Spec.Replicas)
 }

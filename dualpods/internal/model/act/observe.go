@@ -37,7 +37,7 @@ type world struct {
 	entries  []*entry // in the order of the Model
 	gone     []*entry // those that are not in the Model any more
 	demand   demand.Count
-	heard    bool // what the front doors say is all that there is
+	heard    bool // all front doors were heard
 	window   *decide.Window
 	decision *decide.Decision
 }
@@ -95,9 +95,7 @@ func (c *Controller) observe(ctx context.Context, m *v1alpha1.Model) (*world, er
 	if err := c.observePods(ctx, w); err != nil {
 		return nil, err
 	}
-	var all bool
-	w.demand, all = c.opts.Demand.Of(client.ObjectKeyFromObject(m))
-	w.heard = all || w.now.Sub(c.began) >= hearLimit
+	w.demand, w.heard = c.opts.Demand.Of(client.ObjectKeyFromObject(m))
 	w.window.Add(w.now, w.demand.Total())
 	return w, nil
 }

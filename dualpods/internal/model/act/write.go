@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/model/decide"
@@ -110,7 +111,7 @@ func (c *Controller) keepConfig(ctx context.Context, w *world, e *entry) error {
 	want := workload.Config(w.model, &e.Entry)
 	switch {
 	case e.config == nil:
-		return c.create(ctx, e, want)
+		return c.create(ctx, w, e, want)
 	case equality.Semantic.DeepEqual(want.Spec, e.config.Spec):
 		return nil
 	}
@@ -122,17 +123,31 @@ func (c *Controller) keepConfig(ctx context.Context, w *world, e *entry) error {
 	return nil
 }
 
-// create creates an object of an entry, unless somebody else has one of its name.
-func (c *Controller) create(ctx context.Context, e *entry, o client.Object) error {
+// create creates an object of an entry, unless somebody else has one of its name. There may be one of the Model's own
+// that the cache does not show yet.
+func (c *Controller) create(ctx context.Context, w *world, e *entry, o client.Object) error {
 	err := c.opts.API.Create(ctx, o)
-	if apierrors.IsAlreadyExists(err) {
-		e.taken = fmt.Sprintf("%T %s is somebody else's, and is left alone: delete it, or give the spec another name", o, o.GetName())
+	if !apierrors.IsAlreadyExists(err) {
+		if err != nil {
+			return fmt.Errorf("cannot create %s %s: %w", kindOf(o), o.GetName(), err)
+		}
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("cannot create %T %s: %w", o, o.GetName(), err)
+	if err := c.opts.Live.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+		return fmt.Errorf("cannot read %s %s: %w", kindOf(o), o.GetName(), err)
 	}
+	if metav1.IsControlledBy(o, w.model) {
+		return err
+	}
+	e.taken = fmt.Sprintf("%s %s is not of this Model, and is left alone: delete it, or give the spec another name", kindOf(o), o.GetName())
 	return nil
+}
+
+func kindOf(o client.Object) string {
+	if _, ok := o.(*appsv1.Deployment); ok {
+		return "Deployment"
+	}
+	return "InferenceServerConfig"
 }
 
 // keepDeployment creates or changes the Deployment of an entry, with its number of replicas.
@@ -141,7 +156,7 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 		if e.Problem != "" || e.taken != "" {
 			return nil
 		}
-		return c.create(ctx, e, w.deploymentOf(e, c.opts.Image, d))
+		return c.create(ctx, w, e, w.deploymentOf(e, c.opts.Image, d))
 	}
 	changed := e.deployment.DeepCopy()
 	if e.Problem == "" {

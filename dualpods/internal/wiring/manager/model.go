@@ -68,7 +68,7 @@ func (c *controllers) setUpModel(ctx context.Context) error {
 		return fmt.Errorf("cannot watch the front doors: %w", err)
 	}
 	models := act.New(act.Options{
-		API: c.mgr.GetClient(), Demand: c.doors.pods.Listener, Image: c.opts.RequesterImage, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads, Now: time.Now,
+		API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Demand: c.doors.pods.Listener, Image: c.opts.RequesterImage, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads, Now: time.Now,
 	})
 	return models.SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide())
 }
