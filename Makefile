@@ -288,7 +288,7 @@ bench-clients: ## build the S3 server and the S3 client of `make bench`, in the 
 	go -C test/fetchclients build -o '$(CLIENTS)/' github.com/peak/s5cmd/v2 || echo 'NOT BUILT: s5cmd cannot be had; the fetches are timed without it' >&2
 
 .PHONY: bench
-bench: bench-clients ## time the launcher beside bare baselines, and its fetches beside other clients, and print the tables of spec/benchmarks.md (ONLY=fetch: only the fetches)
+bench: bench-clients llama-cpp ## time the launcher beside bare baselines, and its fetches beside other clients, and print the tables of spec/benchmarks.md (ONLY=fetch: only the fetches)
 	go run ./test/bench -clients '$(CLIENTS)' $(if $(ONLY),-only '$(ONLY)')
 
 .PHONY: bench-cluster

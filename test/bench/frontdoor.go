@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,9 @@ func (b *bench) newDoor(name string, flags ...string) (n *node, url string, err 
 	return n, "http://" + address, err
 }
 
+// tokenTime is how long the engine takes for a token of a stream.
+const tokenTime = 2 * time.Millisecond
+
 // frontDoor sends requests for a model that is awake through the front door, through a bare
 // reverse proxy, and with no proxy at all, in turn.
 func (b *bench) frontDoor() (rows []row, err error) {
@@ -31,11 +35,77 @@ func (b *bench) frontDoor() (rows []row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.stop()) }()
-	made, err := n.awake("served", spec(0, "--disable-uvicorn-access-log"))
+	made, err := n.awake("served", spec(0, "--disable-uvicorn-access-log", "--sim-token-time="+tokenTime.String()))
 	if err != nil {
 		return nil, err
 	}
-	return b.besideBare("front door, model awake", made, door)
+	rows, err = b.besideBare("front door, model awake", made, door, labelled{"", oneToken(0)}, labelled{", bodies of 1 MB", oneToken(1 << 20)})
+	if err != nil {
+		return nil, err
+	}
+	chunks, err := b.chunks(made, door)
+	return append(rows, chunks...), err
+}
+
+// chunks asks for streams at the front door and at a bare reverse proxy, in turn, and times the gaps
+// between chunks. The engine makes one in each tokenTime.
+func (b *bench) chunks(made launcherapi.Instance, door string) (rows []row, err error) {
+	engine, err := harness.EngineAddress(made.PID)
+	if err != nil {
+		return nil, err
+	}
+	bare, err := b.startBareProxy(engine)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, bare.stop()) }()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	var ours, own times
+	for range b.n(40) {
+		for _, way := range []struct {
+			url  string
+			gaps *times
+		}{{door, &ours}, {bare.url, &own}} {
+			gaps, err := gapsOf(b.ctx, client, way.url)
+			if err != nil {
+				return nil, err
+			}
+			*way.gaps = append(*way.gaps, gaps...)
+		}
+	}
+	slower := float64(ours.P50()) / float64(own.P50())
+	return []row{{
+		Figure: "front door: between the chunks of a stream (ms); bare: httputil.ReverseProxy", Samples: len(ours), Ours: ours.String(), Bare: own.String(),
+		Beside: fmt.Sprintf("%.2f× at p50", slower), Target: "p50 ≤ 1.2×", Met: slower <= 1.2,
+	}}, nil
+}
+
+// gapsOf asks for a stream of 32 tokens, and returns the times between its chunks.
+func gapsOf(ctx context.Context, client *http.Client, url string) (gaps times, err error) {
+	body := `{"model":"model","prompt":"hello","max_tokens":32,"temperature":0,"stream":true,"ignore_eos":true}`
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	last := now()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if !strings.HasPrefix(lines.Text(), "data: {") {
+			continue
+		}
+		at := now()
+		gaps, last = append(gaps, at.since(last)), at
+	}
+	if len(gaps) < 2 {
+		return nil, fmt.Errorf("%s answered %d with %d chunks", url, resp.StatusCode, len(gaps))
+	}
+	return gaps[1:], nil
 }
 
 // wakes asks for two models of one GPU in turn, by their names: each request wakes the one that

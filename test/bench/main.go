@@ -58,6 +58,7 @@ var parts = figures.Parts[*bench]{
 	{Name: "memory", Run: (*bench).memory},
 	{Name: "front-door", Heading: "The front door", Run: (*bench).frontDoor},
 	{Name: "wakes", Run: (*bench).wakes},
+	{Name: "llama", Run: (*bench).llama},
 }
 
 // bench is one run of the program.

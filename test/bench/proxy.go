@@ -90,6 +90,7 @@ type way struct {
 	times  times
 	took   time.Duration
 	client *http.Client
+	body   string // of each request
 }
 
 func (w *way) rate() float64 { return float64(len(w.times)) / w.took.Seconds() }
@@ -106,12 +107,19 @@ func (b *bench) proxy() (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.besideBare("instance proxy", made, fmt.Sprintf("http://127.0.0.1:%d", made.Port))
+	return b.besideBare("instance proxy", made, fmt.Sprintf("http://127.0.0.1:%d", made.Port), labelled{"", oneToken(0)})
+}
+
+// oneToken returns a request for one token, with a field that engines ignore and that makes it so
+// many bytes longer.
+func oneToken(padding int) string {
+	return `{"model":"model","prompt":"hello","max_tokens":1,"temperature":0,"user":"` + strings.Repeat("x", padding) + `"}`
 }
 
 // besideBare sends requests for one token to an instance's engine by our address, through a bare
-// reverse proxy, and with no proxy at all, from one client and from many.
-func (b *bench) besideBare(what string, made launcherapi.Instance, ours string) (rows []row, err error) {
+// reverse proxy, and with no proxy at all, from one client and from many. bodies are the requests, by
+// what is said of them.
+func (b *bench) besideBare(what string, made launcherapi.Instance, ours string, bodies ...labelled) (rows []row, err error) {
 	engine, err := harness.EngineAddress(made.PID)
 	if err != nil {
 		return nil, err
@@ -122,23 +130,29 @@ func (b *bench) besideBare(what string, made launcherapi.Instance, ours string) 
 	}
 	defer func() { err = errors.Join(err, bare.stop()) }()
 	for _, clients := range []int{1, 64} {
-		more, err := b.compare(what, clients, ours, bare.url, engine)
-		if err != nil {
-			return nil, err
+		for _, body := range bodies {
+			more, err := b.compare(what+body.label, clients, ours, bare.url, engine, body.text)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, more...)
 		}
-		rows = append(rows, more...)
 	}
 	return rows, nil
 }
 
+// labelled is a request, with what is said of it.
+type labelled struct{ label, text string }
+
 // compare measures the ways in rounds, so that all have their share of what
 // else the machine does. engine is the engine's own address.
-func (b *bench) compare(what string, clients int, ours, bare, engine string) ([]row, error) {
+func (b *bench) compare(what string, clients int, ours, bare, engine, body string) ([]row, error) {
 	const rounds = 6
 	round := time.Duration(float64(600*time.Millisecond) * min(1, b.scale))
 	ways := [3]way{{url: ours}, {url: bare}, {url: "http://localhost"}}
 	for i, transport := range []*http.Transport{{}, {}, harness.EngineTransport(engine)} {
 		transport.MaxIdleConnsPerHost, transport.DisableCompression = clients, true
+		ways[i].body = body
 		ways[i].client = &http.Client{Transport: transport}
 		defer ways[i].client.CloseIdleConnections()
 	}
@@ -168,7 +182,6 @@ func (b *bench) compare(what string, clients int, ours, bare, engine string) ([]
 // load sends requests from some clients at once for a while; a round that does
 // not count only warms up.
 func (w *way) load(ctx context.Context, clients int, span time.Duration, counts bool) error {
-	const body = `{"model":"model","prompt":"hello","max_tokens":1,"temperature":0}`
 	all, errs := make([]times, clients), make([]error, clients)
 	began := time.Now()
 	var running sync.WaitGroup
@@ -176,7 +189,7 @@ func (w *way) load(ctx context.Context, clients int, span time.Duration, counts 
 		running.Go(func() {
 			for time.Since(began) < span && errs[c] == nil {
 				sent := time.Now()
-				errs[c] = w.post(ctx, body)
+				errs[c] = w.post(ctx, w.body)
 				all[c] = append(all[c], time.Since(sent))
 			}
 		})
