@@ -136,15 +136,15 @@ test: ## run the tests that need neither real vLLM, Kubernetes nor model servers
 	$(QUICK_EXIT) $(GOTEST) -race -p 4 -timeout 14m -skip '$(UNRACED)' $$(go list ./... | grep -vE '/($(subst $(space),|,$(DRIVING) $(CLOUDS)))$$')
 	$(GOTEST) -timeout 14m $(addprefix ./,$(CLOUDS))
 	$(GOTEST) -count=1 -timeout 14m -parallel 4 $(addprefix ./,$(DRIVING))
-	$(GOTEST) -run '$(FEWER_RACED)|$(UNRACED)' ./dualpods/internal/roles/gang ./dualpods/internal/servers/binding ./dualpods/internal/simulation/... ./launcher/internal/core/simulation ./launcher/internal/core/scheduler
+	$(GOTEST) -run '$(FEWER_RACED)|$(UNRACED)' ./dualpods/internal/model/decide ./dualpods/internal/roles/gang ./dualpods/internal/servers/binding ./dualpods/internal/simulation/... ./launcher/internal/core/simulation ./launcher/internal/core/scheduler
 
 .PHONY: test-sim
 test-sim: ## run SEEDS=100000 schedules of each simulation, beginning with seed FROM=1
-	GOGC=400 SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/core/simulation ./launcher/internal/core/scheduler ./dualpods/internal/roles/gang ./dualpods/internal/roles/groups ./dualpods/internal/servers/binding ./dualpods/internal/simulation/...
+	GOGC=400 SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/core/simulation ./launcher/internal/core/scheduler ./dualpods/internal/model/decide ./dualpods/internal/roles/gang ./dualpods/internal/roles/groups ./dualpods/internal/servers/binding ./dualpods/internal/simulation/...
 
 .PHONY: test-sim-defects
 test-sim-defects: ## check that the simulations find each known defect within SEEDS=20000 schedules (DEFECT=part of a name; WRITE=1: save the seeds that find them)
-	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) WRITE=$(WRITE) DEFECT="$(or $(DEFECT),$$(bash test/ci/long.sh pattern defects))" $(GOTEST) -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/core/simulation ./launcher/internal/core/scheduler ./dualpods/internal/roles/gang ./dualpods/internal/roles/groups ./dualpods/internal/simulation/...
+	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) WRITE=$(WRITE) DEFECT="$(or $(DEFECT),$$(bash test/ci/long.sh pattern defects))" $(GOTEST) -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/core/simulation ./launcher/internal/core/scheduler ./dualpods/internal/model/decide ./dualpods/internal/roles/gang ./dualpods/internal/roles/groups ./dualpods/internal/simulation/...
 
 .PHONY: test-long
 test-long: ## run the tests that take minutes: 1,000 cycles of create and delete, and twenty models on two GPUs
