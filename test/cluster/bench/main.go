@@ -65,6 +65,7 @@ var parts = figures.Parts[*bench]{
 	{Name: "groups", Heading: "Groups of servers", Run: (*bench).groups},
 	{Name: "gangs", Run: (*bench).gangs},
 	{Name: "servings", Run: (*bench).servings},
+	{Name: "zero", Heading: "Models at zero", Run: (*bench).zero},
 }
 
 // bench is one run of the program.
