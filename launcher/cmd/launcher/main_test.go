@@ -116,7 +116,7 @@ func startDaemon(t *testing.T, args ...string) *daemonProcess {
 func startIn(t *testing.T, stateDir string, command []string, args ...string) *daemonProcess {
 	t.Helper()
 	d := spawn(t, exec.Command(filepath.Join(bin, "launcher"), append(append(command,
-		"--listen", "127.0.0.1:0", "--gpus", "simulated:2", "--state-dir", stateDir,
+		"--listen", "127.0.0.1:0", "--front-door=", "--gpus", "simulated:2", "--state-dir", stateDir,
 		"--vllm", filepath.Join(bin, "enginesim")), args...)...))
 	d.stateDir = stateDir
 	d.address = d.awaitServing(0)
