@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -60,7 +61,8 @@ type demand struct {
 	answered int       // how many requests are being answered
 	lastUsed time.Time
 	repeats  bool   // as in Model
-	why      string // why it waits
+	why      string // why it is not awake, if requests wait or were refused for it
+	hopeless bool   // that reason refused the requests, and stays until the model is awake
 
 	on         []string // its GPUs, when it was last looked at
 	acting     *Action  // that changes it now; nil: none does
@@ -81,6 +83,34 @@ func (s *Scheduler) demand(model string) *demand {
 		s.models[model] = d
 	}
 	return d
+}
+
+// forgetWhy forgets the reason of an earlier look, unless it still holds.
+func (d *demand) forgetWhy() {
+	if d.acting == nil && (d.awake || !d.hopeless) {
+		d.why, d.hopeless = "", false
+	}
+}
+
+// reason says what an action does, for those who wait for its model.
+func (a *Action) reason() string {
+	out := strings.Join(a.Out, ", ")
+	switch a.Row {
+	case rowWakesInTurn:
+		return "it wakes once " + out + " sleeps"
+	case rowStartsInTurn:
+		return "it starts once " + out + " sleeps"
+	case rowMoves:
+		return "it moves to other GPUs"
+	}
+	switch a.Kind {
+	case Sleep:
+		return "it falls asleep"
+	case Stop:
+		return "it stops"
+	case Start, Wake:
+	}
+	return "it " + a.Row // wakes or starts
 }
 
 // see notes what a look shows: a model that has been awake for a while is well, and an engine that

@@ -189,7 +189,7 @@ func (d *decider) reason(m *Model, p placement) string {
 	case rowTurn:
 		return names(p.by) + " has its turn there"
 	case rowHands:
-		return fmt.Sprintf("GPU %s changes hands: %s comes or leaves first", p.gpu, d.taken[p.gpu])
+		return fmt.Sprintf("GPU %s changes hands: the model %s comes or leaves there first", p.gpu, d.taken[p.gpu])
 	case rowHigher:
 		return names(p.by) + " is in use there, and goes first"
 	case rowPinned:

@@ -164,9 +164,12 @@ func (s *Scheduler) step() time.Time {
 	models = append(models, s.forget(there)...)
 	decision := Decide(World{Now: time.Now(), GPUs: gpus, Models: models, Turn: s.opts.Turn, MinResidency: s.opts.MinResidency})
 	s.unmet = false
+	for _, d := range s.models {
+		d.forgetWhy()
+	}
 	for _, w := range decision.Waits {
 		d := s.demand(w.Model)
-		d.why, s.unmet = w.Reason, s.unmet || w.Row != rowPreload
+		d.why, d.hopeless, s.unmet = w.Reason, w.Hopeless, s.unmet || w.Row != rowPreload
 		if w.Hopeless {
 			s.refuse(d, &NotBroughtInError{Model: w.Model, Err: &launcher.Error{Code: w.code(), Detail: w.Reason}})
 		}
@@ -229,7 +232,7 @@ func (s *Scheduler) begin(a Action) {
 	for _, name := range append([]string{a.Model}, a.Out...) {
 		s.demand(name).acting, s.demand(name).awake = &a, false
 	}
-	d.why = "it " + a.Row
+	d.why, d.hopeless = a.reason(), false
 	s.opts.Logger.Info("the front door changes what is awake", "action", a.Kind, "why", a.Row, "model", a.Model, "gpus", a.GPUs, "out", a.Out, "waiting", len(d.waiting))
 	s.tasks.Go(func() {
 		began := time.Now()
@@ -247,6 +250,7 @@ func (s *Scheduler) finish(a Action, took time.Duration, err error) {
 		s.demand(name).acting = nil
 	}
 	d, now := s.demand(a.Model), time.Now()
+	d.why = ""
 	comesIn := a.Kind == Start || a.Kind == Wake
 	switch {
 	case err == nil && comesIn:

@@ -173,7 +173,7 @@ func TestFullQueueRefuses(t *testing.T) {
 		enter(t, s, "x")
 		_, err := s.Enter("x")
 		assert.Equal(t, &FullError{Model: "x", Waiting: 2}, err)
-		assert.EqualError(t, err, "too many requests wait for the model x: 2")
+		assert.EqualError(t, err, "too many requests wait for the model x: 2; ask again later, or raise --max-held-requests")
 		enter(t, s, "y")
 		first.Leave()
 		enter(t, s, "x")

@@ -13,7 +13,7 @@ type FullError struct {
 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("too many requests wait for the model %s: %d", e.Model, e.Waiting)
+	return fmt.Sprintf("too many requests wait for the model %s: %d; ask again later, or raise --max-held-requests", e.Model, e.Waiting)
 }
 
 // Ticket is one request for a model.

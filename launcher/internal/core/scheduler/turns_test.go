@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // hammer has clients ask for each model again and again for a while. It returns how many requests
@@ -72,4 +73,27 @@ func TestTwentyHammeredModelsOnTwoGPUsAllGetTheirTurns(t *testing.T) {
 		}
 		assert.LessOrEqual(t, longest, 20*(s.opts.Turn+time.Second+time.Second+10*time.Second))
 	}, 2, models...)
+}
+
+func TestReasonSaysWhatHappensAndEndsWithTheWait(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, _ *fleet) {
+		answered, gone := enter(t, s, "o"), enter(t, s, "x")
+		pass(time.Second)
+		assert.Equal(t, "o has its turn there", s.Show("x").Why)
+		gone.Leave()
+		pass(time.Second)
+		assert.Empty(t, s.Show("x").Why, "nothing waits any more")
+		waits := enter(t, s, "x")
+		answered.Leave()
+		pass(2 * time.Second)
+		assert.Equal(t, "it starts once o sleeps", waits.Why())
+		_, err := awaitIt(t, waits)
+		require.NoError(t, err)
+		assert.Empty(t, s.Show("x").Why, "it is awake")
+		waits.Leave()
+		pass(time.Minute)
+		assert.Equal(t, "it falls asleep", s.Show("x").Why)
+		pass(time.Minute)
+		assert.Empty(t, s.Show("x").Why, "it sleeps")
+	}, 1, model("o", awake("a"), since(0)), model("x", sleepsAfter(time.Minute)))
 }
