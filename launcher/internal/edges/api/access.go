@@ -27,7 +27,7 @@ type TokenFile struct{ path string }
 func OpenTokenFile(path string) (*TokenFile, error) {
 	t := &TokenFile{path: path}
 	if _, err := t.read(); err != nil {
-		return nil, fmt.Errorf("%w; write a token to it, or leave out --token-file", err)
+		return nil, fmt.Errorf("%w; write a token to it, or leave the option out", err)
 	}
 	return t, nil
 }

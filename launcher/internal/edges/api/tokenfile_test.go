@@ -18,7 +18,7 @@ func TestATokenFileThatIsAPipeIsRefusedByItsName(t *testing.T) {
 	require.NoError(t, unix.Mkfifo(path, 0o600))
 	_, err := api.OpenTokenFile(path)
 	require.ErrorContains(t, err, path+" is not a regular file")
-	require.ErrorContains(t, err, "--token-file")
+	require.ErrorContains(t, err, "write a token to it")
 }
 
 func TestATokenFileThatBecomesAPipeLetsNobodyInAndHoldsNobody(t *testing.T) {

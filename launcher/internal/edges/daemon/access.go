@@ -19,17 +19,25 @@ func (d *Daemon) openAccess() (api.Access, error) {
 		}
 		return nil, nil //nolint:nilnil // no rule at all
 	}
-	token, err := api.OpenTokenFile(d.opts.TokenFile)
+	token, err := d.openToken("--token-file", d.opts.TokenFile)
 	if err != nil {
 		return nil, err
 	}
+	if certified {
+		return api.Certificate{Else: token}, nil
+	}
+	return token, nil
+}
+
+// openToken opens the token file of an option, and warns if everybody can read it.
+func (d *Daemon) openToken(option, path string) (*api.TokenFile, error) {
+	token, err := api.OpenTokenFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", option, err)
+	}
 	mode, exposed, err := token.Exposed()
 	if exposed && !statedir.InPod() {
-		d.log.Warn("EVERY USER OF THIS MACHINE CAN READ THE TOKEN; run chmod o-r",
-			"token_file", d.opts.TokenFile, "mode", fmt.Sprintf("%#o", mode))
-	}
-	if certified {
-		return api.Certificate{Else: token}, err
+		d.log.Warn("EVERY USER OF THIS MACHINE CAN READ THE TOKEN; run chmod o-r", "token_file", path, "mode", fmt.Sprintf("%#o", mode))
 	}
 	return token, err
 }

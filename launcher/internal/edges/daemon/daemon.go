@@ -365,7 +365,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		d.pool.Begin() // Recover has cleared away the preloaders of an earlier launcher
 	}
 	debug.FreeOSMemory() // the garbage of the start: 0.9 MB of 5.7 MB
-	d.log.Info("launcher is serving", "address", d.Addr(), "state_dir", d.opts.StateDir, "engine", d.opts.Program)
+	d.log.Info("launcher is serving", "address", d.Addr(), "front_door", d.doorAddress(), "state_dir", d.opts.StateDir, "engine", d.opts.Program)
 	failed := make(chan error, 1)
 	go func() { failed <- d.server.Serve(d.listener) }()
 	if d.door != nil {

@@ -11,7 +11,6 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/core/statedir"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
-	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/launcher/internal/edges/frontdoor"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
@@ -38,11 +37,16 @@ func (d *Daemon) openFrontDoor() error {
 	if d.opts.FrontDoorTokenFile == "" {
 		return nil
 	}
-	d.doorToken, err = api.OpenTokenFile(d.opts.FrontDoorTokenFile)
-	if err != nil {
-		return fmt.Errorf("--front-door-token-file: %w", err)
+	d.doorToken, err = d.openToken("--front-door-token-file", d.opts.FrontDoorTokenFile)
+	return err
+}
+
+// doorAddress returns the address of the front door, for the log.
+func (d *Daemon) doorAddress() string {
+	if d.doorListener == nil {
+		return "none"
 	}
-	return nil
+	return d.doorListener.Addr().String()
 }
 
 // doorPort returns the port of the front door; 0: there is none.
