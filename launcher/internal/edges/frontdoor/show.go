@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/core/statedir"
@@ -79,7 +80,10 @@ func (f *FrontDoor) checkProfile(profile string) error {
 	if profile == "" || slices.Contains(names, profile) {
 		return nil
 	}
-	return launcher.Invalidf("body.profile", "the configuration has no profile %q; it has %q", profile, names)
+	if len(names) == 0 {
+		return launcher.Invalidf("body.profile", "there is no profile %q: the configuration has none", profile)
+	}
+	return launcher.Invalidf("body.profile", "there is no profile %q; the configuration has %s", profile, strings.Join(names, ", "))
 }
 
 // ReadProfile reads the record of the profile that is chosen.
