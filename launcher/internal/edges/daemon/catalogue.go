@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/edges/catalogue"
 	"hotseat.dev/hotseat/launcher/internal/edges/frontdoor"
@@ -48,39 +49,74 @@ func (d *Daemon) watchCatalogue() (end func()) {
 	for _, folder := range []string{filepath.Dir(d.opts.File), catalogue.Folder(d.opts.File)} {
 		tasks.Go(func() { d.watchFolder(ctx, folder, changed) })
 	}
-	tasks.Go(func() {
-		for before := d.filesOfCatalogue(); ; {
-			select {
-			case <-changed:
-				if now := d.filesOfCatalogue(); now != before {
-					before = now
-					d.reloadCatalogue()
-				}
-			case <-d.opts.Reload:
-				before = d.filesOfCatalogue()
-				d.reloadCatalogue()
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
+	tasks.Go(func() { reloadWhenSettled(ctx, changed, d.opts.Reload, d.filesOfCatalogue, d.reloadCatalogue) })
 	return func() {
 		stop()
 		tasks.Wait()
 	}
 }
 
-// watchFolder tells when something in a folder changes. A folder that is not there is not watched.
-func (d *Daemon) watchFolder(ctx context.Context, folder string, changed chan<- struct{}) {
-	err := fswatch.Until(ctx, folder, func() bool {
+// settles is how long the files stay unchanged before they are read: an editor may empty a file
+// before it writes the file again, and a catalogue without models would stop all of them.
+const settles = 200 * time.Millisecond
+
+// reloadWhenSettled reloads when the files have changed and stay so, and at once when told to.
+// files returns a text that changes with the files.
+func reloadWhenSettled(ctx context.Context, changed, told <-chan struct{}, files func() string, reload func()) {
+	settled := time.NewTimer(settles)
+	settled.Stop()
+	defer settled.Stop()
+	for seen := files(); ; {
 		select {
-		case changed <- struct{}{}:
-		default: // it is known already
+		case <-changed:
+			if now := files(); now != seen {
+				seen = now
+				settled.Reset(settles)
+			}
+		case <-settled.C:
+			reload()
+		case <-told:
+			settled.Stop()
+			seen = files()
+			reload()
+		case <-ctx.Done():
+			return
 		}
-		return false
-	})
-	if ctx.Err() == nil && err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.log.Warn("cannot watch a folder with models; send SIGHUP after a change", "folder", folder, "error", err)
+	}
+}
+
+// watchFolder tells when something in a folder changes. A folder that is not there is watched once
+// it is made.
+func (d *Daemon) watchFolder(ctx context.Context, folder string, changed chan<- struct{}) {
+	for {
+		var watched fs.FileInfo
+		err := fswatch.Until(ctx, folder, func() (isGone bool) {
+			select {
+			case changed <- struct{}{}:
+			default: // it is known already
+			}
+			now, err := os.Stat(folder)
+			if watched == nil {
+				watched = now
+			}
+			return err != nil || !os.SameFile(watched, now)
+		})
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		if err == nil {
+			err = fswatch.Until(ctx, filepath.Dir(folder), func() bool {
+				_, err := os.Stat(folder)
+				return err == nil
+			})
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			d.log.Warn("cannot watch a folder with models; send SIGHUP after a change", "folder", folder, "error", err)
+			return
+		}
 	}
 }
 
@@ -103,9 +139,15 @@ func (d *Daemon) filesOfCatalogue() string {
 
 func (d *Daemon) reloadCatalogue() {
 	offers, err := d.readOffers()
-	if err != nil {
-		d.log.Error("the models of the configuration have mistakes, and stay as they were", "error", err)
+	if err == nil {
+		d.door.Reload(offers)
 		return
 	}
-	d.door.Reload(offers)
+	faults, isFaulty := errors.AsType[catalogue.Faults](err)
+	if !isFaulty {
+		d.log.Error("cannot read the models of the configuration; they stay as they were", "error", err)
+	}
+	for _, fault := range faults {
+		d.log.Error("the configuration has a mistake; its models stay as they were", "mistake", fault.String())
+	}
 }
