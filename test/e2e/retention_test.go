@@ -66,6 +66,13 @@ func TestATokenThatEverybodyMayReadIsWarnedOf(t *testing.T) {
 			assert.NotContains(t, n.Log(), "s3cret")
 		})
 	}
+	t.Run("at the front door", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "token")
+		require.NoError(t, os.WriteFile(file, []byte("s3cret"), 0o600))
+		require.NoError(t, os.Chmod(file, 0o644))
+		n := NewNode(t, "--front-door", freeAddress(t), "--front-door-token-file", file)
+		assert.Contains(t, n.Log(), "EVERY USER OF THIS MACHINE CAN READ THE TOKEN")
+	})
 	t.Run("in a Pod there is nobody else", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
 		require.NoError(t, os.WriteFile(file, []byte("s3cret"), 0o644))
