@@ -85,7 +85,11 @@ func (s *Signs) Wait(ready <-chan struct{}, state func() string) error {
 
 func (s *Signs) sign(state string) []byte {
 	waited := time.Since(s.since).Round(time.Second)
-	text := strings.Join(strings.Fields(fmt.Sprintf("waiting for %s (%s): %s", s.Model, waited, state)), " ")
+	text := fmt.Sprintf("waiting for %s (%s)", s.Model, waited)
+	if state != "" {
+		text += ": " + state
+	}
+	text = strings.Join(strings.Fields(text), " ") // a sign is one line
 	if s.Progress != ProgressReasoning || s.Request.URL.Path != "/v1/chat/completions" {
 		return []byte(": " + text + "\n\n")
 	}

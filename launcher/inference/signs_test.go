@@ -57,6 +57,16 @@ func TestStreamThatWaitsGetsASignInEachInterval(t *testing.T) {
 	}
 }
 
+func TestSignWithoutAReasonSaysHowLongAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := signs("/v1/completions", ProgressComments)
+		ready := make(chan struct{})
+		time.AfterFunc(6*time.Second, func() { close(ready) })
+		require.NoError(t, s.Wait(ready, func() string { return "" }))
+		assert.Equal(t, ": waiting for m (5s)\n\n", w.Body.String())
+	})
+}
+
 func TestFailureAfterSignsEndsTheStreamWithAnErrorEvent(t *testing.T) {
 	failure := &Error{Status: 502, Message: "it failed"}
 	for name, tt := range map[string]struct {

@@ -262,7 +262,7 @@ func TestNoMoreRequestsWaitThanMay(t *testing.T) {
 	full := w.ask("/v1/chat/completions", chat)
 	assert.Equal(t, http.StatusTooManyRequests, full.status)
 	assert.Equal(t, "10", full.header.Get("Retry-After"))
-	assert.Contains(t, full.body, "2 requests wait for model llama already")
+	assert.Contains(t, full.body, "2 requests wait for the model llama")
 
 	leave() // its place is free then
 	assert.Contains(t, (<-got).body, "context canceled")

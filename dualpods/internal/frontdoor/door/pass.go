@@ -93,7 +93,7 @@ func (d *Door) await(q *request) error {
 	case errors.Is(context.Cause(ctx), errWaitedTooLong):
 		return &inference.Error{
 			Status: http.StatusServiceUnavailable, RetryAfter: d.retryAfter(q.model, waited),
-			Message: fmt.Sprintf("the request waited for %s, and no replica serves %s yet", q.model.Hold, q.model.Key.Name),
+			Message: fmt.Sprintf("the request waited for %s, and no replica serves %s yet: the status of the Model says why", q.model.Hold, q.model.Key.Name),
 		}
 	}
 	outcome = heldClientGone

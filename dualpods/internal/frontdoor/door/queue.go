@@ -131,6 +131,6 @@ func (q *request) leaveQueue() {
 func refuseFull(model string, most int, after time.Duration) error {
 	return &inference.Error{
 		Status: http.StatusTooManyRequests, RetryAfter: after,
-		Message: fmt.Sprintf("%d requests wait for model %s already, and no more may", most, model),
+		Message: fmt.Sprintf("%d requests wait for the model %s, and hold.max of the Model allows no more: ask again later", most, model),
 	}
 }

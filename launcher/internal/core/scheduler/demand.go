@@ -85,9 +85,13 @@ func (s *Scheduler) demand(model string) *demand {
 	return d
 }
 
-// forgetWhy forgets the reason of an earlier look, unless it still holds.
-func (d *demand) forgetWhy() {
-	if d.acting == nil && (d.awake || !d.hopeless) {
+// renewWhy forgets the reason of an earlier look, unless it still holds.
+func (d *demand) renewWhy(m *Model) {
+	switch {
+	case d.acting != nil:
+	case m.State.Moving():
+		d.why = "it is " + strings.ReplaceAll(string(m.State), "_", " ")
+	case d.awake || !d.hopeless:
 		d.why, d.hopeless = "", false
 	}
 }

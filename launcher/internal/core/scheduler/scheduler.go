@@ -164,9 +164,6 @@ func (s *Scheduler) step() time.Time {
 	models = append(models, s.forget(there)...)
 	decision := Decide(World{Now: time.Now(), GPUs: gpus, Models: models, Turn: s.opts.Turn, MinResidency: s.opts.MinResidency})
 	s.unmet = false
-	for _, d := range s.models {
-		d.forgetWhy()
-	}
 	for _, w := range decision.Waits {
 		d := s.demand(w.Model)
 		d.why, d.hopeless, s.unmet = w.Reason, w.Hopeless, s.unmet || w.Row != rowPreload
@@ -193,6 +190,7 @@ func (s *Scheduler) fillIn(m *Model) {
 	d.on = m.On
 	d.see(m)
 	d.limit, d.awake = m.Concurrency, m.State == launcher.Awake && !m.Busy
+	d.renewWhy(m)
 	s.admit(d)
 	if now := time.Now(); d.isHeldBack(now) {
 		s.refuse(d, d.failure(m.Name, now))
@@ -231,6 +229,7 @@ func (s *Scheduler) begin(a Action) {
 	d := s.demand(a.Model)
 	for _, name := range append([]string{a.Model}, a.Out...) {
 		s.demand(name).acting, s.demand(name).awake = &a, false
+		s.demand(name).why = "it falls asleep, since it is the turn of " + a.Model
 	}
 	d.why, d.hopeless = a.reason(), false
 	s.opts.Logger.Info("the front door changes what is awake", "action", a.Kind, "why", a.Row, "model", a.Model, "gpus", a.GPUs, "out", a.Out, "waiting", len(d.waiting))

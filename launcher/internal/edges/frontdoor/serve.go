@@ -309,7 +309,10 @@ func (f *FrontDoor) hold(q *request, ticket *scheduler.Ticket) error {
 	case err == nil:
 		return nil
 	case errors.Is(cause, errWaitedTooLong):
-		return fmt.Errorf("%w: %s", errWaitedTooLong, ticket.Why())
+		if why := ticket.Why(); why != "" {
+			return fmt.Errorf("%w: %s", errWaitedTooLong, why)
+		}
+		return errWaitedTooLong
 	}
 	return errClientGone
 }
