@@ -167,7 +167,9 @@ func TestBlocksThatAreNotRunAreListed(t *testing.T) {
 	assert.Equal(t, notRun, found)
 }
 
-func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
+// allPages returns the guide, and all other documents of the folder spec.
+func allPages(t *testing.T) []string {
+	t.Helper()
 	pages, err := Pages(root)
 	require.NoError(t, err)
 	for _, folder := range []string{"spec", "spec/decisions"} {
@@ -177,6 +179,21 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 			pages = append(pages, folder+"/"+filepath.Base(path))
 		}
 	}
+	return pages
+}
+
+// A merge left both versions of a paragraph in a page, with the marks between them.
+func TestPagesHaveNoMarksOfAMerge(t *testing.T) {
+	marks := regexp.MustCompile(`(?m)^(<<<<<<<|=======|>>>>>>>)( |$)`)
+	for _, page := range allPages(t) {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		require.NoError(t, err)
+		assert.Empty(t, marks.FindAllString(string(text), -1), page)
+	}
+}
+
+func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
+	pages := allPages(t)
 	link := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
 	for _, page := range pages {
 		text, err := os.ReadFile(filepath.Join(root, page))
