@@ -146,6 +146,7 @@ func TestFrontDoorThatWasNotAskedForGivesWay(t *testing.T) {
 	assert.Equal(t, 2, code, "%s", out)
 	assert.Contains(t, errs, "cannot listen for the front door")
 	assert.Contains(t, errs, "choose another address by --front-door")
+	assert.NotContains(t, errs, "--listen", "the other address is well")
 	file := filepath.Join(t.TempDir(), "launcher.yaml")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "front_door: %q\n", "0.0.0.0:8000"), 0o600))
 	out, errs, code = n.commands("serve", "--config", file)

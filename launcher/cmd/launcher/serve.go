@@ -126,6 +126,9 @@ func fetchProgram(cfg config.Config) ([]string, error) {
 // remedy adds to an error of daemon.New which setting helps, where the error does
 // not say so itself.
 func remedy(ctx context.Context, err error, cfg config.Config) error {
+	if strings.Contains(err.Error(), "--front-door") {
+		return err // it names the settings of the other address
+	}
 	if _, ok := errors.AsType[*net.OpError](err); ok {
 		if isLauncher(ctx, cfg.Listen) {
 			return fmt.Errorf("%w; a launcher serves there already: use that one (launcher ps --server %s), stop it, or choose another address by --listen", err, cfg.Listen)

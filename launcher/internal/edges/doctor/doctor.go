@@ -73,6 +73,7 @@ var checks = []func(context.Context, *examination) []Result{
 	checkCPUs,
 	checkStateFolder,
 	checkModelStore,
+	checkModels,
 	checkProgram,
 	checkPython,
 	checkPreloading,
