@@ -131,9 +131,20 @@ func TestFrontDoorBeyondLoopbackAsksForItsToken(t *testing.T) {
 	assert.Equal(t, 200, preflight.Status, "browsers send no token with it")
 	assert.Equal(t, 200, ask(t, url, "a", "Authorization", "Bearer door-secret").Status)
 	assert.Equal(t, 200, call(t, "GET", url+"/v1/models", nil, "Authorization", "Bearer door-secret").Status)
+	assert.Equal(t, 200, ask(t, url, "a", "X-Api-Key", "door-secret").Status, "as Anthropic's clients send it")
+	assert.Equal(t, 401, ask(t, url, "a", "X-Api-Key", "other").Status)
 	n.Create("keyed", Spec("keyed", On(1), "--api-key", "door-secret"))
 	n.Await("keyed", "awake")
-	assert.Equal(t, 401, ask(t, url, "keyed", "Authorization", "Bearer door-secret").Status, "the engine did not get the token")
+	for name, value := range map[string]string{"Authorization": "Bearer door-secret", "X-Api-Key": "door-secret"} {
+		assert.Equal(t, 401, ask(t, url, "keyed", name, value).Status, "the engine did not get the token")
+	}
+	require.NoError(t, os.WriteFile(token, []byte("next-secret"), 0o600))
+	assert.Equal(t, 401, ask(t, url, "a", "Authorization", "Bearer door-secret").Status)
+	assert.Equal(t, 200, ask(t, url, "a", "Authorization", "Bearer next-secret").Status)
+	require.NoError(t, os.Remove(token))
+	gone := ask(t, url, "a", "Authorization", "Bearer next-secret")
+	assert.Equal(t, 503, gone.Status, "no client has a wrong token")
+	assert.Contains(t, refusal(t, gone).Message, "cannot check tokens")
 }
 
 func TestOpenFrontDoorServesOtherMachines(t *testing.T) {

@@ -153,6 +153,9 @@ func TestModelThatKeepsFailingIsHeldBack(t *testing.T) {
 	assert.Contains(t, out, "held back: failed 5 times in a row, next try in ")
 	assert.Equal(t, starts, n.metric(`hotseat_front_door_transitions_total{kind="start",outcome="failed"}`), "the request started nothing")
 	assert.Equal(t, b.PID, n.instances()["m-b"].PID)
+	n.rewrite("models:\n" + modelText("a", "") + modelText("b", ""))
+	n.Eventually("the changed model is tried again at once", func() bool { return !n.demand("a").HeldBack })
+	assert.Equal(t, 200, ask(t, url, "a").Status)
 }
 
 // Row 24: an engine that answers /health, and no request any more, is replaced.

@@ -177,3 +177,14 @@ func (d *demand) ask(m *Model) {
 		m.WaitingSince = m.Since
 	}
 }
+
+// Forgive forgets the failures of a model, since what it is started with has changed: it is tried
+// again at once.
+func (s *Scheduler) Forgive(model string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.models[model]; d != nil {
+		d.failures, d.cause, d.conflicts, d.notBefore = 0, nil, 0, time.Time{}
+	}
+	s.Kick()
+}

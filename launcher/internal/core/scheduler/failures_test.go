@@ -67,6 +67,28 @@ func TestHeldBackModelThatAClientWakesAnswers(t *testing.T) {
 	}, 1, model("x"))
 }
 
+func TestModelThatIsForgivenIsTriedAgainAtOnce(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		for _, failures := range []int{1, heldBackAfter} {
+			for range failures {
+				f.with(func() { f.models[0].failing = 1 })
+				_, err := awaitIt(t, enter(t, s, "x"))
+				require.Error(t, err)
+			}
+			s.Forgive("x")
+			shown := s.Show("x")
+			assert.Zero(t, shown.Failures)
+			assert.Zero(t, shown.NotBefore)
+			took, err := awaitIt(t, enter(t, s, "x"))
+			require.NoError(t, err)
+			assert.LessOrEqual(t, took, 11*time.Second, "a start, and no pause")
+			f.with(func() { f.set(f.models[0], launcher.Stopped) })
+			pass(20 * time.Millisecond)
+		}
+		s.Forgive("nothing")
+	}, 1, model("x"))
+}
+
 func TestEngineThatEndsAgainAndAgainIsHeldBack(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		var last error

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -199,11 +200,15 @@ func TestOffersNameEachModelThatIsRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "it needs 3 GPUs, and the launcher has 2")
 }
 
-func TestModelsWithSimilarNamesHaveDifferentIDs(t *testing.T) {
-	taken := map[string]bool{}
-	assert.Equal(t, "m-org-a", freeID("org/a", taken))
-	assert.Equal(t, "m-org-a-2", freeID("org-a", taken))
-	assert.Equal(t, "m-org-a-2-3", freeID("org a", taken))
+func TestIDsDependOnTheNameAlone(t *testing.T) {
+	assert.Equal(t, "m-org-a", idOf("org-a"))
+	assert.Regexp(t, `^m-org-a\.[0-9a-f]{8}$`, idOf("org/a"))
+	assert.Regexp(t, `^m-\.[0-9a-f]{8}$`, idOf("模型"))
+	ids := map[string]bool{}
+	for _, name := range []string{"org/a", "org-a", "org a", "/org-a", "模", "型", strings.Repeat("a", 200), strings.Repeat("a", 201)} {
+		assert.False(t, ids[idOf(name)], name)
+		ids[idOf(name)] = true
+	}
 }
 
 func TestPatienceIsThatOfAStartUnlessAProcessSleeps(t *testing.T) {
@@ -266,6 +271,13 @@ func TestReloadRetiresWhatChangedAlone(t *testing.T) {
 	assert.False(t, models["a"].Retired)
 	assert.True(t, models["b"].Retired, "it has changed")
 	assert.True(t, models["instance m-c"].Retired, "it is gone")
+	alike := []string{"- {name: org-a, options: a}\n", "- {name: org/a, options: a}\n"}
+	reload("models:\n" + alike[0] + alike[1])
+	fake.all = []launcherapi.Instance{instanceOf(f, "org-a", launcher.Awake), instanceOf(f, "org/a", launcher.Sleeping)}
+	for _, text := range []string{alike[1] + alike[0], alike[1]} {
+		reload("models:\n" + text)
+		assert.False(t, looked(f)["org/a"].Retired, "names that are alike do not touch each other")
+	}
 }
 
 func TestTransitionsAreObserved(t *testing.T) {

@@ -39,10 +39,9 @@ func NewOffers(c *catalogue.Catalogue, instances Instances) (*Offers, error) {
 	for _, g := range instances.GPUs().GPUs {
 		gpus = append(gpus, g.UUID)
 	}
-	taken := map[string]bool{}
 	var faults []error
 	for _, m := range c.Models {
-		o := offer{Model: m, id: freeID(m.Name, taken), digest: digestOf(m)}
+		o := offer{Model: m, id: idOf(m.Name), digest: digestOf(m)}
 		if err := o.plan(instances, gpus); err != nil {
 			faults = append(faults, fmt.Errorf("model %s: %w", m.Name, err))
 		}
@@ -72,15 +71,20 @@ func (o *offer) plan(instances Instances, gpus []string) (err error) {
 
 var notInID = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// freeID returns an id for the instance of a model: its name, as far as an id may have it.
-func freeID(model string, taken map[string]bool) string {
+// mostOfName is how much of a model's name its instance's id has.
+const mostOfName = 100
+
+// idOf returns the id of the instance of a model. It is the model's name, as far as an id may have
+// it; otherwise a digest of the name follows. So it depends on no other model, and a model keeps its
+// instance whatever becomes of the others.
+func idOf(model string) string {
 	id := strings.TrimLeft(notInID.ReplaceAllString(model, "-"), "._-")
-	id = "m-" + id[:min(len(id), 100)]
-	for n := 2; taken[id]; n++ {
-		id = fmt.Sprintf("%s-%d", id, n)
+	id = id[:min(len(id), mostOfName)]
+	if id != model {
+		sum := sha256.Sum256([]byte(model))
+		id += "." + hex.EncodeToString(sum[:4])
 	}
-	taken[id] = true
-	return id
+	return "m-" + id
 }
 
 // digestOf returns a digest of what the engine of a model is started with: of the fields whose

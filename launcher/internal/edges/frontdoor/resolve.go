@@ -105,12 +105,14 @@ func nearest(candidates []catalogue.Candidate, states map[string]launcher.State)
 }
 
 // Reload takes the models of another catalogue. What did not change is not touched; an instance
-// whose model has changed or is gone ends as soon as nobody uses it.
+// whose model has changed or is gone ends as soon as nobody uses it. A model that has changed is not
+// left alone any longer for its failures.
 func (f *FrontDoor) Reload(o *Offers) {
 	before := f.fleet.offers.Swap(o)
 	for _, change := range catalogue.Diff(before.catalogue, o.catalogue) {
 		if change.Kind != catalogue.Same {
 			f.fleet.past.Forget(change.Model)
+			f.sched.Forgive(change.Model)
 			f.opts.Logger.Info("the catalogue has changed", "model", change.Model, "change", change.Kind, "fields", change.Fields)
 		}
 	}

@@ -94,12 +94,23 @@ func (f *FrontDoor) admit(r *http.Request) *inference.Error {
 	if f.opts.Access == nil {
 		return nil
 	}
+	if key := r.Header.Get(anthropicKey); key != "" && r.Header.Get("Authorization") == "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
 	if err := f.opts.Access.Allow(r); err != nil {
-		return &inference.Error{Status: http.StatusUnauthorized, Message: err.Error()}
+		refusal := &inference.Error{Status: http.StatusUnauthorized, Message: err.Error()}
+		if launcher.CodeOf(err) == launcherapi.CodeUnavailable {
+			refusal.Status = http.StatusServiceUnavailable
+		}
+		return refusal
 	}
 	r.Header.Del("Authorization") // the token is the front door's, and no engine's
+	r.Header.Del(anthropicKey)
 	return nil
 }
+
+// anthropicKey is the header in which Anthropic's clients send the token.
+const anthropicKey = "X-Api-Key"
 
 func unknownModel(err error) *inference.Error {
 	return &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound}
