@@ -172,6 +172,19 @@ func TestEngineThatHangsIsReplaced(t *testing.T) {
 	})
 }
 
+// Row 24: an engine that ends when it is to fall asleep makes room for the model that waits, whose
+// failure it is not.
+func TestEngineThatCannotFallAsleepHoldsUpNoOtherModel(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("a", "", "--sim-crash-at-sleep", "exit:1")+modelText("b", ""), "--gpus", "simulated:1")
+	require.Equal(t, 200, ask(t, url, "a").Status)
+	got := ask(t, url, "b")
+	require.Equal(t, 200, got.Status, "%s", got.Body)
+	assert.Zero(t, n.demand("b").Failures)
+	assert.Equal(t, "failed", n.demand("a").State)
+	assert.Equal(t, 200, ask(t, url, "a").Status)
+}
+
 // Row 25: a comment or another order changes nothing; a model that changed ends when nobody uses
 // it; a model that is gone is stopped; a file with mistakes changes nothing, and its place is told.
 func TestReloadTouchesWhatChangedAlone(t *testing.T) {

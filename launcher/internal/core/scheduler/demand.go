@@ -41,6 +41,14 @@ func (e *NotBroughtInError) Error() string {
 
 func (e *NotBroughtInError) Unwrap() error { return e.Err }
 
+// LeaverFailedError says that an action failed since the engine of a model that was to leave has
+// ended meanwhile. The GPUs of that one are free.
+type LeaverFailedError struct{ Err error }
+
+func (e *LeaverFailedError) Error() string { return e.Err.Error() }
+
+func (e *LeaverFailedError) Unwrap() error { return e.Err }
+
 // code returns the code of the error of a model that waits in vain.
 func (w *Wait) code() string {
 	if w.Row == rowHindered {

@@ -89,6 +89,28 @@ func TestModelThatIsForgivenIsTriedAgainAtOnce(t *testing.T) {
 	}, 1, model("x"))
 }
 
+func TestModelWhoseOccupantFailedOnItsWayOutComesInAtOnce(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		_, err := awaitIt(t, enter(t, s, "x"))
+		require.NoError(t, err)
+		f.with(func() {
+			f.models[0].Preload = true // it comes back once there is room
+			f.refuse = func(a Action) error {
+				if len(a.Out) == 0 {
+					return nil
+				}
+				f.set(f.models[0], launcher.Failed)
+				return &LeaverFailedError{Err: launcher.EngineTimeoutf("x did not fall asleep")}
+			}
+		})
+		f.did()
+		_, err = awaitIt(t, enter(t, s, "y"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"start y x", "start y"}, f.did())
+		assert.Zero(t, s.Show("y").Failures)
+	}, 1, model("x"), model("y"))
+}
+
 func TestEngineThatEndsAgainAndAgainIsHeldBack(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		var last error

@@ -250,6 +250,7 @@ func (s *Scheduler) finish(a Action, took time.Duration, err error) {
 	}
 	d, now := s.demand(a.Model), time.Now()
 	d.why = ""
+	_, leaverFailed := errors.AsType[*LeaverFailedError](err)
 	comesIn := a.Kind == Start || a.Kind == Wake
 	switch {
 	case err == nil && comesIn:
@@ -259,6 +260,8 @@ func (s *Scheduler) finish(a Action, took time.Duration, err error) {
 	case err == nil:
 		d.conflicts = 0
 	case s.ctx.Err() != nil:
+	case leaverFailed && d.conflicts < mostConflicts:
+		d.conflicts++ // and its requests get the GPUs before that model comes back
 	case isConflict(err) && d.conflicts < mostConflicts:
 		d.conflicts++
 		d.notBefore = now.Add(afterConflict)

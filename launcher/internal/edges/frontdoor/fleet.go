@@ -2,6 +2,7 @@ package frontdoor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -227,7 +228,7 @@ func (f *fleet) do(ctx context.Context, a scheduler.Action) error {
 			return f.instances.Wake(i.InstanceID, launcher.VerbRequest{})
 		})
 	}
-	return f.swap(ctx, a.GPUs, launcherapi.SwapIn{InstanceID: i.InstanceID})
+	return f.swap(ctx, a, launcherapi.SwapIn{InstanceID: i.InstanceID})
 }
 
 // start gives a model of the catalogue an instance.
@@ -238,17 +239,29 @@ func (f *fleet) start(ctx context.Context, a scheduler.Action, o *offer) error {
 			return f.instances.Create(launcher.CreateRequest{ID: o.id, Spec: s})
 		})
 	}
-	return f.swap(ctx, a.GPUs, launcherapi.SwapIn{
+	return f.swap(ctx, a, launcherapi.SwapIn{
 		ID: o.id, Options: s.Options, Args: s.Args, EnvVars: s.EnvVars, Annotations: s.Annotations, Engine: s.Engine, StartMethod: s.StartMethod,
 	})
 }
 
-func (f *fleet) swap(ctx context.Context, gpus []string, in launcherapi.SwapIn) error {
-	run, err := f.swaps.Begin(launcherapi.SwapRequest{GPUUUIDs: gpus, In: &in}, "")
+func (f *fleet) swap(ctx context.Context, a scheduler.Action, in launcherapi.SwapIn) error {
+	run, err := f.swaps.Begin(launcherapi.SwapRequest{GPUUUIDs: a.GPUs, In: &in}, "")
 	if err == nil {
 		_, err = run.Wait(ctx)
 	}
+	if failed, ok := errors.AsType[*launcher.SwapError](err); ok && slices.Contains(phasesOfLeaving, failed.Phase) && slices.ContainsFunc(a.Out, f.hasEnded) {
+		return &scheduler.LeaverFailedError{Err: err}
+	}
 	return err
+}
+
+// phasesOfLeaving are the phases of a swap in which the models leave that were awake.
+var phasesOfLeaving = []string{launcherapi.PhaseDrain, launcherapi.PhaseSleep}
+
+// hasEnded reports whether a model has no engine.
+func (f *fleet) hasEnded(model string) bool {
+	i := f.find(model)
+	return i == nil || launcher.State(i.State).Ended()
 }
 
 func (f *fleet) sleep(ctx context.Context, id string, level int) error {
