@@ -223,7 +223,7 @@ test-models: $(AZURITE) ## test fetches from servers of S3, Google Cloud Storage
 	$(QUICK_EXIT) $(GOTEST) -race -timeout 14m $(addprefix ./,$(CLOUDS))
 	$(GOTEST) -count=1 -timeout 14m -tags modelservers ./test/modelsources
 
-# The OpenAI client for JavaScript, and the clients of OpenAI and Ollama for Python with what they need.
+# The OpenAI client for JavaScript, and the clients of OpenAI, Anthropic and Ollama for Python with what they need.
 OPENAI_JS := test/clients/node_modules/.package-lock.json
 $(OPENAI_JS): test/clients/package-lock.json
 	npm ci --prefix test/clients --ignore-scripts --no-audit --no-fund --silent
@@ -236,7 +236,7 @@ $(OPENAI_PYTHON): test/clients/requirements.lock
 	@touch '$@'
 
 .PHONY: test-clients
-test-clients: $(OPENAI_JS) $(OPENAI_PYTHON) ## test the front door with the official clients of OpenAI (Python, JavaScript) and Ollama (Python), which are installed first (needs npm and Python 3.11)
+test-clients: $(OPENAI_JS) $(OPENAI_PYTHON) ## test the front door with the official clients of OpenAI (Python, JavaScript), Anthropic and Ollama (Python), which are installed first (needs npm and Python 3.11)
 	$(GOTEST) -count=1 -timeout 10m -tags clients ./test/clients
 
 .PHONY: test-llm-d

@@ -58,7 +58,7 @@ func frontDoor(t *testing.T) string {
 func TestOfficialClientsAskModelsThatSwap(t *testing.T) {
 	python, err := filepath.Abs(filepath.Join(os.Getenv("HOTSEAT_CACHE"), "clients/bin/python"))
 	require.NoError(t, err)
-	for name, command := range map[string][]string{"Python": {python, "chat.py"}, "Ollama": {python, "ask_ollama.py"}, "JavaScript": {"node", "chat.mjs"}} {
+	for name, command := range map[string][]string{"Python": {python, "chat.py"}, "Ollama": {python, "ask_ollama.py"}, "Anthropic": {python, "ask_anthropic.py"}, "JavaScript": {"node", "chat.mjs"}} {
 		t.Run(name, func(t *testing.T) {
 			url := frontDoor(t)
 			ctx, stop := context.WithTimeout(t.Context(), patience.Wait()+time.Minute)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -244,6 +245,39 @@ func TestSeveralPromptsAndAnswersComeInOrder(t *testing.T) {
 	}
 	require.Equal(t, got.Choices[0].Text, got.Choices[1].Text)
 	require.NotEqual(t, got.Choices[1].Text, got.Choices[2].Text)
+}
+
+func TestMessagesAreStreamedInAnthropicsEvents(t *testing.T) {
+	t.Parallel()
+	p := launch(t, setup{args: []string{"m"}}).ready()
+	const body = `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":3`
+	var whole struct{ Content []struct{ Text string } }
+	require.NoError(t, json.Unmarshal([]byte(p.ok("POST", "/v1/messages", body+`}`)), &whole))
+	var names []string
+	text := ""
+	for event := range strings.SplitSeq(strings.TrimSpace(p.ok("POST", "/v1/messages", body+`,"stream":true}`)), "\n\n") {
+		name, data, _ := strings.Cut(strings.TrimPrefix(event, "event: "), "\ndata: ")
+		names = append(names, name)
+		var said struct {
+			Type  string
+			Delta struct {
+				Text       string
+				StopReason string `json:"stop_reason"`
+			}
+			Usage struct {
+				Output int `json:"output_tokens"`
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(data), &said), data)
+		require.Equal(t, name, said.Type)
+		text += said.Delta.Text
+		if name == "message_delta" {
+			require.Equal(t, "max_tokens", said.Delta.StopReason)
+			require.Equal(t, 3, said.Usage.Output)
+		}
+	}
+	require.Equal(t, whole.Content[0].Text, text)
+	require.Equal(t, []string{"message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"}, slices.Compact(names))
 }
 
 func TestOtherShapesOfRequestAreAnsweredToo(t *testing.T) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 )
 
@@ -26,8 +27,24 @@ func (s stream) send(body any) error {
 	return s.raw(string(data))
 }
 
-func (s stream) raw(data string) error {
-	if _, err := fmt.Fprintf(s.w, "data: %s\n\n", data); err != nil {
+// events writes events with their types for names, as Anthropic's API has them.
+func (s stream) events(bodies ...map[string]any) error {
+	for _, body := range bodies {
+		data, err := encode(body)
+		if err != nil {
+			return err
+		}
+		if err := s.write(fmt.Sprintf("event: %s\ndata: %s\n\n", body["type"], data)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s stream) raw(data string) error { return s.write(fmt.Sprintf("data: %s\n\n", data)) }
+
+func (s stream) write(text string) error {
+	if _, err := io.WriteString(s.w, text); err != nil {
 		return fmt.Errorf("cannot send an event: %w", err)
 	}
 	if err := http.NewResponseController(s.w).Flush(); err != nil {
