@@ -24,10 +24,10 @@ import (
 const beyondPod = 50 * time.Millisecond
 
 // zero times requests for a Model at zero whose model sleeps, to the first byte, in turn with a bare Pod, from its
-// creation until it is ready, and with a Deployment of the engine itself, which is scaled from zero by hand. There
-// is one GPU.
+// creation until it is ready, and with a Deployment of the engine itself, which is scaled from zero by hand. One of
+// two GPUs is taken, so that the Model gets the other each time.
 func (b *bench) zero() (rows []figures.Row, err error) {
-	s, err := b.newSite("zero", cluster.Options{Nodes: 1, GPUs: 1})
+	s, err := b.newSite("zero", cluster.Options{Nodes: 1, GPUs: 2})
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +76,13 @@ func (s *site) setUpZero(ctx context.Context) error {
 		return err
 	}
 	if err := s.wait(ctx, "--for=condition=Available", "lcfg/simulated"); err != nil {
+		return err
+	}
+	holder := requesterPod("plain", "holder")
+	if err := s.api.Create(ctx, holder); err != nil {
+		return fmt.Errorf("cannot make a Pod: %w", err)
+	}
+	if err := s.await(ctx, holder.Name, ready); err != nil {
 		return err
 	}
 	m := &v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: zeroModel}}

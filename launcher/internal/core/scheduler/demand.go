@@ -146,9 +146,12 @@ func (d *demand) see(m *Model) {
 	d.wasAwake = m.State == launcher.Awake
 }
 
-// failed notes a failure.
+// failed notes a failure. A full disk is none of the model's: no model is held back for it.
 func (d *demand) failed(now time.Time, cause error) {
 	d.failures++
+	if launcher.CodeOf(cause) == launcherapi.CodeStorage {
+		d.failures = min(d.failures, heldBackAfter-1)
+	}
 	d.cause = cause
 	d.notBefore = now.Add(heldBackFor)
 	if d.failures < heldBackAfter {

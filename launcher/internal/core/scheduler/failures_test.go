@@ -67,6 +67,20 @@ func TestHeldBackModelThatAClientWakesAnswers(t *testing.T) {
 	}, 1, model("x"))
 }
 
+func TestFullDiskHoldsNoModelBack(t *testing.T) {
+	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
+		f.with(func() { f.refuse = func(Action) error { return launcher.Storagef("no space") } })
+		for range 2 * heldBackAfter {
+			_, err := awaitIt(t, enter(t, s, "x"))
+			require.ErrorContains(t, err, "no space")
+		}
+		f.with(func() { f.refuse = nil })
+		took, err := awaitIt(t, enter(t, s, "x"))
+		require.NoError(t, err)
+		assert.Less(t, took, 19*time.Second, "a pause of 8 s, and a start")
+	}, 1, model("x"))
+}
+
 func TestModelThatIsForgivenIsTriedAgainAtOnce(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		for _, failures := range []int{1, heldBackAfter} {
