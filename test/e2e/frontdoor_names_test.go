@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -169,6 +170,30 @@ func TestFrontDoorReadsModelOfLongForm(t *testing.T) {
 		got := call(t, "POST", url+"/v1/audio/transcriptions", body.Bytes(), "Content-Type", form.FormDataContentType())
 		assert.Equal(t, 404, got.Status)
 		assert.JSONEq(t, `{"detail":"Not Found"}`, string(got.Body), "so says the stand-in, which has no speech")
+	}
+}
+
+// A client that waits to be asked for its body (Expect: 100-continue) is asked once, by the front door
+// alone.
+func TestFrontDoorAsksForABodyOnce(t *testing.T) {
+	t.Parallel()
+	_, url := offer(t, "models:\n"+modelText("a", ""))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	const body = `{"model":"a","prompt":"x","max_tokens":1}`
+	_, err = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", strings.TrimPrefix(url, "http://"), len(body))
+	require.NoError(t, err)
+	answers := bufio.NewReader(conn)
+	for _, status := range []int{100, 200} {
+		got, err := http.ReadResponse(answers, nil)
+		require.NoError(t, err)
+		assert.Equal(t, status, got.StatusCode)
+		if status == 100 {
+			_, err = io.WriteString(conn, body)
+			require.NoError(t, err)
+		}
+		require.NoError(t, got.Body.Close())
 	}
 }
 

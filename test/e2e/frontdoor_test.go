@@ -135,7 +135,7 @@ func stall(t *testing.T, n *Node) (release func()) {
 	}
 }
 
-func TestFrontDoorThatWasNotAskedForGivesWay(t *testing.T) {
+func TestFrontDoorThatWasAskedForAtATakenAddressIsRefused(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

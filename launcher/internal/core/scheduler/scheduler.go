@@ -213,7 +213,7 @@ func (s *Scheduler) forget(there map[string]bool) (changing []Model) {
 			continue
 		}
 		d.awake = false
-		s.refuse(d, &NotBroughtInError{Model: name, Err: launcher.NotFound(name)})
+		s.refuse(d, &NotBroughtInError{Model: name, Err: &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "it was removed while the request waited"}})
 		switch {
 		case d.acting != nil:
 			changing = append(changing, Model{Name: name, Busy: true, On: slices.Concat(d.on, d.acting.GPUs)})

@@ -30,7 +30,7 @@ func TestEachFailureHasItsStatus(t *testing.T) {
 		"arguments that the engine refuses":  {failed(launcherapi.CodeInvalid, 0), 502, unknownWait, outcomeFailed},
 		"a lack of memory":                   {failed(launcherapi.CodeDoesNotFit, 0), 503, unknownWait, outcomeFailed},
 		"a launcher that closes":             {failed(launcherapi.CodeUnavailable, 0), 503, unknownWait, outcomeFailed},
-		"a model that was removed meanwhile": {failed(launcherapi.CodeNotFound, 0), 404, unknownWait, outcomeFailed},
+		"a model that was removed meanwhile": {failed(launcherapi.CodeNotFound, 0), 404, 0, outcomeFailed},
 		"a request that is wrong":            {&inference.Error{Status: 400, Message: "x"}, 400, 0, outcomeInvalid},
 		"a model that is not there":          {&inference.Error{Status: 404, Message: "x", Code: inference.CodeModelNotFound}, 404, 0, outcomeUnknown},
 		"an engine's error in a stream":      {&inference.Error{Status: 500, Message: "x"}, 500, 0, outcomeFailed},

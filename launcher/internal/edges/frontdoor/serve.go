@@ -188,6 +188,7 @@ func (f *FrontDoor) read(q *request) (err error) {
 			return err
 		}
 	}
+	q.r.Header.Del("Expect") // the client was asked for its body here, and no engine has to
 	q.signs.Model = q.body.Model
 	progress, err := inference.ProgressOf(q.r)
 	if err != nil || progress == inference.ProgressNone {
@@ -362,7 +363,7 @@ func (f *FrontDoor) explain(model string, err error) *inference.Error {
 	case launcherapi.CodeEngineFailed, launcherapi.CodeEngineTimeout, launcherapi.CodeInvalid:
 		answer.Status = http.StatusBadGateway
 	case launcherapi.CodeNotFound:
-		answer.Status = http.StatusNotFound
+		answer.Status, answer.Code, answer.Param, answer.RetryAfter = http.StatusNotFound, inference.CodeModelNotFound, "model", 0
 	}
 	return answer
 }
