@@ -17,6 +17,7 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/model/decide"
+	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -36,7 +37,10 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Leads says that no other replica can be at work by now; nil: there is none.
 	Leads func() bool
-	Now   func() time.Time
+	// Sleepers returns the sleepers on free GPUs that each requester could wake, by the UIDs of the requesters;
+	// nil: nothing sleeps.
+	Sleepers func(ctx context.Context, pods []*corev1.Pod) (map[types.UID][]placement.Asleep, error)
+	Now      func() time.Time
 }
 
 // Controller reconciles Models. Passes for different Models may run concurrently.
@@ -45,19 +49,27 @@ type Controller struct {
 
 	mu      sync.Mutex
 	windows map[types.NamespacedName]*decide.Window // the demand for each Model
-	told    map[types.NamespacedName]string         // versions of Models whose status this process has changed since
+	told    map[types.NamespacedName]told
+}
+
+// told is the last status that this process has written of a Model.
+type told struct {
+	before string // the version of the Model that it was written to
+	at     time.Time
 }
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]string{}}
+	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]told{}}
 }
 
-// conflictPause is the pause after a write that was based on a stale cache. takenPause is the pause before the
+// conflictPause is the pause after a write that was based on a stale cache. tellPause is the pause between two
+// statuses of a Model. takenPause is the pause before the
 // controller looks again whether somebody else's object of a name that it needs is gone: the cache has only its
 // own. hearPause is the pause before it looks again whether all front doors were heard.
 const (
 	conflictPause = 100 * time.Millisecond
+	tellPause     = time.Second
 	takenPause    = 30 * time.Second
 	hearPause     = time.Second
 )
@@ -87,13 +99,14 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if !w.heard {
 		again = dualpods.Sooner(again, hearPause)
 	}
-	err = c.tell(ctx, w) // first, since it has the failures
+	err = c.tellFailures(ctx, w)
 	if err == nil {
 		err = c.act(ctx, w)
 		if w.hasTaken() {
 			again = dualpods.Sooner(again, takenPause)
 		}
-		err = errors.Join(err, c.tell(ctx, w))
+		pause, cannot := c.tell(ctx, w)
+		again, err = dualpods.Sooner(again, pause), errors.Join(err, cannot)
 	}
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -115,7 +128,7 @@ func isConflict(err error) bool {
 func (c *Controller) isStale(m *v1alpha1.Model) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.told[client.ObjectKeyFromObject(m)] == m.ResourceVersion
+	return c.told[client.ObjectKeyFromObject(m)].before == m.ResourceVersion
 }
 
 func (c *Controller) forget(model types.NamespacedName) {

@@ -152,7 +152,7 @@ const (
 
 func TestModelScalesFromZeroAndBack(t *testing.T) {
 	s := newSite(t, simple)
-	assert.Equal(t, []string{"status of Model llama", "create InferenceServerConfig llama-default", "create Deployment llama-default"}, s.pass(0))
+	assert.Equal(t, []string{"create InferenceServerConfig llama-default", "create Deployment llama-default", "status of Model llama"}, s.pass(0))
 	assert.Zero(t, *s.deployment("llama-default").Spec.Replicas)
 	assert.Empty(t, s.pass(time.Second), "at rest nothing is written")
 	assert.True(t, meta.IsStatusConditionTrue(s.model().Status.Conditions, v1alpha1.ConditionAvailable))

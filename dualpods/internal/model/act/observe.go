@@ -50,6 +50,7 @@ type entry struct {
 	config     *v1alpha1.InferenceServerConfig // likewise
 	pods       []*corev1.Pod
 	taken      string // which object of its name is somebody else's; empty: none
+	asleep     int    // sleepers on free GPUs
 }
 
 // hasTaken reports whether an object that is needed is somebody else's.
@@ -93,6 +94,9 @@ func (c *Controller) observe(ctx context.Context, m *v1alpha1.Model) (*world, er
 		return nil, err
 	}
 	if err := c.observePods(ctx, w); err != nil {
+		return nil, err
+	}
+	if err := c.observeSleepers(ctx, w); err != nil {
 		return nil, err
 	}
 	w.demand, w.heard = c.opts.Demand.Of(client.ObjectKeyFromObject(m))
@@ -190,7 +194,7 @@ func number(n *int32) int {
 func (w *world) observedEntry(e *entry) decide.Entry {
 	o := decide.Entry{
 		Name: e.Name, Hash: e.Hash, Min: e.Min, Max: e.Max, Target: e.Target, Group: e.Group, Invalid: e.Problem,
-		Unschedulable: e.UnschedulableTime, ScaleUpTimeout: e.ScaleUpTimeout, Record: recordOf(w.model, e.Name),
+		Unschedulable: e.UnschedulableTime, ScaleUpTimeout: e.ScaleUpTimeout, Record: recordOf(w.model, e.Name), AsleepOnFree: e.asleep,
 	}
 	if e.taken != "" {
 		o.Invalid = e.taken

@@ -46,9 +46,11 @@ func condition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition
 // kubelet says so later.
 func readRequester(pod *corev1.Pod, p *decide.Pod) {
 	status := podmeta.ReadStatus(pod)
+	promised, _ := podmeta.ReadPlacement(pod)
+	p.Hot = promised.Instance != ""
 	switch {
 	case status.State == serversdecide.StateServing && status.Reason == "":
-		p.Ready, p.Since = true, status.Since
+		p.Ready, p.Since, p.Hot = true, status.Since, true
 	case len(status.Errors) > 0:
 		p.Failure = &decide.Failure{Reason: decide.ReasonInvalid, Message: status.Errors[0], Time: status.Since}
 	case status.Reason == string(serversdecide.AttemptFailed):
@@ -64,7 +66,7 @@ var brokenImage = map[string]bool{"ErrImagePull": true, "ImagePullBackOff": true
 // readEngine reads a Pod that runs the engine itself.
 func readEngine(pod *corev1.Pod, p *decide.Pod) {
 	if c := condition(pod, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
-		p.Ready, p.Since = true, c.LastTransitionTime.Time
+		p.Ready, p.Since, p.Hot = true, c.LastTransitionTime.Time, true
 		return
 	} else if c != nil && c.LastTransitionTime.After(p.Since) {
 		p.Since = c.LastTransitionTime.Time

@@ -41,9 +41,10 @@ func TestPodIsReadByWhatRunsIt(t *testing.T) {
 		in   v1alpha1.ModelRunsIn
 		want decide.Pod
 	}{
-		"a requester without a status":  {of(func(*corev1.Pod) {}), v1alpha1.RunsInLauncher, decide.Pod{Since: begin}},
-		"a requester that serves":       {status(`{"state":"Serving","since":"1970-01-01T00:33:20Z"}`), v1alpha1.RunsInLauncher, decide.Pod{Ready: true, Since: later}},
-		"a requester whose server died": {status(`{"state":"Serving","reason":"ServerGone","since":"1970-01-01T00:33:20Z"}`), v1alpha1.RunsInLauncher, decide.Pod{Since: begin}},
+		"a requester without a status":          {of(func(*corev1.Pod) {}), v1alpha1.RunsInLauncher, decide.Pod{Since: begin}},
+		"a requester that serves":               {status(`{"state":"Serving","since":"1970-01-01T00:33:20Z"}`), v1alpha1.RunsInLauncher, decide.Pod{Ready: true, Since: later, Hot: true}},
+		"a requester that is to wake its model": {of(func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationPlacement] = `{"launcher":"l","instance":"i"}` }), v1alpha1.RunsInLauncher, decide.Pod{Since: begin, Hot: true}},
+		"a requester whose server died":         {status(`{"state":"Serving","reason":"ServerGone","since":"1970-01-01T00:33:20Z"}`), v1alpha1.RunsInLauncher, decide.Pod{Since: begin}},
 		"a requester whose engine fails": {status(`{"state":"Waiting","reason":"AttemptFailed","message":"why","since":"1970-01-01T00:33:20Z"}`), v1alpha1.RunsInLauncher,
 			decide.Pod{Since: begin, Failure: &decide.Failure{Reason: "EngineFailed", Message: "why", Time: later}}},
 		"a requester that is refused": {status(`{"state":"Waiting","reason":"LauncherRefuses","message":"why","since":"1970-01-01T00:33:20Z"}`), v1alpha1.RunsInLauncher,
@@ -55,7 +56,7 @@ func TestPodIsReadByWhatRunsIt(t *testing.T) {
 		"an unschedulable Pod": {condition(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/2 nodes"}), v1alpha1.RunsInPods,
 			decide.Pod{Since: begin, Unschedulable: &decide.Failure{Reason: decide.ReasonUnschedulable, Message: "0/2 nodes", Time: later}}},
 		"a gated Pod":                {condition(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "SchedulingGated"}), v1alpha1.RunsInLauncher, decide.Pod{Since: begin}},
-		"an engine that is ready":    {condition(corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}), v1alpha1.RunsInPods, decide.Pod{Ready: true, Since: later}},
+		"an engine that is ready":    {condition(corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}), v1alpha1.RunsInPods, decide.Pod{Ready: true, Since: later, Hot: true}},
 		"one that is not any more":   {condition(corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse}), v1alpha1.RunsInPods, decide.Pod{Since: later}},
 		"an engine that failed once": {container(corev1.ContainerStatus{State: corev1.ContainerState{Terminated: ended}}), v1alpha1.RunsInPods, decide.Pod{Since: begin}},
 		"an engine that failed again": {container(corev1.ContainerStatus{RestartCount: 1, LastTerminationState: corev1.ContainerState{Terminated: ended}}), v1alpha1.RunsInPods,

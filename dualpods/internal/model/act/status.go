@@ -21,13 +21,55 @@ import (
 // mostOfSleepsOn bounds the lists of nodes.
 const mostOfSleepsOn = 256
 
-// tell writes the status, if it has changed.
-func (c *Controller) tell(ctx context.Context, w *world) error {
+// tellFailures writes what the status keeps of failures, if it has changed. Later decisions rest on it.
+func (c *Controller) tellFailures(ctx context.Context, w *world) error {
+	changed := w.model.DeepCopy()
+	for i, e := range w.entries {
+		of := entryOf(&changed.Status, e.Name)
+		record(of, &w.decision.Entries[i].Record)
+	}
+	same := func(a, b v1alpha1.ModelEntryStatus) bool {
+		return a.Failures == b.Failures && equality.Semantic.DeepEqual(a.LastFailure, b.LastFailure) && equality.Semantic.DeepEqual(a.BackoffUntil, b.BackoffUntil)
+	}
+	before := w.model.Status.DeepCopy()
+	for i := range changed.Status.Specs {
+		if of := &changed.Status.Specs[i]; !same(*of, *entryOf(before, of.Name)) {
+			return c.write(ctx, w, changed)
+		}
+	}
+	return nil
+}
+
+// entryOf returns the status of an entry, which is added if there is none.
+func entryOf(s *v1alpha1.ModelStatus, name string) *v1alpha1.ModelEntryStatus {
+	for i := range s.Specs {
+		if s.Specs[i].Name == name {
+			return &s.Specs[i]
+		}
+	}
+	s.Specs = append(s.Specs, v1alpha1.ModelEntryStatus{Name: name})
+	return &s.Specs[len(s.Specs)-1]
+}
+
+// tell writes the status, if it has changed: once in a tellPause, and at once if the last one is of another generation.
+// pause is how long it waits; 0: it does not.
+func (c *Controller) tell(ctx context.Context, w *world) (pause time.Duration, err error) {
 	changed := w.model.DeepCopy()
 	w.status(&changed.Status)
 	if equality.Semantic.DeepEqual(changed.Status, w.model.Status) {
-		return nil
+		return 0, nil
 	}
+	c.mu.Lock()
+	pause = c.told[client.ObjectKeyFromObject(w.model)].at.Add(tellPause).Sub(w.now)
+	c.mu.Unlock()
+	if pause > 0 && changed.Status.ObservedGeneration == w.model.Status.ObservedGeneration {
+		return pause, nil
+	}
+	return 0, c.write(ctx, w, changed)
+}
+
+// write writes a status.
+func (c *Controller) write(ctx context.Context, w *world, changed *v1alpha1.Model) error {
 	key, before := client.ObjectKeyFromObject(w.model), w.model.ResourceVersion
 	if err := c.opts.API.Status().Update(ctx, changed); err != nil {
 		return fmt.Errorf("cannot write the status of Model %s: %w", key, err)
@@ -35,7 +77,7 @@ func (c *Controller) tell(ctx context.Context, w *world) error {
 	w.model = changed
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told[key] = before
+	c.told[key] = told{before, w.now}
 	return nil
 }
 
@@ -76,7 +118,7 @@ func (w *world) status(s *v1alpha1.ModelStatus) {
 // statusOf returns the status of an entry.
 func (w *world) statusOf(e *entry, d *decide.EntryDecision) v1alpha1.ModelEntryStatus {
 	of := v1alpha1.ModelEntryStatus{
-		Name: e.Name, Hash: d.Record.Hash, RunsIn: e.RunsIn, Message: dualpods.Truncate(d.Why, mostOfMessage), Failures: int32(d.Record.Failures),
+		Name: e.Name, RunsIn: e.RunsIn, Message: dualpods.Truncate(d.Why, mostOfMessage),
 		Replicas: v1alpha1.ModelEntryReplicas{Desired: int32(d.Asked.Replicas), Waiting: int32(d.Waiting), Ready: int32(d.Ready), Losing: int32(d.Losing)},
 	}
 	switch {
@@ -85,16 +127,22 @@ func (w *world) statusOf(e *entry, d *decide.EntryDecision) v1alpha1.ModelEntryS
 	case e.taken != "":
 		of.Message = e.taken
 	}
-	if f := d.Record.LastFailure; f != nil {
-		of.LastFailure = &v1alpha1.ModelFailure{Reason: f.Reason, Message: dualpods.Truncate(f.Message, mostOfMessage), Time: metav1.NewMicroTime(f.Time)}
-	}
-	if !d.Record.BackoffUntil.IsZero() {
-		of.BackoffUntil = new(metav1.NewMicroTime(d.Record.BackoffUntil))
-	}
+	record(&of, &d.Record)
 	if e.config != nil {
 		of.SleepsOn = e.config.Status.SleepsOn
 	}
 	return of
+}
+
+// record puts the record of an entry in its status.
+func record(of *v1alpha1.ModelEntryStatus, r *decide.Record) {
+	of.Hash, of.Failures, of.LastFailure, of.BackoffUntil = r.Hash, int32(r.Failures), nil, nil
+	if f := r.LastFailure; f != nil {
+		of.LastFailure = &v1alpha1.ModelFailure{Reason: f.Reason, Message: dualpods.Truncate(f.Message, mostOfMessage), Time: metav1.NewMicroTime(f.Time)}
+	}
+	if !r.BackoffUntil.IsZero() {
+		of.BackoffUntil = new(metav1.NewMicroTime(r.BackoffUntil))
+	}
 }
 
 // conditions sets the conditions.

@@ -17,6 +17,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/model/act"
+	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -67,8 +68,10 @@ func (c *controllers) setUpModel(ctx context.Context) error {
 	if err := ctrl.NewControllerManagedBy(c.mgr).Named("frontdoors").For(&corev1.Pod{}, builder.WithPredicates(own)).Complete(c.doors); err != nil {
 		return fmt.Errorf("cannot watch the front doors: %w", err)
 	}
+	sleepers := placement.NewSleepers(placement.Options{API: c.mgr.GetClient(), Views: c.views, Now: time.Now})
 	models := act.New(act.Options{
-		API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Demand: c.doors.pods.Listener, Image: c.opts.RequesterImage, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads, Now: time.Now,
+		API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Demand: c.doors.pods.Listener, Image: c.opts.RequesterImage, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads,
+		Sleepers: sleepers.Of, Now: time.Now,
 	})
 	return models.SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide())
 }
