@@ -157,27 +157,27 @@ func TestModelIsEditedAndDeleted(t *testing.T) {
 	s.eventually("all of the Model is gone", func() bool {
 		return s.isAbsent("llama-a", &v1alpha1.InferenceServerConfig{}) && s.isAbsent("llama-a", &appsv1.Deployment{}) && len(s.modelPods("llama")) == 0
 	})
-	s.eventually("nothing of it is left on the launchers", func() bool { return len(s.instancesOf("org/llama")) == 0 })
 }
 
 func TestModelLeavesDeploymentsOfOthersAlone(t *testing.T) {
 	s := newPool(t, nil)
+	s.engineImage()
 	s.kubectl("create", "deployment", "llama-a", "--image=hotseat.local/requester:dev", "--replicas=0")
 	theirs := s.deploymentOf("llama-a")
-	s.declare(twoEntries)
-	s.serves("llama", "b (1)")
+	s.declare(strings.Replace(preferred, "WORDS", "--seed=1", 1))
 	s.eventually("the Model says so", func() bool {
 		c := meta.FindStatusCondition(s.model("llama").Status.Conditions, v1alpha1.ConditionAccepted)
-		return c != nil && c.Status == "False" && strings.Contains(c.Message, "llama-a is somebody else's, and is left alone")
+		return c != nil && c.Status == "False" && strings.Contains(c.Message, "Deployment llama-a is not of this Model, and is left alone")
 	})
+	s.answersFrom("llama", "b (1)")
 	assert.Equal(t, theirs.Generation, s.deploymentOf("llama-a").Generation)
 	assert.Equal(t, theirs.Labels, s.deploymentOf("llama-a").Labels)
 	s.kubectl("delete", "deployment/llama-a")
-	s.kubectlEdit("mdl/llama", "s/utilization=0.3/utilization=0.35/") // the controller would look by itself after 30 s
-	s.serves("llama", "a (1), b (1)")
+	s.kubectlEdit("mdl/llama", "s/seed=1/seed=2/") // the controller would look by itself after 30 s
 	s.eventually("nothing is wrong any more", func() bool {
 		return meta.IsStatusConditionTrue(s.model("llama").Status.Conditions, v1alpha1.ConditionAccepted)
 	})
+	s.eventually("a serves", func() bool { s.chat("llama"); return s.model("llama").Status.Serving == "a (1)" })
 }
 
 func TestModeOfAModelSaysWhoScalesIt(t *testing.T) {

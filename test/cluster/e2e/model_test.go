@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,22 +30,65 @@ const modelsDomain = "models.test"
 // chat asks the front door for an answer of a Model of the test's namespace.
 func (s *site) chat(model string) (status int, text string) {
 	s.t.Helper()
+	status, text, err := s.chatAt(s.t.Context(), s.frontDoor(), model)
+	require.NoError(s.t, err)
+	return status, text
+}
+
+// frontDoor is the address of the front door's Service.
+func (s *site) frontDoor() string {
+	s.t.Helper()
 	var service corev1.Service
 	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: system, Name: "hotseat-frontdoor"}, &service))
+	return net.JoinHostPort(service.Spec.ClusterIP, "80")
+}
+
+// chatAt asks the front door at an address.
+func (s *site) chatAt(ctx context.Context, address, model string) (status int, text string, err error) {
 	body, err := json.Marshal(map[string]any{"model": model, "messages": []map[string]string{{"role": "user", "content": "Who has the seat?"}}, "max_tokens": 8})
-	require.NoError(s.t, err)
-	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+net.JoinHostPort(service.Spec.ClusterIP, "80")+"/v1/chat/completions", bytes.NewReader(body))
-	require.NoError(s.t, err)
+	if err != nil {
+		return 0, "", err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v1/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
 	request.Host = s.ns + "." + modelsDomain
 	request.Header.Set("Content-Type", "application/json")
-	transport := &http.Transport{DialContext: s.cluster.Dial}
+	transport := s.once(nil)
 	defer transport.CloseIdleConnections()
 	answer, err := transport.RoundTrip(request)
-	require.NoError(s.t, err)
+	if err != nil {
+		return 0, "", err
+	}
 	defer func() { _ = answer.Body.Close() }()
 	got, err := io.ReadAll(answer.Body)
-	require.NoError(s.t, err)
-	return answer.StatusCode, string(got)
+	return answer.StatusCode, string(got), err
+}
+
+// chats asks a Model all the time, with some clients. stop returns how often there was each answer.
+func (s *site) chats(model, address string, clients int) (stop func() (answers map[string]int)) {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	all := map[string]int{}
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for range clients {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				status, text, err := s.chatAt(s.t.Context(), address, model)
+				answer := strconv.Itoa(status)
+				if err != nil {
+					answer = err.Error()
+				} else if status != http.StatusOK {
+					answer += " " + text
+				}
+				mu.Lock()
+				all[answer]++
+				mu.Unlock()
+			}
+		})
+	}
+	return func() map[string]int { cancel(); running.Wait(); return all }
 }
 
 func (s *site) model(name string) *v1alpha1.Model {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -40,7 +41,9 @@ type Options struct {
 	// Sleepers returns the sleepers on free GPUs that each requester could wake, by the UIDs of the requesters;
 	// nil: nothing sleeps.
 	Sleepers func(ctx context.Context, pods []*corev1.Pod) (map[types.UID][]placement.Asleep, error)
-	Now      func() time.Time
+	// Acted is told the row of each entry, after the writes that it has led to; nil: nobody wants to know.
+	Acted func(decide.Row)
+	Now   func() time.Time
 }
 
 // Controller reconciles Models. Passes for different Models may run concurrently.
@@ -50,6 +53,13 @@ type Controller struct {
 	mu      sync.Mutex
 	windows map[types.NamespacedName]*decide.Window // the demand for each Model
 	told    map[types.NamespacedName]told
+	taken   map[ofEntry]string // which object of an entry's name is of somebody else, by the last attempt to create it
+}
+
+// ofEntry is an entry of a Model.
+type ofEntry struct {
+	model types.NamespacedName
+	entry string
 }
 
 // told is the last status that this process has written of a Model.
@@ -60,7 +70,7 @@ type told struct {
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]told{}}
+	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]told{}, taken: map[ofEntry]string{}}
 }
 
 // conflictPause is the pause after a write that was based on a stale cache. tellPause is the pause between two
@@ -102,9 +112,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err = c.tellFailures(ctx, w)
 	if err == nil {
 		err = c.act(ctx, w)
-		if w.hasTaken() {
-			again = dualpods.Sooner(again, takenPause)
-		}
+		again = dualpods.Sooner(again, c.noteTaken(w))
 		pause, cannot := c.tell(ctx, w)
 		again, err = dualpods.Sooner(again, pause), errors.Join(err, cannot)
 	}
@@ -136,6 +144,33 @@ func (c *Controller) forget(model types.NamespacedName) {
 	defer c.mu.Unlock()
 	delete(c.windows, model)
 	delete(c.told, model)
+	maps.DeleteFunc(c.taken, func(of ofEntry, _ string) bool { return of.model == model })
+}
+
+// noteTaken notes whose names are taken for the next decision, and returns when that is to be; 0: this does not matter.
+func (c *Controller) noteTaken(w *world) (again time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range w.entries {
+		of := ofEntry{client.ObjectKeyFromObject(w.model), e.Name}
+		switch {
+		case e.taken == "":
+			delete(c.taken, of)
+		case c.taken[of] != e.taken:
+			c.taken[of] = e.taken
+			again = dualpods.Sooner(again, conflictPause)
+		default:
+			again = dualpods.Sooner(again, takenPause)
+		}
+	}
+	return again
+}
+
+// takenOf returns which object of an entry's name is of somebody else; empty: none, as far as is known.
+func (c *Controller) takenOf(m *v1alpha1.Model, entry string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.taken[ofEntry{client.ObjectKeyFromObject(m), entry}]
 }
 
 // windowOf returns the demand for a Model over time. One pass for the Model uses it at a time.

@@ -207,6 +207,20 @@ func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
 	assert.NotContains(t, s.pod("stranger").Labels, podmeta.LabelServes)
 }
 
+func TestEntryWhoseNameIsTakenLeavesDemandToTheNext(t *testing.T) {
+	theirs := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "llama-a"}}
+	s := newSite(t, `{spec: {url: 'hf://o/m', resourceProfile: gpu}, specs: [{name: a}, {name: b}]}`, theirs)
+	s.count.Held = 1
+	s.pass(0)
+	s.pass(conflictPause)
+	assert.Equal(t, int32(1), *s.deployment("llama-b").Spec.Replicas)
+	require.NoError(t, s.api.Delete(t.Context(), theirs))
+	assert.Contains(t, s.pass(takenPause), "create Deployment llama-a")
+	s.pass(tellPause)
+	assert.Empty(t, s.c.taken)
+	assert.True(t, meta.IsStatusConditionTrue(s.model().Status.Conditions, v1alpha1.ConditionAccepted))
+}
+
 func TestRemovedEntryGoesWithItsObjects(t *testing.T) {
 	s := newSite(t, `{spec: {url: 'hf://o/m', resourceProfile: gpu, minReplicas: 1}, specs: [{name: a}, {name: b}]}`)
 	s.pass(0)

@@ -53,16 +53,6 @@ type entry struct {
 	asleep     int    // sleepers on free GPUs
 }
 
-// hasTaken reports whether an object that is needed is somebody else's.
-func (w *world) hasTaken() bool {
-	for _, e := range w.entries {
-		if e.taken != "" {
-			return true
-		}
-	}
-	return false
-}
-
 // delay returns the longest scaleDownDelaySeconds of the entries.
 func (w *world) delay() (longest time.Duration) {
 	for _, e := range w.entries {
@@ -95,6 +85,11 @@ func (c *Controller) observe(ctx context.Context, m *v1alpha1.Model) (*world, er
 	}
 	if err := c.observePods(ctx, w); err != nil {
 		return nil, err
+	}
+	for _, e := range w.entries {
+		if e.deployment == nil || e.config == nil {
+			e.taken = c.takenOf(m, e.Name)
+		}
 	}
 	if err := c.observeSleepers(ctx, w); err != nil {
 		return nil, err

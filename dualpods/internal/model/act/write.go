@@ -29,7 +29,12 @@ import (
 func (c *Controller) act(ctx context.Context, w *world) error {
 	var errs []error
 	for i, e := range w.entries {
-		errs = append(errs, c.actOn(ctx, w, e, &w.decision.Entries[i]))
+		d := &w.decision.Entries[i]
+		err := c.actOn(ctx, w, e, d)
+		if err == nil && c.opts.Acted != nil {
+			c.opts.Acted(d.Row)
+		}
+		errs = append(errs, err)
 	}
 	for _, e := range w.gone {
 		errs = append(errs, c.remove(ctx, w, e))
@@ -39,6 +44,7 @@ func (c *Controller) act(ctx context.Context, w *world) error {
 
 // actOn does what was decided about an entry. Its Pods stop serving before they go.
 func (c *Controller) actOn(ctx context.Context, w *world, e *entry, d *decide.EntryDecision) error {
+	e.taken = "" // it may be free by now
 	if err := c.keepConfig(ctx, w, e); err != nil {
 		return err
 	}

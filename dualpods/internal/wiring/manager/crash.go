@@ -4,12 +4,13 @@ import (
 	"os"
 	"syscall"
 
+	"hotseat.dev/hotseat/dualpods/internal/model/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 )
 
 // crashEnv names the variable that lets a test kill the controller: a row of
 // spec/binding.md, after whose step the process ends by SIGKILL, before it has
-// noted anything of it.
+// noted anything of it; or a row of spec/model.md, after whose writes it does.
 const crashEnv = "HOTSEAT_CRASH_AT"
 
 // crashing is an Observer that kills this process after a row's step.
@@ -29,8 +30,26 @@ func crashes(o binding.Observer) binding.Observer {
 // Saw implements binding.Observer.
 func (c crashing) Saw(s binding.Sight) {
 	if s.Step.Rule == c.row && s.Err == nil {
-		_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL) // cannot fail for oneself
-		select {}
+		crash()
 	}
 	c.Observer.Saw(s)
+}
+
+func crash() {
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL) // cannot fail for oneself
+	select {}
+}
+
+// crashesAtModel returns what kills this process after the writes of a row of spec/model.md; nil: the variable names
+// none.
+func crashesAtModel() func(decide.Row) {
+	at := os.Getenv(crashEnv)
+	if at == "" {
+		return nil
+	}
+	return func(row decide.Row) {
+		if string(row) == at {
+			crash()
+		}
+	}
 }

@@ -71,7 +71,7 @@ func (c *controllers) setUpModel(ctx context.Context) error {
 	sleepers := placement.NewSleepers(placement.Options{API: c.mgr.GetClient(), Views: c.views, Now: time.Now})
 	models := act.New(act.Options{
 		API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Demand: c.doors.pods.Listener, Image: c.opts.RequesterImage, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads,
-		Sleepers: sleepers.Of, Now: time.Now,
+		Sleepers: sleepers.Of, Acted: crashesAtModel(), Now: time.Now,
 	})
 	return models.SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide())
 }
