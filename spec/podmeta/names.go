@@ -105,6 +105,7 @@ const LabelModelVolume = PrefixOwn + "cluster-model-cache"
 const (
 	FinalizerRequester  = Prefix + "requester"      // until its server is asleep or gone
 	FinalizerProvider   = Prefix + "provider"       // while an instance of it is bound
+	FinalizerModel      = PrefixOwn + "model"       // on a Model, until its objects are gone, and what of it slept
 	FinalizerModelCache = PrefixOwn + "model-cache" // on a ClusterModelCache, until no node has anything of it; on a ModelCache, until its claim is gone or let go
 )
 

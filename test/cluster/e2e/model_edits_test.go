@@ -153,10 +153,11 @@ func TestModelIsEditedAndDeleted(t *testing.T) {
 		return true
 	})
 	s.serves("llama", "a (1)")
-	s.kubectl("delete", "mdl/llama")
-	s.eventually("all of the Model is gone", func() bool {
-		return s.isAbsent("llama-a", &v1alpha1.InferenceServerConfig{}) && s.isAbsent("llama-a", &appsv1.Deployment{}) && len(s.modelPods("llama")) == 0
-	})
+	s.kubectl("delete", "mdl/llama") // it waits
+	assert.True(t, s.isAbsent("llama-a", &v1alpha1.InferenceServerConfig{}))
+	assert.True(t, s.isAbsent("llama-a", &appsv1.Deployment{}))
+	assert.Empty(t, s.modelPods("llama"))
+	s.eventually("nothing of it sleeps on the launchers but what was edited", func() bool { return len(s.instancesOf("org/llama")) <= 1 })
 }
 
 func TestModelLeavesDeploymentsOfOthersAlone(t *testing.T) {

@@ -13,12 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/model/decide"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -41,6 +43,8 @@ type Options struct {
 	// Sleepers returns the sleepers on free GPUs that each requester could wake, by the UIDs of the requesters;
 	// nil: nothing sleeps.
 	Sleepers func(ctx context.Context, pods []*corev1.Pod) (map[types.UID][]placement.Asleep, error)
+	// Forget deletes the instances of a configuration that sleep, unless others want them; nil: nothing sleeps.
+	Forget func(context.Context, *v1alpha1.InferenceServerConfig) error
 	// Acted is told the row of each entry, after the writes that it has led to; nil: nobody wants to know.
 	Acted func(decide.Row)
 	Now   func() time.Time
@@ -88,11 +92,11 @@ const (
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var model v1alpha1.Model
 	if err := c.opts.API.Get(ctx, request.NamespacedName, &model); err != nil {
-		c.forget(request.NamespacedName)
+		c.clear(request.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !model.DeletionTimestamp.IsZero() {
-		return reconcile.Result{}, nil // Kubernetes deletes what it owns
+	if !model.DeletionTimestamp.IsZero() || !controllerutil.ContainsFinalizer(&model, podmeta.FinalizerModel) {
+		return c.beginOrEnd(ctx, &model)
 	}
 	if c.isStale(&model) {
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
@@ -139,7 +143,7 @@ func (c *Controller) isStale(m *v1alpha1.Model) bool {
 	return c.told[client.ObjectKeyFromObject(m)].before == m.ResourceVersion
 }
 
-func (c *Controller) forget(model types.NamespacedName) {
+func (c *Controller) clear(model types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.windows, model)

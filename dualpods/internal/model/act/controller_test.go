@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,7 +52,7 @@ func newSite(t *testing.T, model string, objects ...client.Object) *site {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
-	m := &v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "model", Generation: 1}}
+	m := &v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "model", Generation: 1, Finalizers: []string{podmeta.FinalizerModel}}}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(model), m))
 	profile := &v1alpha1.ResourceProfile{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: v1alpha1.ResourceProfileSpec{LauncherConfigName: "vllm", Limits: corev1.ResourceList{podmeta.ResourceGPU: one}}}
 	s := &site{t: t, now: time.Unix(1_700_000_000, 0)}
@@ -205,6 +206,40 @@ func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
 	s.count.Held = 1
 	s.pass(time.Second)
 	assert.NotContains(t, s.pod("stranger").Labels, podmeta.LabelServes)
+}
+
+func TestDeletedModelGoesAfterItsObjectsAndWhatSleeps(t *testing.T) {
+	s := newSite(t, `{spec: {url: 'hf://o/m', resourceProfile: gpu, minReplicas: 1}}`)
+	var order []string
+	s.c.opts.Forget = func(_ context.Context, config *v1alpha1.InferenceServerConfig) error {
+		order = append(order, "forget "+config.Name)
+		return nil
+	}
+	s.change(func(m *v1alpha1.Model) { m.Finalizers = nil })
+	assert.Equal(t, []string{"patch Model llama"}, s.pass(0), "the finalizer comes first")
+	s.pass(0)
+	s.addPod("p", "default", serves)
+	s.pass(time.Second)
+	require.NoError(t, s.api.Delete(t.Context(), s.model()))
+	assert.Equal(t, []string{"patch Pod p", "delete Deployment llama-default"}, s.pass(0), "its Pods stop serving first")
+	assert.Empty(t, order, "its Pods may need what sleeps")
+	assert.Equal(t, []string{"delete InferenceServerConfig llama-default"}, s.pass(0))
+	assert.Equal(t, []string{"forget llama-default"}, order)
+	assert.Equal(t, []string{"patch Model llama"}, s.pass(0))
+	assert.True(t, apierrors.IsNotFound(s.api.Get(t.Context(), key, &v1alpha1.Model{})))
+}
+
+func TestLauncherThatDeletesNothingHoldsAModelUpForAMinute(t *testing.T) {
+	s := newSite(t, simple)
+	s.pass(0)
+	cannot := errors.New("connection refused")
+	s.c.opts.Forget = func(context.Context, *v1alpha1.InferenceServerConfig) error { return cannot }
+	require.NoError(t, s.api.Delete(t.Context(), s.model()))
+	s.pass(0)
+	s.now = s.model().DeletionTimestamp.Time
+	_, err := s.c.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	require.ErrorIs(t, err, cannot)
+	assert.Contains(t, s.pass(forgetLimit), "delete InferenceServerConfig llama-default")
 }
 
 func TestEntryWhoseNameIsTakenLeavesDemandToTheNext(t *testing.T) {

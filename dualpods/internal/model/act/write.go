@@ -207,7 +207,7 @@ func asked(d *decide.EntryDecision) string {
 }
 
 // remove removes the objects of an entry that the Model has not any more: its Pods stop serving first, and its
-// InferenceServerConfig goes last.
+// InferenceServerConfig goes last, after what sleeps of it.
 func (c *Controller) remove(ctx context.Context, w *world, e *entry) error {
 	leaves := &decide.EntryDecision{}
 	for _, pod := range e.pods {
@@ -226,6 +226,9 @@ func (c *Controller) remove(ctx context.Context, w *world, e *entry) error {
 		return client.IgnoreNotFound(err)
 	}
 	if e.config != nil && e.config.DeletionTimestamp.IsZero() {
+		if err := c.forget(ctx, w, e); err != nil {
+			return err
+		}
 		return client.IgnoreNotFound(c.opts.API.Delete(ctx, e.config, client.Preconditions{UID: &e.config.UID}))
 	}
 	return nil

@@ -219,35 +219,39 @@ func takeOff(ctx context.Context, api client.Client, key client.ObjectKey) error
 	return nil
 }
 
-// letGoOfModels removes the controller's finalizer from the ModelCaches. If the controller
-// watches all namespaces, it also removes the finalizer from the ClusterModelCaches, and the
-// labels of models from the nodes.
+// letGoOfModels removes the controller's finalizer from the Models and ModelCaches. If the
+// controller watches all namespaces, it also removes the finalizer from the
+// ClusterModelCaches, and the labels of models from the nodes.
 func letGoOfModels(ctx context.Context, api client.Client, opts LetGoOptions) error {
-	err := letGoOfCaches(ctx, api, opts, "ModelCache", &v1alpha1.ModelCacheList{})
+	err := errors.Join(
+		letGoOfKind(ctx, api, opts, "Model", podmeta.FinalizerModel, &v1alpha1.ModelList{}),
+		letGoOfKind(ctx, api, opts, "ModelCache", podmeta.FinalizerModelCache, &v1alpha1.ModelCacheList{}),
+	)
 	if opts.Namespace != "" {
 		return err
 	}
-	return errors.Join(err, letGoOfCaches(ctx, api, opts, "ClusterModelCache", &v1alpha1.ClusterModelCacheList{}), unlabel(ctx, api))
+	return errors.Join(err, letGoOfKind(ctx, api, opts, "ClusterModelCache", podmeta.FinalizerModelCache, &v1alpha1.ClusterModelCacheList{}), unlabel(ctx, api))
 }
 
-func letGoOfCaches(ctx context.Context, api client.Client, opts LetGoOptions, kind string, caches client.ObjectList) error {
-	err := api.List(ctx, caches, client.InNamespace(opts.Namespace))
+// letGoOfKind removes a finalizer from all objects of a kind.
+func letGoOfKind(ctx context.Context, api client.Client, opts LetGoOptions, kind, finalizer string, all client.ObjectList) error {
+	err := api.List(ctx, all, client.InNamespace(opts.Namespace))
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		return nil // an earlier release of the chart has no such kind
 	}
 	if err != nil {
 		return fmt.Errorf("cannot list the %ss: %w", kind, err)
 	}
-	return meta.EachListItem(caches, func(o runtime.Object) error {
-		cache := o.(client.Object)
+	return meta.EachListItem(all, func(o runtime.Object) error {
+		object := o.(client.Object)
 		before := o.DeepCopyObject().(client.Object)
-		if !controllerutil.RemoveFinalizer(cache, podmeta.FinalizerModelCache) {
+		if !controllerutil.RemoveFinalizer(object, finalizer) {
 			return nil
 		}
-		if err := client.IgnoreNotFound(api.Patch(ctx, cache, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))); err != nil {
-			return fmt.Errorf("cannot remove the finalizer of the controller from %s %s: %w", kind, client.ObjectKeyFromObject(cache), err)
+		if err := client.IgnoreNotFound(api.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))); err != nil {
+			return fmt.Errorf("cannot remove the finalizer of the controller from %s %s: %w", kind, client.ObjectKeyFromObject(object), err)
 		}
-		opts.Log.Info("removed the finalizer", strings.ToLower(kind), client.ObjectKeyFromObject(cache).String())
+		opts.Log.Info("removed the finalizer", strings.ToLower(kind), client.ObjectKeyFromObject(object).String())
 		return nil
 	})
 }

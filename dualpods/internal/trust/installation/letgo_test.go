@@ -67,7 +67,8 @@ func TestNodesAndModelCachesAreLetGoOfWhateverElseCannotBe(t *testing.T) {
 			require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 			cache := &v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: "llama", Finalizers: []string{podmeta.FinalizerModelCache}}}
 			claimed := &v1alpha1.ModelCache{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "llama", Finalizers: []string{podmeta.FinalizerModelCache}}}
-			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(labelled("n1"), labelled("n2"), cache, claimed).WithInterceptorFuncs(c.faults).Build()
+			model := &v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "llama", Finalizers: []string{podmeta.FinalizerModel}}}
+			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(labelled("n1"), labelled("n2"), cache, claimed, model).WithInterceptorFuncs(c.faults).Build()
 			err := letGoOfModels(t.Context(), api, LetGoOptions{Namespace: c.namespace, Log: logr.Discard()})
 			if c.says == "" {
 				require.NoError(t, err)
@@ -83,6 +84,8 @@ func TestNodesAndModelCachesAreLetGoOfWhateverElseCannotBe(t *testing.T) {
 			assert.Equal(t, c.finalizer, len(cache.Finalizers) > 0)
 			require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(claimed), claimed))
 			assert.Empty(t, claimed.Finalizers)
+			require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(model), model))
+			assert.Empty(t, model.Finalizers)
 		})
 	}
 }

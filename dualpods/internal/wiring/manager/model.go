@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -16,9 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/model/act"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
+	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
+	launcherclient "hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // frontDoors has the controller listen to the front doors of its own namespace, in the replica that leads.
@@ -60,8 +65,36 @@ func (f *frontDoors) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
+// forgetTime bounds the deletion of what sleeps of a Model.
+const forgetTime = 10 * time.Second
+
+// forget returns what deletes the instances of a configuration that sleep, and that others do not want.
+func forget(configs *serverconfig.Controller, views *nodeview.Set) func(context.Context, *v1alpha1.InferenceServerConfig) error {
+	return func(ctx context.Context, config *v1alpha1.InferenceServerConfig) error {
+		unwanted, err := configs.Unwanted(ctx, config)
+		if err != nil {
+			return err
+		}
+		ctx, stop := context.WithTimeout(ctx, forgetTime)
+		defer stop()
+		var errs []error
+		for uid, ids := range unwanted {
+			launcher := views.Client(uid)
+			if launcher == nil {
+				continue // it is gone, and what slept with it
+			}
+			for _, id := range ids {
+				if _, err := launcher.Delete(ctx, id); err != nil && !launcherclient.IsNotFound(err) {
+					errs = append(errs, fmt.Errorf("cannot delete the sleeping instance %s: %w", id, err))
+				}
+			}
+		}
+		return errors.Join(errs...)
+	}
+}
+
 // setUpModel registers the controller of Models, and the watch of the front doors.
-func (c *controllers) setUpModel(ctx context.Context) error {
+func (c *controllers) setUpModel(ctx context.Context, configs *serverconfig.Controller) error {
 	own := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == c.own && o.GetLabels()[podmeta.LabelComponent] == podmeta.ComponentFrontDoor
 	})
@@ -71,7 +104,7 @@ func (c *controllers) setUpModel(ctx context.Context) error {
 	sleepers := placement.NewSleepers(placement.Options{API: c.mgr.GetClient(), Views: c.views, Now: time.Now})
 	models := act.New(act.Options{
 		API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Demand: c.doors.pods.Listener, Image: c.opts.RequesterImage, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads,
-		Sleepers: sleepers.Of, Acted: crashesAtModel(), Now: time.Now,
+		Sleepers: sleepers.Of, Forget: forget(configs, c.views), Acted: crashesAtModel(), Now: time.Now,
 	})
 	return models.SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide())
 }

@@ -59,7 +59,7 @@ func (c *controllers) setUp(ctx context.Context) error {
 		c.groups.SetupWithManager(ctx, mgr, c.servings.source(), sideBySide()),
 		c.gangs.SetupWithManager(ctx, mgr),
 		setUpPodGroups(mgr, c.podGroups, c.leads),
-		c.setUpModel(ctx),
+		c.setUpModel(ctx, configs),
 		setUpAdmission(mgr, c.keeper, c.trusted, &admission.Guard{Uses: c.caches.Uses}, opts),
 		setUpProbes(mgr),
 	)
