@@ -149,6 +149,9 @@ func Container(spec *corev1.PodSpec, name string) *corev1.Container {
 	return nil
 }
 
+// LabelFrontDoorToken is "true" on the Secrets in the front door's namespace that hold tokens of its clients.
+const LabelFrontDoorToken = PrefixOwn + "front-door-token"
+
 // ComponentFrontDoor is the value of LabelComponent on the Pods of the front door, in the controller's namespace,
 // and PortDemand is where they tell their requests.
 const (

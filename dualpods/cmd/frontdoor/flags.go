@@ -21,6 +21,8 @@ type settings struct {
 	domain                             string // of host names that begin with a namespace
 	watchNamespace, ownNamespace       string
 	podUID, kubeconfig                 string
+	requireTokens                      bool
+	connections                        int
 	dialTimeout, shutdownDelay, grace  time.Duration
 	level                              slog.Level
 	help                               string
@@ -51,6 +53,8 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.watchNamespace, "watch-namespace", "", "the only `namespace` whose Models are served; empty: all")
 	flags.StringVar(&s.ownNamespace, "own-namespace", "", "`namespace` of the front doors")
 	flags.StringVar(&s.podUID, "pod-uid", "", "`UID` of this Pod")
+	flags.BoolVar(&s.requireTokens, "require-tokens", false, "refuse clients without a token also while there is no Secret with one")
+	flags.IntVar(&s.connections, "max-connections", 4096, "how many connections of clients may be open; beyond that, those without a request are closed first")
 	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "`file` that says where the API server is; empty: that of the Pod's cluster")
 	flags.DurationVar(&s.dialTimeout, "dial-timeout", time.Second, "how long a replica may take to accept a connection; `duration`")
 	flags.DurationVar(&s.shutdownDelay, "shutdown-delay", 5*time.Second, "how long to go on serving after SIGTERM, because Services may still lead clients here; `duration`")
@@ -69,6 +73,8 @@ func parse(args []string) (settings, error) {
 		return s, errors.New("--namespace is missing: give the namespace of the Models")
 	case s.ownNamespace == "":
 		return s, errors.New("--own-namespace is missing: give the namespace of this Pod")
+	case s.connections < 1:
+		return s, fmt.Errorf("--max-connections %d is too few: give 1 or more", s.connections)
 	case s.level.UnmarshalText([]byte(level)) != nil:
 		return s, fmt.Errorf("--log-level %q is none of debug, info, warn and error", level)
 	}

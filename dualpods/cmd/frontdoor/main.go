@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,10 +21,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/access"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/door"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/metrics"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/watch"
+	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/demandapi"
 )
 
@@ -72,6 +75,7 @@ type frontDoor struct {
 	door     *door.Door
 	own      *demand.Own
 	metrics  *metrics.Metrics
+	tokens   *access.Tokens
 	listener *demand.Listener
 	watch    *watch.Watch
 
@@ -85,7 +89,11 @@ const (
 	idleTime    = 2 * time.Minute
 	mostHeader  = 64 << 10
 	idleForeach = 256 // idle connections to a Pod
-	signEvery   = 5 * time.Second
+	// idleToPod is less than the five seconds after which uvicorn and llama-server close what is idle: a request
+	// would be lost that is sent at that moment.
+	idleToPod  = 4 * time.Second
+	signEvery  = 5 * time.Second
+	mostOthers = 256 // connections of the kubelet, Prometheus, the controllers and the other front doors, each
 )
 
 // open opens the addresses. On error nothing stays open.
@@ -94,20 +102,21 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &frontDoor{settings: s, log: log, own: demand.NewOwn()}
+	f := &frontDoor{settings: s, log: log, own: demand.NewOwn(), tokens: access.New(s.namespace, s.requireTokens)}
 	f.metrics = metrics.New(f.own)
-	f.toPods = &http.Transport{MaxIdleConnsPerHost: idleForeach, IdleConnTimeout: idleTime, DisableCompression: true, ForceAttemptHTTP2: false, DialContext: (&net.Dialer{Timeout: s.dialTimeout, KeepAlive: idleTime}).DialContext}
-	f.toPeers = &http.Transport{DialContext: (&net.Dialer{Timeout: demandapi.SilenceLimit}).DialContext}
+	f.toPods = &http.Transport{MaxIdleConnsPerHost: idleForeach, IdleConnTimeout: idleToPod, DisableCompression: true, DialContext: (&net.Dialer{Timeout: s.dialTimeout, KeepAlive: idleTime}).DialContext}
+	f.toPeers = &http.Transport{IdleConnTimeout: idleTime, DialContext: (&net.Dialer{Timeout: demandapi.SilenceLimit}).DialContext}
 	f.listener = demand.NewListener(demand.Options{Client: &http.Client{Transport: f.toPeers}, Logger: log})
 	defer func() {
 		if err != nil {
 			f.close()
 		}
 	}()
-	d, directory := door.New(door.Options{Own: f.own, Peers: f.listener, Namespace: s.namespaceOf, Transport: f.toPods, SignEvery: signEvery, Observer: f.metrics, Logger: log})
+	d, directory := door.New(door.Options{Own: f.own, Peers: f.listener, Namespace: s.namespaceOf, Access: f.tokens, Transport: f.toPods, SignEvery: signEvery, Observer: f.metrics, Logger: log})
 	f.door = d
 	if f.watch, err = watch.New(watch.Options{
 		Config: config, Namespace: s.watchNamespace, Own: s.ownNamespace, Directory: directory, Peers: &demand.Pods{Listener: f.listener, Own: types.UID(s.podUID)},
+		Tokens: f.tokens,
 	}); err != nil {
 		return nil, err
 	}
@@ -162,20 +171,28 @@ func (f *frontDoor) serve(ctx context.Context) error {
 
 	ready := &readiness{metrics: f.metrics.Handler()}
 	clients := &http.Server{Handler: f.door, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader, ErrorLog: slog.NewLogLogger(f.log.Handler(), slog.LevelDebug)}
-	counts := &http.Server{Handler: f.demandHandler(), ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return life }}
-	probes := &http.Server{Handler: ready, ReadHeaderTimeout: headerTime}
+	connlimit.New(f.connections).Watch(clients)
+	counts := &http.Server{Handler: f.demandHandler(), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader, BaseContext: func(net.Listener) context.Context { return life }}
+	probes := &http.Server{Handler: ready, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader}
+	connlimit.New(mostOthers).Watch(counts)
+	connlimit.New(mostOthers).Watch(probes)
+	var servers sync.WaitGroup
+	defer servers.Wait()
 	serve := func(s *http.Server, l net.Listener) {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			failed <- err
-		}
+		servers.Go(func() {
+			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		})
 	}
-	go serve(probes, f.probes)
-	go serve(counts, f.counts)
+	serve(probes, f.probes)
+	serve(counts, f.counts)
 	defer func() { _ = errors.Join(probes.Close(), counts.Close()) }() // they carry nothing that counts
 	if err := f.watch.Filled(ctx); err != nil {
 		return nil // it was told to end before
 	}
-	go serve(clients, f.clients)
+	defer func() { _ = clients.Close() }() // its listener is closed then
+	serve(clients, f.clients)
 	ready.set(true)
 	f.log.Info("the front door is open", "address", f.clients.Addr().String())
 	select {

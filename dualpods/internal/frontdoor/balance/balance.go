@@ -16,14 +16,6 @@ type Endpoint struct {
 	Load   int    // the requests that it answers, from all front doors
 }
 
-// Eligible returns the endpoints that may answer: standbys only if there are no others.
-func Eligible(all []Endpoint) []Endpoint {
-	if !slices.ContainsFunc(all, func(e Endpoint) bool { return e.Weight > 0 }) {
-		return all
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(e Endpoint) bool { return e.Weight == 0 })
-}
-
 // LeastLoad returns the index of the endpoint whose load would be the least for its weight, with one
 // more request. Of equal ones it is the one with the first name. There is at least one.
 func LeastLoad(among []Endpoint) int {
@@ -45,6 +37,7 @@ func (e *Endpoint) weight() int { return max(e.Weight, 1) }
 type Ring struct {
 	points []point // by hash
 	names  []string
+	index  map[string]int // of names
 }
 
 type point struct {
@@ -61,8 +54,9 @@ const (
 
 // NewRing makes a ring. An endpoint has replication points for each 100 of its weight, and one at least.
 func NewRing(of []Endpoint, replication int) *Ring {
-	r := &Ring{}
+	r := &Ring{index: map[string]int{}}
 	for i, e := range of {
+		r.index[e.Name] = i
 		r.names = append(r.names, e.Name)
 		points := min(max(replication*e.weight()/unitWeight, 1), replication*mostUnits)
 		if e.Weight == 0 {
@@ -88,7 +82,7 @@ func (r *Ring) Choose(key string, among []Endpoint, percent int) int {
 	for i := range among {
 		requests += among[i].Load
 		weights += among[i].weight()
-		if at := slices.Index(r.names, among[i].Name); at >= 0 {
+		if at, ok := r.index[among[i].Name]; ok {
 			index[at] = i + 1
 		}
 	}

@@ -21,13 +21,6 @@ func pods(n, weight int) (all []balance.Endpoint) {
 	return all
 }
 
-func TestStandbysAnswerOnlyIfNothingElseCan(t *testing.T) {
-	standby, other := balance.Endpoint{Name: "cpu"}, balance.Endpoint{Name: "gpu", Weight: 100, Load: 1000}
-	assert.Equal(t, []balance.Endpoint{other}, balance.Eligible([]balance.Endpoint{standby, other}))
-	assert.Equal(t, []balance.Endpoint{standby}, balance.Eligible([]balance.Endpoint{standby}))
-	assert.Empty(t, balance.Eligible(nil))
-}
-
 // 60 clients ask again as soon as they are answered, and each answer takes equally long.
 func TestLoadFollowsTheWeights(t *testing.T) {
 	of := []balance.Endpoint{{Name: "a", Weight: 500}, {Name: "b", Weight: 100}}

@@ -66,21 +66,23 @@ func serve(t *testing.T, h http.Handler) *httptest.Server {
 
 func TestListenerHearsEachChange(t *testing.T) {
 	first, second := demand.NewOwn(), demand.NewOwn()
-	leave := first.Hold(llama) // before anybody listens
+	waits := first.Request(llama)
+	require.True(t, waits.Hold(1, 0)) // before anybody listens
 	a, b := serve(t, first), serve(t, second)
 	e := listen(t)
 	e.Listen(map[string]string{"a": a.URL, "b": b.URL})
 	e.await(t, llama, demand.Count{Held: 1})
 
-	end := second.Enter(llama, "pod-1")
-	defer second.Enter(qwen, "pod-2")()
+	answered := second.Request(llama)
+	answered.Enter("pod-1")
+	second.Request(qwen).Enter("pod-2")
 	e.await(t, llama, demand.Count{Held: 1, InFlight: map[string]int{"pod-1": 1}})
-	leave()
-	leave() // does nothing
-	again := first.Enter(llama, "pod-1")
+	waits.Leave()
+	waits.Leave() // does nothing
+	waits.Enter("pod-1")
 	e.await(t, llama, demand.Count{InFlight: map[string]int{"pod-1": 2}})
-	again()
-	end()
+	waits.Leave()
+	answered.Leave()
 	e.await(t, llama, demand.Count{})
 	e.await(t, qwen, demand.Count{InFlight: map[string]int{"pod-2": 1}})
 	_, all := e.Of(qwen)
@@ -90,7 +92,7 @@ func TestListenerHearsEachChange(t *testing.T) {
 
 func TestFrontDoorThatLeavesCountsNothing(t *testing.T) {
 	own := demand.NewOwn()
-	defer own.Hold(llama)()
+	require.True(t, own.Request(llama).Hold(1, 0))
 	server := serve(t, own)
 	e := listen(t)
 	e.Listen(map[string]string{"a": server.URL})
@@ -106,7 +108,7 @@ func TestFrontDoorThatLeavesCountsNothing(t *testing.T) {
 
 func TestSilentFrontDoorCountsNothing(t *testing.T) {
 	own := demand.NewOwn()
-	defer own.Hold(llama)()
+	require.True(t, own.Request(llama).Hold(1, 0))
 	var silent atomic.Bool
 	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !silent.CompareAndSwap(false, true) { // the first stream tells one report, and then nothing
@@ -123,5 +125,58 @@ func TestSilentFrontDoorCountsNothing(t *testing.T) {
 	e.await(t, llama, demand.Count{})
 	_, all := e.Of(llama)
 	assert.False(t, all, "it is silent")
+	e.Listen(nil)
+}
+
+func TestRequestThatIsPassedOnIsCountedAtEachMoment(t *testing.T) {
+	own := demand.NewOwn()
+	r := own.Request(llama)
+	require.True(t, r.Hold(10, 0))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 10_000 {
+			r.Enter("pod")
+			_ = r.Hold(10, 0)
+		}
+	}()
+	for passing := true; passing; {
+		select {
+		case <-done:
+			passing = false
+		default:
+		}
+		require.Equal(t, 1, own.Of(llama).Total())
+	}
+	r.Leave()
+	assert.Empty(t, own.All())
+}
+
+func TestNoMoreRequestsWaitThanMayThoughAllComeAtOnce(t *testing.T) {
+	own := demand.NewOwn()
+	held := make(chan bool)
+	for range 100 {
+		go func() { held <- own.Request(llama).Hold(10, 3) }()
+	}
+	n := 0
+	for range 100 {
+		if <-held {
+			n++
+		}
+	}
+	assert.Equal(t, 7, n, "three wait at other front doors")
+	assert.False(t, demand.NewOwn().Request(llama).Hold(0, 0))
+}
+
+// A front door of another version may leave out that its first report is whole.
+func TestFirstReportIsTakenForWhole(t *testing.T) {
+	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(`{"models":[{"namespace":"team","name":"llama","held":3}]}` + "\n"))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	e := listen(t)
+	e.Listen(map[string]string{"a": server.URL + demandapi.Path})
+	e.await(t, llama, demand.Count{Held: 3})
 	e.Listen(nil)
 }

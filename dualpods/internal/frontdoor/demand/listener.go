@@ -60,7 +60,9 @@ func NewListener(o Options) *Listener {
 
 // Close ends the Listener, and waits for what it has begun.
 func (l *Listener) Close() {
-	l.stop()
+	l.mu.Lock()
+	l.stop() // Listen begins nothing from here on
+	l.mu.Unlock()
 	l.work.Wait()
 }
 
@@ -176,7 +178,7 @@ func (l *Listener) note(s *source, report demandapi.Report) (changed []types.Nam
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.spoken = true
-	if report.Whole {
+	if report.Whole || s.counts == nil {
 		changed = keys(s.counts)
 		s.counts = map[types.NamespacedName]Count{}
 	}

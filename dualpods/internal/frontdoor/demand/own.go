@@ -15,6 +15,9 @@ import (
 // gatherTime is the least time between two reports: what changes meanwhile is told together.
 const gatherTime = 10 * time.Millisecond
 
+// writeTime is how long a client may take to read a report. It has lost its patience before.
+const writeTime = 5 * demandapi.SilenceLimit
+
 // Count is a number of requests for a Model.
 type Count struct {
 	Held     int            // that wait
@@ -59,43 +62,80 @@ func NewOwn() *Own {
 	return &Own{counts: map[types.NamespacedName]*Count{}, listeners: map[*listener]struct{}{}}
 }
 
-// Hold counts a request that waits, until release is called.
-func (o *Own) Hold(model types.NamespacedName) (release func()) {
-	return o.count(model, func(c *Count, n int) { c.Held += n })
+// Request counts one request for a Model: it waits, or a Pod answers it, or it counts nothing. It changes from one
+// to the other in one step, so that no report misses it. It is safe for concurrent use.
+type Request struct {
+	own   *Own
+	model types.NamespacedName
+	held  bool
+	pod   string // that answers it; empty: none does
 }
 
-// Enter counts a request that a Pod answers, until release is called.
-func (o *Own) Enter(model types.NamespacedName, pod string) (release func()) {
-	return o.count(model, func(c *Count, n int) {
-		if c.InFlight[pod] += n; c.InFlight[pod] == 0 {
-			delete(c.InFlight, pod)
-		}
-	})
+// Request returns a request that counts nothing yet.
+func (o *Own) Request(model types.NamespacedName) *Request { return &Request{own: o, model: model} }
+
+// Hold counts the request as one that waits. It reports false, and changes nothing, if most requests wait already,
+// others of which do so at other front doors.
+func (r *Request) Hold(most, others int) bool {
+	r.own.mu.Lock()
+	defer r.own.mu.Unlock()
+	if c := r.own.counts[r.model]; !r.held && (others >= most || c != nil && c.Held+others >= most) {
+		return false
+	}
+	r.become(true, "")
+	return true
 }
 
-func (o *Own) count(model types.NamespacedName, add func(*Count, int)) (release func()) {
-	o.change(model, func(c *Count) { add(c, 1) })
-	return sync.OnceFunc(func() { o.change(model, func(c *Count) { add(c, -1) }) })
+// Enter counts the request as one that a Pod answers.
+func (r *Request) Enter(pod string) {
+	r.own.mu.Lock()
+	defer r.own.mu.Unlock()
+	r.become(false, pod)
 }
 
-func (o *Own) change(model types.NamespacedName, change func(*Count)) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	c := o.counts[model]
+// Leave has the request count nothing.
+func (r *Request) Leave() {
+	r.own.mu.Lock()
+	defer r.own.mu.Unlock()
+	r.become(false, "")
+}
+
+// become changes what the request counts as.
+func (r *Request) become(held bool, pod string) {
+	if r.held == held && r.pod == pod {
+		return
+	}
+	o := r.own
+	c := o.counts[r.model]
 	if c == nil {
 		c = &Count{InFlight: map[string]int{}}
-		o.counts[model] = c
+		o.counts[r.model] = c
 	}
-	change(c)
+	c.add(r, -1)
+	r.held, r.pod = held, pod
+	c.add(r, 1)
 	if c.Held == 0 && len(c.InFlight) == 0 {
-		delete(o.counts, model)
+		delete(o.counts, r.model)
 	}
 	for l := range o.listeners {
-		l.changed[model] = true
+		l.changed[r.model] = true
 		select {
 		case l.kick <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// add adds a request n times.
+func (c *Count) add(r *Request, n int) {
+	if r.held {
+		c.Held += n
+	}
+	if r.pod == "" {
+		return
+	}
+	if c.InFlight[r.pod] += n; c.InFlight[r.pod] == 0 {
+		delete(c.InFlight, r.pod)
 	}
 }
 
@@ -132,6 +172,8 @@ func (o *Own) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	heartbeat := time.NewTicker(demandapi.HeartbeatInterval)
 	defer heartbeat.Stop()
 	for out, flush := json.NewEncoder(w), http.NewResponseController(w); ; {
+		// A client that does not read would keep this stream for ever.
+		_ = flush.SetWriteDeadline(time.Now().Add(writeTime)) // where there are no deadlines, the server's own hold
 		if out.Encode(report) != nil || flush.Flush() != nil {
 			return
 		}

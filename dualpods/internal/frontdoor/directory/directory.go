@@ -61,6 +61,19 @@ func (m *Model) Names() []string {
 	return all
 }
 
+// adapter returns the adapter that a name of the Model stands for; empty: none.
+func (m *Model) adapter(name string) string {
+	if slices.Contains(m.Aliases, name) {
+		return ""
+	}
+	for _, adapter := range m.Adapters {
+		if merge.AdapterName(m.Key.Name, adapter) == name {
+			return adapter
+		}
+	}
+	return ""
+}
+
 // Has reports whether the model has a feature.
 func (m *Model) Has(feature v1alpha1.ModelFeature) bool { return slices.Contains(m.Features, feature) }
 
@@ -78,8 +91,10 @@ type Directory struct {
 
 	mu     sync.RWMutex
 	models map[types.NamespacedName]*Model
-	pods   map[types.NamespacedName]*serving // by the Pod
-	of     map[types.NamespacedName]*served  // by the Model, also of one that is not there
+	names  map[types.NamespacedName][]*Model            // by each alias and the name of each adapter; sorted by the Model
+	pods   map[types.NamespacedName]*serving            // by the Pod
+	byPod  map[types.NamespacedName]map[string]Endpoint // the same by the Model, also of one that is not there
+	of     map[types.NamespacedName]*served             // by the Model
 }
 
 // serving is a Pod that serves a Model.
@@ -90,20 +105,24 @@ type serving struct {
 
 // served is what serves a Model.
 type served struct {
-	now  []Endpoint    // sorted by the Pod; never changed in place
-	ring *balance.Ring // of now; nil: not made yet
+	now  []Endpoint           // sorted by the Pod; never changed in place
+	ring func() *balance.Ring // of now; made when it is asked for first
 }
 
 // New returns an empty directory. It calls changed, in no lock, with each Model that may be served by other Pods
 // now.
 func New(changed func(model types.NamespacedName)) *Directory {
-	return &Directory{changed: changed, models: map[types.NamespacedName]*Model{}, pods: map[types.NamespacedName]*serving{}, of: map[types.NamespacedName]*served{}}
+	return &Directory{
+		changed: changed, models: map[types.NamespacedName]*Model{}, names: map[types.NamespacedName][]*Model{},
+		pods: map[types.NamespacedName]*serving{}, byPod: map[types.NamespacedName]map[string]Endpoint{}, of: map[types.NamespacedName]*served{},
+	}
 }
 
 // SetModel notes a Model.
 func (d *Directory) SetModel(of *v1alpha1.Model) {
 	m := read(of)
 	d.mu.Lock()
+	d.changeNames(d.models[m.Key], m)
 	d.models[m.Key] = m
 	d.look(m.Key) // the weights may have changed
 	d.mu.Unlock()
@@ -113,10 +132,33 @@ func (d *Directory) SetModel(of *v1alpha1.Model) {
 // DeleteModel forgets a Model.
 func (d *Directory) DeleteModel(key types.NamespacedName) {
 	d.mu.Lock()
+	d.changeNames(d.models[key], nil)
 	delete(d.models, key)
 	d.look(key)
 	d.mu.Unlock()
 	d.changed(key)
+}
+
+// changeNames notes the names of a Model in place of those that it had; nil: it has none.
+func (d *Directory) changeNames(before, now *Model) {
+	if before != nil {
+		for _, name := range before.Names()[1:] {
+			key := types.NamespacedName{Namespace: before.Key.Namespace, Name: name}
+			left := slices.DeleteFunc(slices.Clone(d.names[key]), func(m *Model) bool { return m == before })
+			if d.names[key] = left; len(left) == 0 {
+				delete(d.names, key)
+			}
+		}
+	}
+	if now == nil {
+		return
+	}
+	for _, name := range now.Names()[1:] {
+		key := types.NamespacedName{Namespace: now.Key.Namespace, Name: name}
+		all := append(slices.Clone(d.names[key]), now)
+		slices.SortFunc(all, func(a, b *Model) int { return cmp.Compare(a.Key.Name, b.Key.Name) })
+		d.names[key] = all
+	}
 }
 
 // SetPod notes a Pod, if it serves a Model. A Pod that is being deleted does not.
@@ -151,9 +193,13 @@ func (d *Directory) changePod(name types.NamespacedName, now *serving) {
 			changed = append(changed, s.model)
 		}
 	}
-	delete(d.pods, name)
+	d.forgetPod(name, before)
 	if now != nil {
 		d.pods[name] = now
+		if d.byPod[now.model] == nil {
+			d.byPod[now.model] = map[string]Endpoint{}
+		}
+		d.byPod[now.model][name.Name] = now.Endpoint
 	}
 	for _, model := range changed {
 		d.look(model)
@@ -161,6 +207,17 @@ func (d *Directory) changePod(name types.NamespacedName, now *serving) {
 	d.mu.Unlock()
 	for _, model := range changed {
 		d.changed(model)
+	}
+}
+
+func (d *Directory) forgetPod(name types.NamespacedName, was *serving) {
+	delete(d.pods, name)
+	if was == nil {
+		return
+	}
+	delete(d.byPod[was.model], name.Name)
+	if len(d.byPod[was.model]) == 0 {
+		delete(d.byPod, was.model)
 	}
 }
 
@@ -172,11 +229,7 @@ func (d *Directory) look(key types.NamespacedName) {
 		return
 	}
 	now := &served{}
-	for name, s := range d.pods {
-		if s.model != key || name.Namespace != key.Namespace {
-			continue
-		}
-		e := s.Endpoint
+	for _, e := range d.byPod[key] {
 		weight, known := model.weights[e.Entry]
 		if !known {
 			continue // its entry is gone, and so will it be
@@ -185,6 +238,13 @@ func (d *Directory) look(key types.NamespacedName) {
 		now.now = append(now.now, e)
 	}
 	slices.SortFunc(now.now, func(a, b Endpoint) int { return cmp.Compare(a.Pod, b.Pod) })
+	now.ring = sync.OnceValue(func() *balance.Ring {
+		of := make([]balance.Endpoint, len(now.now))
+		for i, e := range now.now {
+			of[i] = balance.Endpoint{Name: e.Pod, Weight: e.Weight}
+		}
+		return balance.NewRing(of, model.Replication)
+	})
 	d.of[key] = now
 }
 
@@ -205,22 +265,16 @@ func (d *Directory) Serving(key types.NamespacedName) []Endpoint {
 	return nil
 }
 
-// Ring returns the ring of the Pods that serve a Model now.
-func (d *Directory) Ring(m *Model) *balance.Ring {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.of[m.Key]
+// Ring returns the ring of the Pods that serve a Model now. A ring of many Pods takes a while to make, and keeps
+// nobody waiting but those that ask for it.
+func (d *Directory) Ring(key types.NamespacedName) *balance.Ring {
+	d.mu.RLock()
+	s := d.of[key]
+	d.mu.RUnlock()
 	if s == nil {
 		return &balance.Ring{} // the Model is gone
 	}
-	if s.ring == nil {
-		of := make([]balance.Endpoint, len(s.now))
-		for i, e := range s.now {
-			of[i] = balance.Endpoint{Name: e.Pod, Weight: e.Weight}
-		}
-		s.ring = balance.NewRing(of, m.Replication)
-	}
-	return s.ring
+	return s.ring()
 }
 
 // UnknownModel says that a namespace has no Model with a name.
@@ -246,40 +300,37 @@ func (e *UnknownModel) Error() string {
 	return text + ". There are: " + strings.Join(e.All, ", ")
 }
 
-// Find returns the Model that has a name in a namespace, among those that a selector selects, and the name of
+// Find returns the Model that has a name in a namespace, among some, and the name of
 // the adapter that is asked for; empty: none is. Models go by their own names first. The error is an
 // *UnknownModel.
-func (d *Directory) Find(namespace, name string, among labels.Selector) (*Model, string, error) {
+func (d *Directory) Find(namespace, name string, among func(*Model) bool) (*Model, string, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if m := d.models[types.NamespacedName{Namespace: namespace, Name: name}]; m != nil && among.Matches(m.Labels) {
+	if m := d.models[types.NamespacedName{Namespace: namespace, Name: name}]; m != nil && among(m) {
 		return m, "", nil
+	}
+	for _, m := range d.names[types.NamespacedName{Namespace: namespace, Name: name}] {
+		if among(m) {
+			return m, m.adapter(name), nil
+		}
 	}
 	var all []string
 	for _, m := range d.list(namespace, among) {
-		if slices.Contains(m.Aliases, name) {
-			return m, "", nil
-		}
-		for _, adapter := range m.Adapters {
-			if merge.AdapterName(m.Key.Name, adapter) == name {
-				return m, adapter, nil
-			}
-		}
 		all = append(all, m.Names()...)
 	}
 	return nil, "", &UnknownModel{Name: name, Nearest: inference.NearestNames(name, all), All: all}
 }
 
-// List returns the Models of a namespace that a selector selects, sorted by name.
-func (d *Directory) List(namespace string, among labels.Selector) []*Model {
+// List returns the Models of a namespace that are among some, sorted by name.
+func (d *Directory) List(namespace string, among func(*Model) bool) []*Model {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.list(namespace, among)
 }
 
-func (d *Directory) list(namespace string, among labels.Selector) (all []*Model) {
+func (d *Directory) list(namespace string, among func(*Model) bool) (all []*Model) {
 	for key, m := range d.models {
-		if key.Namespace == namespace && among.Matches(m.Labels) {
+		if key.Namespace == namespace && among(m) {
 			all = append(all, m)
 		}
 	}

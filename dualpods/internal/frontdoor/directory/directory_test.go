@@ -9,7 +9,6 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
@@ -39,6 +38,8 @@ func (n *noted) changes() []types.NamespacedName {
 	n.changed = nil
 	return all
 }
+
+func all(*directory.Model) bool { return true }
 
 func model(name string) *v1alpha1.Model {
 	m := &v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, Labels: map[string]string{"of": name}}}
@@ -96,36 +97,36 @@ func TestModelIsFoundByItsNames(t *testing.T) {
 	d.SetModel(m)
 	d.SetModel(model("qwen"))
 	for name, want := range map[string][2]string{"llama": {"llama", ""}, "gpt-4o": {"llama", ""}, "llama_a": {"llama", "a"}, "qwen": {"qwen", ""}} {
-		found, adapter, err := d.Find("team", name, labels.Everything())
+		found, adapter, err := d.Find("team", name, all)
 		require.NoError(t, err, name)
 		assert.Equal(t, want, [2]string{found.Key.Name, adapter}, name)
 	}
-	_, _, err := d.Find("team", "lama", labels.Everything())
+	_, _, err := d.Find("team", "lama", all)
 	require.EqualError(t, err, `there is no model "lama": did you mean llama?`)
-	_, _, err = d.Find("team", "something", labels.Everything())
+	_, _, err = d.Find("team", "something", all)
 	require.EqualError(t, err, `there is no model "something". There are: llama, gpt-4o, qwen, llama_a, qwen`)
-	_, _, err = d.Find("other", "llama", labels.Everything())
+	_, _, err = d.Find("other", "llama", all)
 	require.EqualError(t, err, `there is no model "llama": there is none here`)
-	only := labels.SelectorFromSet(labels.Set{"of": "qwen"})
+	only := func(m *directory.Model) bool { return m.Labels["of"] == "qwen" }
 	_, _, err = d.Find("team", "llama", only)
 	require.Error(t, err)
 	assert.Len(t, d.List("team", only), 1)
-	assert.Len(t, d.List("team", labels.Everything()), 2)
+	assert.Len(t, d.List("team", all), 2)
 }
 
 func TestSettingsHaveTheirDefaults(t *testing.T) {
 	d := newDirectory()
 	d.SetModel(&v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "llama"}})
-	m, _, err := d.Find("team", "llama", labels.Everything())
+	m, _, err := d.Find("team", "llama", all)
 	require.NoError(t, err)
 	assert.Equal(t, []any{300 * time.Second, 1000, false, 256, 125, 100}, []any{m.Hold, m.MaxHeld, m.ByPrefix, m.Replication, m.MeanLoadPercentage, m.PrefixCharLength})
 	assert.Equal(t, []v1alpha1.ModelFeature{v1alpha1.FeatureTextGeneration}, m.Features)
 
-	all := model("llama")
-	all.Spec.Hold = &v1alpha1.ModelHold{TimeoutSeconds: new(int32(5)), Max: new(int32(0))}
-	all.Spec.LoadBalancing = &v1alpha1.LoadBalancing{Strategy: "PrefixHash", PrefixHash: &v1alpha1.PrefixHash{MeanLoadPercentage: new(int32(150)), Replication: new(int32(9)), PrefixChatLength: new(int32(7))}}
-	d.SetModel(all)
-	m, _, err = d.Find("team", "llama", labels.Everything())
+	full := model("llama")
+	full.Spec.Hold = &v1alpha1.ModelHold{TimeoutSeconds: new(int32(5)), Max: new(int32(0))}
+	full.Spec.LoadBalancing = &v1alpha1.LoadBalancing{Strategy: "PrefixHash", PrefixHash: &v1alpha1.PrefixHash{MeanLoadPercentage: new(int32(150)), Replication: new(int32(9)), PrefixChatLength: new(int32(7))}}
+	d.SetModel(full)
+	m, _, err = d.Find("team", "llama", all)
 	require.NoError(t, err)
 	assert.Equal(t, []any{5 * time.Second, 0, true, 9, 150, 7}, []any{m.Hold, m.MaxHeld, m.ByPrefix, m.Replication, m.MeanLoadPercentage, m.PrefixCharLength})
 }

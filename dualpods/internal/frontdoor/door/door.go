@@ -3,18 +3,21 @@
 package door
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/access"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
 	"hotseat.dev/hotseat/launcher/inference"
@@ -24,8 +27,9 @@ import (
 const (
 	mostJSON = 32 << 20 // a chat may have pictures
 	mostForm = 1 << 30  // of speech; only what stands before the model is held
-	// heldWhole is the size up to which the body of a request is read as a whole.
-	heldWhole = 8 << 20
+	// heldWhole is the size up to which the body of a request is read as a whole, before it waits. A client that hangs
+	// up is noticed then, and the request can be sent again.
+	heldWhole = mostJSON
 	// mostHeldBytes bounds what the bodies of all requests take.
 	mostHeldBytes = 256 << 20
 	// mostAttempts bounds how many Pods a request is passed to.
@@ -59,8 +63,10 @@ type Options struct {
 	Peers Peers
 	// Namespace returns the namespace whose Models a host name stands for.
 	Namespace func(host string) string
+	Access    *access.Tokens
 	Transport http.RoundTripper // to the Pods
 	SignEvery time.Duration     // between two signs of life for a stream that waits
+	BodyTime  time.Duration     // for a body; 0: as long as bodyTime
 	Observer  Observer
 	Logger    *slog.Logger
 }
@@ -74,6 +80,8 @@ type Door struct {
 	queues  *queues
 	outages *outages
 	starts  inference.Predictor
+
+	choosing sync.Mutex // held until the chosen Pod counts the request
 }
 
 // New returns a Door, and the Directory that whoever watches Models and Pods fills.
@@ -82,13 +90,14 @@ func New(o Options) (*Door, *directory.Directory) {
 	d.dir = directory.New(func(model types.NamespacedName) {
 		if !d.dir.Has(model) {
 			d.opts.Observer.Forget(model)
+			d.starts.Forget(model.String())
 		}
 		d.queues.kick(model)
 	})
 	d.outages = newOutages(time.Now)
-	d.queues = newQueues(d.mayPass)
+	d.queues = newQueues(d.mayPass, d.dir.Has)
 	d.proxy = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: passer{d}, FlushInterval: -1, BufferPool: &buffers{}, ErrorHandler: failed,
+		Rewrite: d.rewrite, ModifyResponse: answered, Transport: passer{d}, BufferPool: &buffers{}, ErrorHandler: failed,
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
 	return d, d.dir
@@ -100,65 +109,122 @@ func (d *Door) Close() { d.queues.close() }
 // ServeHTTP answers a request.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inference.SetRequestID(w, r)
+	inference.AllowReading(w.Header(), r)
+	if inference.IsPreflight(r) { // browsers send no token with it
+		inference.AnswerPreflight(w, r, http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost)
+		return
+	}
+	grant, ok := d.opts.Access.Of(r)
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
+	err := error(nil)
 	switch {
-	case read && r.URL.Path == modelsPath:
-		d.listModels(w, r)
+	case !ok:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		err = &inference.Error{Status: http.StatusUnauthorized, Message: "a token is missing or unknown: send one as Authorization: Bearer TOKEN, or as x-api-key"}
+	case read && (r.URL.Path == modelsPath || strings.HasPrefix(r.URL.Path, modelsPath+"/")):
+		err = d.showModels(w, r, grant)
 	case featureOf(r) != nil:
-		d.answer(w, r)
+		d.answer(w, r, grant)
+		return
 	default:
-		inference.WriteError(w, r, &inference.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%s %s is not served here", r.Method, r.URL.EscapedPath())})
+		err = &inference.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%s %s is not served here", r.Method, r.URL.EscapedPath())}
+	}
+	if e := (*inference.Error)(nil); errors.As(err, &e) {
+		inference.WriteError(w, r, e)
 	}
 }
 
 // answer answers a request for a Model.
-func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
-	q := &request{r: r, signs: inference.Signs{Writer: w, Request: r, Interval: d.opts.SignEvery}}
-	defer q.close()
+func (d *Door) answer(w http.ResponseWriter, r *http.Request, grant access.Grant) {
+	q := &request{r: r, grant: grant, signs: inference.Signs{Writer: w, Request: r, Interval: d.opts.SignEvery}}
+	code := 0 // that is counted
+	defer func() {
+		d.close(q)
+		var key types.NamespacedName
+		if q.model != nil {
+			key = q.model.Key
+		}
+		d.opts.Observer.Answered(key, q.entry, cmp.Or(code, codeOfCut(q)))
+	}()
 	err := d.read(q)
 	if err == nil {
 		err = d.await(q)
 	}
 	if err == nil {
-		// The proxy's transport chooses the Pod.
-		passed := r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
-		if q.signs.Began() {
-			err = inference.Continue(w, d.proxy, passed)
-		} else {
-			d.proxy.ServeHTTP(w, passed)
-		}
-		if q.failure != nil {
-			err = q.failure
-		}
-	}
-	var key types.NamespacedName
-	if q.model != nil {
-		key = q.model.Key
+		err = d.pass(q)
 	}
 	if err == nil {
-		d.opts.Observer.Answered(key, q.entry, q.status)
+		code = q.status
 		return
-	}
-	if errors.Is(err, errClientGone) || r.Context().Err() != nil {
-		d.opts.Observer.Answered(key, "", codeClientGone)
-		panic(http.ErrAbortHandler)
 	}
 	e := (*inference.Error)(nil)
 	if !errors.As(err, &e) {
 		e = &inference.Error{Status: http.StatusBadGateway, Message: err.Error()}
 	}
-	d.opts.Observer.Answered(key, q.entry, e.Status)
+	slow := e.Status == http.StatusRequestTimeout // which has ended the context, though the client is there
+	if errors.Is(err, errClientGone) || r.Context().Err() != nil && !slow {
+		panic(http.ErrAbortHandler)
+	}
+	code = e.Status
+	if slow {
+		w.Header().Set("Connection", "close")
+	}
 	q.signs.Fail(e)
+}
+
+// codeOfCut returns the code that counts for an answer that was cut.
+func codeOfCut(q *request) int {
+	if q.brokeOff && q.r.Context().Err() == nil {
+		return http.StatusBadGateway
+	}
+	return codeClientGone
+}
+
+// pass passes a request on to a Pod, which the proxy's transport chooses.
+func (d *Door) pass(q *request) error {
+	// The transport alone reads the body: the proxy would wait for a read of it to end.
+	passed := q.r.WithContext(context.WithValue(q.r.Context(), requestKey{}, q))
+	passed.Body = http.NoBody
+	for {
+		q.failure = nil
+		var err error
+		if q.signs.Began() {
+			err = inference.Continue(q.signs.Writer, d.proxy, passed)
+		} else {
+			d.proxy.ServeHTTP(q.signs.Writer, passed)
+		}
+		if errors.Is(q.failure, errSigned) {
+			continue
+		}
+		if q.failure != nil {
+			return q.failure
+		}
+		return err
+	}
 }
 
 // requestKey is the key of a request in the context of what the proxy sends.
 type requestKey struct{}
 
-// rewrite leaves the address to the transport. The proxy has removed what belongs to one connection.
-func rewrite(p *httputil.ProxyRequest) {
+// rewrite leaves the address to the transport. The proxy has removed what belongs to one connection, but for a wish
+// for another protocol, which no path has.
+func (d *Door) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.Scheme, p.Out.URL.Host = "http", p.In.Host
 	p.Out.Host = ""
 	p.SetXForwarded()
+	for _, name := range []string{"Connection", "Upgrade", "Expect"} {
+		p.Out.Header.Del(name)
+	}
+	if d.opts.Access.Required() {
+		access.Remove(p.Out.Header)
+	}
+}
+
+// answered leaves it to the engine who may read its answer.
+func answered(answer *http.Response) error {
+	q := answer.Request.Context().Value(requestKey{}).(*request)
+	inference.ForgetReading(q.signs.Writer.Header())
+	return nil
 }
 
 // failed keeps why nothing was answered. answer tells the client.

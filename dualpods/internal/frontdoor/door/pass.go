@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/balance"
@@ -21,6 +22,8 @@ import (
 var (
 	errClientGone    = errors.New("the client has hung up")
 	errWaitedTooLong = errors.New("the request waited too long")
+	// errSigned says that signs of life were written while a request was passed on: what follows must continue them.
+	errSigned = errors.New("signs of life were written")
 )
 
 // load returns the requests for a Model at all front doors.
@@ -38,8 +41,8 @@ func (d *Door) mayPass(q *request) time.Duration {
 	return again
 }
 
-// eligible returns the Pods that may answer a request, with their loads. Pods that have failed are passed over for
-// a while, and standbys unless nothing else serves. again is as that of mayPass.
+// eligible returns the Pods that may answer a request. Pods that have failed are passed over for a while, and
+// standbys unless nothing else serves. again is as that of mayPass.
 func (d *Door) eligible(q *request) (may []directory.Endpoint, again time.Duration) {
 	again = -1
 	for _, e := range d.dir.Serving(q.model.Key) {
@@ -51,8 +54,10 @@ func (d *Door) eligible(q *request) (may []directory.Endpoint, again time.Durati
 			may = append(may, e)
 		}
 	}
-	if fresh := slices.DeleteFunc(slices.Clone(may), func(e directory.Endpoint) bool { return slices.Contains(q.tried, e.Pod) }); len(fresh) > 0 {
-		may = fresh
+	if len(q.tried) > 0 {
+		if fresh := slices.DeleteFunc(slices.Clone(may), func(e directory.Endpoint) bool { return slices.Contains(q.tried, e.Pod) }); len(fresh) > 0 {
+			may = fresh
+		}
 	}
 	if slices.ContainsFunc(may, func(e directory.Endpoint) bool { return e.Weight > 0 }) {
 		may = slices.DeleteFunc(may, func(e directory.Endpoint) bool { return e.Weight == 0 })
@@ -65,39 +70,43 @@ func (d *Door) eligible(q *request) (may []directory.Endpoint, again time.Durati
 
 // await returns when a Pod may answer a request.
 func (d *Door) await(q *request) error {
-	q.leaveQueue()
-	var err error
-	if q.turn, err = d.queues.pass(q); q.turn == nil {
+	if err := d.queues.pass(q); err != nil || q.turn == nil {
 		return err
 	}
-	if d.load(q.model).Held >= q.model.MaxHeld {
+	others, _ := d.opts.Peers.Of(q.model.Key)
+	if !q.counted.Hold(q.model.MaxHeld, others.Held) {
 		return refuseFull(q.model.Key.Name, q.model.MaxHeld, d.retryAfter(q.model, 0))
 	}
-	release := d.opts.Own.Hold(q.model.Key)
-	defer release()
-	ctx, cancel := context.WithTimeoutCause(q.r.Context(), q.model.Hold, errWaitedTooLong)
+	since := time.Now()
+	starts := q.turn.first && len(d.dir.Serving(q.model.Key)) == 0
+	ctx, cancel := context.WithTimeoutCause(q.r.Context(), q.model.Hold-q.waited, errWaitedTooLong)
 	defer cancel()
 	q.signs.Request = q.r.WithContext(ctx)
-	err = q.signs.Wait(q.turn.ready, func() string { return "no replica serves " + q.model.Key.Name + " yet" })
+	err := q.signs.Wait(q.turn.ready, func() string { return "no replica serves " + q.model.Key.Name + " yet" })
 	q.signs.Request = q.r
-	waited := time.Since(q.turn.since)
-	outcome := heldRefused
-	defer func() { d.opts.Observer.Held(q.model.Key, outcome, waited) }()
-	switch {
-	case q.failure != nil:
-		return q.failure
-	case err == nil:
-		outcome = heldPassed
-		d.starts.Observe(q.model.Key.String(), inference.Start, waited)
-		return nil
-	case errors.Is(context.Cause(ctx), errWaitedTooLong):
-		return &inference.Error{
-			Status: http.StatusServiceUnavailable, RetryAfter: d.retryAfter(q.model, waited),
-			Message: fmt.Sprintf("the request waited for %s, and no replica serves %s yet: the status of the Model says why", q.model.Hold, q.model.Key.Name),
-		}
+	waited := time.Since(since)
+	q.waited += waited
+	if err == nil {
+		err = d.queues.refusal(q.turn)
+	} else {
+		err = d.gaveUp(q, ctx)
 	}
-	outcome = heldClientGone
-	return errClientGone
+	d.opts.Observer.Held(q.model.Key, outcomeOf(err), waited)
+	if err == nil && starts {
+		d.starts.Observe(q.model.Key.String(), inference.Start, waited)
+	}
+	return err
+}
+
+// gaveUp returns why a request does not wait any longer.
+func (d *Door) gaveUp(q *request, waiting context.Context) error {
+	if !errors.Is(context.Cause(waiting), errWaitedTooLong) {
+		return errClientGone
+	}
+	return &inference.Error{
+		Status: http.StatusServiceUnavailable, RetryAfter: d.retryAfter(q.model, q.waited),
+		Message: fmt.Sprintf("the request waited for %s, and no replica serves %s yet: the status of the Model says why", q.model.Hold, q.model.Key.Name),
+	}
 }
 
 // The outcomes of requests that waited.
@@ -107,6 +116,16 @@ const (
 	heldClientGone = "client_gone"
 )
 
+func outcomeOf(err error) string {
+	switch {
+	case err == nil:
+		return heldPassed
+	case errors.Is(err, errClientGone):
+		return heldClientGone
+	}
+	return heldRefused
+}
+
 // passer is the transport of the proxy: it chooses the Pod, and tries another one if that fails before it has
 // answered.
 type passer struct{ d *Door }
@@ -114,11 +133,15 @@ type passer struct{ d *Door }
 // RoundTrip passes a request on.
 func (p passer) RoundTrip(out *http.Request) (*http.Response, error) {
 	d, q := p.d, out.Context().Value(requestKey{}).(*request)
-	for attempt := 1; ; attempt++ {
+	for {
 		to, ok := d.choose(q)
 		if !ok { // the last Pod went meanwhile
+			signed := q.signs.Began()
 			if err := d.await(q); err != nil {
 				return nil, err
+			}
+			if q.signs.Began() && !signed {
+				return nil, errSigned
 			}
 			continue
 		}
@@ -126,81 +149,131 @@ func (p passer) RoundTrip(out *http.Request) (*http.Response, error) {
 		if err == nil {
 			return answer, nil
 		}
-		if out.Context().Err() != nil {
+		again, mistake := q.abandon()
+		switch {
+		case mistake != nil: // the Pod is not to blame
+			return nil, mistake
+		case out.Context().Err() != nil:
 			return nil, errClientGone
 		}
 		d.outages.failed(to.Address)
 		d.opts.Observer.Retried(q.model.Key)
 		q.tried = append(q.tried, to.Pod)
-		d.opts.Logger.Info("a Pod does not answer", "model", q.model.Key.String(), "pod", to.Pod, "attempt", attempt, "error", err)
-		if attempt == mostAttempts || !q.whole && q.bodyBegan() {
-			return nil, &inference.Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("%d replicas of %s failed to answer; the last one: %v", attempt, q.model.Key.Name, err)}
+		d.opts.Logger.Info("a Pod does not answer", "model", q.model.Key.String(), "pod", to.Pod, "attempt", len(q.tried), "error", err)
+		if len(q.tried) == mostAttempts || !again {
+			return nil, &inference.Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("%d replicas of %s failed to answer; the last one: %v", len(q.tried), q.model.Key.Name, err)}
 		}
 	}
 }
 
-// choose chooses the Pod for a request.
+// choose chooses the Pod for a request, which counts there from now on.
 func (d *Door) choose(q *request) (directory.Endpoint, bool) {
 	may, _ := d.eligible(q)
 	if len(may) == 0 {
 		return directory.Endpoint{}, false
 	}
-	load := d.load(q.model)
+	strategy := v1alpha1.LeastLoad
+	if q.model.ByPrefix {
+		strategy = v1alpha1.StrategyPrefixHash
+	}
+	d.opts.Observer.Chosen(strategy)
 	of := make([]balance.Endpoint, len(may))
 	for i, e := range may {
-		of[i] = balance.Endpoint{Name: e.Pod, Weight: e.Weight, Load: load.InFlight[e.Pod]}
+		of[i] = balance.Endpoint{Name: e.Pod, Weight: e.Weight}
 	}
+	d.choosing.Lock() // until it counts, so that requests that come together are spread
+	defer d.choosing.Unlock()
+	load := d.load(q.model)
+	for i := range of {
+		of[i].Load = load.InFlight[of[i].Name]
+	}
+	at := 0
 	if q.model.ByPrefix {
-		d.opts.Observer.Chosen(v1alpha1.StrategyPrefixHash)
-		return may[d.dir.Ring(q.model).Choose(q.prefix, of, q.model.MeanLoadPercentage)], true
+		at = d.dir.Ring(q.model.Key).Choose(q.prefix, of, q.model.MeanLoadPercentage)
+	} else {
+		at = balance.LeastLoad(of)
 	}
-	d.opts.Observer.Chosen(v1alpha1.LeastLoad)
-	return may[balance.LeastLoad(of)], true
+	q.counted.Enter(may[at].Pod)
+	return may[at], true
 }
 
-// send sends a request to a Pod. The request counts as in flight until its answer has ended.
+// send sends a request to a Pod.
 func (d *Door) send(q *request, out *http.Request, to directory.Endpoint) (*http.Response, error) {
-	release := d.opts.Own.Enter(q.model.Key, to.Pod)
-	// The next request in the queue follows once this one is under way.
-	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { q.leaveQueue() }}
+	// The next request in the queue follows once this one is under way. The transport may say so late, when the
+	// request has another turn.
+	turn := q.turn
+	var wrote atomic.Bool
+	trace := &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
+		wrote.Store(info.Err == nil)
+		if info.Err == nil {
+			d.queues.leave(turn)
+		}
+	}}
 	if !q.whole {
-		trace = &httptrace.ClientTrace{WroteHeaders: q.leaveQueue}
+		trace.WroteHeaders = func() { d.queues.leave(turn) }
 	}
-	sent := out.Clone(httptrace.WithClientTrace(out.Context(), trace))
-	sent.URL.Host = to.Address
-	sent.Body, sent.ContentLength = q.content(), q.body.Length()
-	answer, err := d.opts.Transport.RoundTrip(sent)
+	answer, err := d.opts.Transport.RoundTrip(q.forPod(httptrace.WithClientTrace(out.Context(), trace), out, to.Address))
 	if err != nil {
-		release()
 		return nil, err
 	}
-	if reason := answer.Header.Get(launcherapi.HeaderRefused); reason != "" && answer.StatusCode == http.StatusServiceUnavailable {
+	if err := refusal(answer); err != nil {
 		_ = answer.Body.Close() // nothing of it counts
-		release()
-		return nil, fmt.Errorf("its launcher refused the request: %s", reason)
+		return nil, err
 	}
-	q.leaveQueue()
+	d.queues.leave(turn)
+	if q.whole && wrote.Load() {
+		q.forget()
+	}
 	d.outages.answered(to.Address)
 	q.entry, q.status = to.Entry, answer.StatusCode
-	answer.Body = &counted{answer.Body, release}
+	answer.Body = &counted{answer.Body, q}
 	return answer, nil
 }
 
-// counted is the body of an answer, which counts until it is closed.
+// refusal returns an error for an answer that does not come from an engine.
+func refusal(answer *http.Response) error {
+	reason := answer.Header.Get(launcherapi.HeaderRefused)
+	switch {
+	case reason != "" && answer.StatusCode == http.StatusServiceUnavailable:
+		return fmt.Errorf("its launcher refused the request: %s", reason)
+	case answer.StatusCode == http.StatusSwitchingProtocols:
+		return errors.New("it answered with another protocol, for which nobody asked")
+	}
+	return nil
+}
+
+// forPod returns what is sent to a Pod.
+func (q *request) forPod(ctx context.Context, out *http.Request, address string) *http.Request {
+	sent := out.WithContext(ctx)
+	to := *out.URL
+	to.Host = address
+	sent.URL = &to
+	sent.TransferEncoding, sent.Trailer = nil, nil
+	sent.Body, sent.ContentLength = q.next(), q.body.Length()
+	// The transport sends again what it could not write to a connection that the Pod had closed. With these headers it
+	// would also do so after it has written everything.
+	if q.whole && out.Header.Get("Idempotency-Key") == "" && out.Header.Get("X-Idempotency-Key") == "" {
+		sent.GetBody = func() (io.ReadCloser, error) { return q.next(), nil }
+	}
+	return sent
+}
+
+// counted is the body of an answer. Its request counts until it is closed.
 type counted struct {
 	io.ReadCloser
 
-	release func()
+	q *request
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.q.brokeOff = true
+	}
+	return n, err
 }
 
 func (c *counted) Close() error {
-	defer c.release()
+	defer c.q.counted.Leave()
 	return c.ReadCloser.Close()
-}
-
-// bodyBegan reports whether a part of the body has been read, so that it cannot be sent again.
-func (q *request) bodyBegan() bool {
-	q.reading.Lock()
-	defer q.reading.Unlock()
-	return q.began
 }

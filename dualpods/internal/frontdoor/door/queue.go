@@ -3,6 +3,7 @@ package door
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ type queues struct {
 	// mayPass returns 0 if a Pod may answer a request now, and otherwise when to ask again though nothing
 	// changes; a negative time: never.
 	mayPass func(*request) time.Duration
+	exists  func(types.NamespacedName) bool // whether there is such a Model
 
 	mu     sync.Mutex
 	of     map[types.NamespacedName][]*turn
@@ -24,51 +26,89 @@ type queues struct {
 	closed bool
 }
 
-// turn is the place of a request in its queue.
+// turn is a place of a request in its queue.
 type turn struct {
 	of      *request
-	since   time.Time
-	ready   chan struct{} // closed when the request may pass, or the queues are closed
-	passing bool
-	leave   func()
+	first   bool          // nobody waited when it came
+	ready   chan struct{} // closed when the request may pass, or is refused
+	passing bool          // ready is closed
+	refused error         // why the request must not pass
 }
 
-func newQueues(mayPass func(*request) time.Duration) *queues {
-	return &queues{mayPass: mayPass, of: map[types.NamespacedName][]*turn{}, timers: map[types.NamespacedName]*time.Timer{}}
+func newQueues(mayPass func(*request) time.Duration, exists func(types.NamespacedName) bool) *queues {
+	return &queues{mayPass: mayPass, exists: exists, of: map[types.NamespacedName][]*turn{}, timers: map[types.NamespacedName]*time.Timer{}}
 }
 
 var errClosing = &inference.Error{Status: http.StatusServiceUnavailable, Message: "this front door is ending: try again", RetryAfter: time.Second}
 
-// pass reports whether a request may pass at once. If others wait for its Model, or no Pod may answer it, it gets
-// a place in the queue.
-func (s *queues) pass(q *request) (*turn, error) {
+// errGone refuses a request whose Model was deleted while it waited.
+func errGone(model types.NamespacedName) error {
+	return &inference.Error{Status: http.StatusNotFound, Param: "model", Code: inference.CodeModelNotFound, Message: fmt.Sprintf("the model %q was deleted while the request waited", model.Name)}
+}
+
+// pass has a request pass at once, or gives it a turn: if others wait for its Model, or no Pod may answer it. A
+// request that has failed at a Pod gets its old place again.
+func (s *queues) pass(q *request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, errClosing
+		return errClosing
 	}
 	key := q.model.Key
-	if len(s.of[key]) == 0 && s.mayPass(q) == 0 {
-		return nil, nil //nolint:nilnil // it waits for nobody
+	s.drop(q.turn)
+	q.turn = nil
+	if len(s.of[key]) == 0 && s.exists(key) && s.mayPass(q) == 0 {
+		return nil
 	}
-	t := &turn{of: q, since: time.Now(), ready: make(chan struct{})}
-	t.leave = sync.OnceFunc(func() { s.remove(key, t) })
-	s.of[key] = append(s.of[key], t)
+	if q.came.IsZero() {
+		q.came = time.Now()
+	}
+	q.turn = &turn{of: q, first: len(s.of[key]) == 0, ready: make(chan struct{})}
+	at := len(s.of[key])
+	for at > 0 && s.of[key][at-1].of.came.After(q.came) {
+		at--
+	}
+	s.of[key] = slices.Insert(slices.Clone(s.of[key]), at, q.turn)
 	s.look(key)
-	return t, nil
+	return nil
 }
 
-func (s *queues) remove(key types.NamespacedName, t *turn) {
+// leave gives up a turn; nil: there is none.
+func (s *queues) leave(t *turn) {
+	if t == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := s.of[key]
-	for i := range all {
-		if all[i] == t {
-			s.of[key] = append(all[:i:i], all[i+1:]...)
-			break
-		}
+	if s.drop(t) {
+		s.look(t.of.model.Key)
 	}
-	s.look(key)
+}
+
+// drop removes a turn, and reports whether it was there.
+func (s *queues) drop(t *turn) bool {
+	if t == nil {
+		return false
+	}
+	key := t.of.model.Key
+	at := slices.Index(s.of[key], t)
+	if at < 0 {
+		return false
+	}
+	if at == 0 { // as usual
+		s.of[key][0] = nil
+		s.of[key] = s.of[key][1:]
+	} else {
+		s.of[key] = slices.Delete(s.of[key], at, at+1)
+	}
+	return true
+}
+
+// refusal returns why a turn that is ready must not be used; nil: it may.
+func (s *queues) refusal(t *turn) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.refused
 }
 
 // kick looks whether the first request for a Model may pass by now.
@@ -84,46 +124,52 @@ func (s *queues) look(key types.NamespacedName) {
 		delete(s.timers, key)
 	}
 	all := s.of[key]
-	if len(all) == 0 {
+	switch {
+	case len(all) == 0:
 		delete(s.of, key)
 		return
-	}
-	if all[0].passing || s.closed {
+	case s.closed:
+		return
+	case !s.exists(key):
+		refuse(all, errGone(key))
+		return
+	case all[0].passing:
 		return
 	}
 	switch again := s.mayPass(all[0].of); {
 	case again == 0:
-		all[0].passing = true
-		close(all[0].ready)
+		all[0].end(nil)
 	case again > 0:
 		s.timers[key] = time.AfterFunc(again, func() { s.kick(key) })
 	}
 }
 
-// close refuses all that wait.
-func (s *queues) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for key, all := range s.of {
-		if timer := s.timers[key]; timer != nil {
-			timer.Stop()
-			delete(s.timers, key)
-		}
-		for _, t := range all {
-			if !t.passing {
-				t.of.failure = errClosing
-				t.passing = true
-				close(t.ready)
-			}
+// end makes a turn ready.
+func (t *turn) end(refused error) {
+	t.passing, t.refused = true, refused
+	close(t.ready)
+}
+
+// refuse refuses those that wait still.
+func refuse(all []*turn, why error) {
+	for _, t := range all {
+		if !t.passing {
+			t.end(why)
 		}
 	}
 }
 
-// leaveQueue gives up the request's place.
-func (q *request) leaveQueue() {
-	if q.turn != nil {
-		q.turn.leave()
+// close refuses all that wait, and all that come.
+func (s *queues) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for key, timer := range s.timers {
+		timer.Stop()
+		delete(s.timers, key)
+	}
+	for _, all := range s.of {
+		refuse(all, errClosing)
 	}
 }
 

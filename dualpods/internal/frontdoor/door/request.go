@@ -2,18 +2,21 @@ package door
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/access"
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
 	"hotseat.dev/hotseat/launcher/inference"
+	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -45,48 +48,64 @@ func featureOf(r *http.Request) []v1alpha1.ModelFeature {
 type request struct {
 	r       *http.Request
 	signs   inference.Signs
+	grant   access.Grant
 	body    *inference.Body
 	whole   bool // the body is in memory, so that it can be sent again
+	content content
 	model   *directory.Model
 	adapter string
-	turn    *turn // its place among the requests that wait; nil: it does not wait
 	prefix  string
-	tried   []string // Pods that have failed
-	failure error    // why nothing was answered
-	entry   string   // whose replica answered
-	status  int      // of that answer
+	counted *demand.Request
+	turn    *turn         // its place among the requests that wait; nil: it does not wait
+	came    time.Time     // when it had to wait first
+	waited  time.Duration // in all
+	tried   []string      // Pods that have failed
 
-	reading sync.Mutex // held while the body is read
-	began   bool       // it was read
+	failure  error  // why nothing was answered
+	entry    string // whose replica answered
+	status   int    // of that answer
+	brokeOff bool   // that answer
 }
 
-func (q *request) close() {
-	q.leaveQueue()
-	q.reading.Lock()
-	defer q.reading.Unlock()
-	if q.body != nil {
-		_ = q.body.Close() // it has no errors
+// close gives back what the request has.
+func (d *Door) close(q *request) {
+	d.queues.leave(q.turn)
+	if q.counted != nil {
+		q.counted.Leave()
 	}
+	q.forget()
 }
 
-// Read reads the body once. The transport may still read when the answer has ended.
-func (q *request) Read(p []byte) (int, error) {
-	q.reading.Lock()
-	defer q.reading.Unlock()
-	q.began = true
-	return q.body.Read(p)
-}
+// The times that clients have for their bodies.
+const (
+	bodyTime  = 2 * time.Minute // for the model, or a body that is read as a whole
+	pauseTime = time.Minute     // between two pieces of what is passed on as it comes
+)
 
-// content returns the body for an attempt.
-func (q *request) content() io.ReadCloser {
-	if q.whole {
-		return io.NopCloser(q.body.Replay())
+// slowly returns the error for a body that did not come in time.
+func slowly(err error, within time.Duration) error {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
 	}
-	return io.NopCloser(q)
+	return &inference.Error{Status: http.StatusRequestTimeout, Message: fmt.Sprintf("the body did not come within %s: send it faster", within)}
 }
 
-// read finds out which Model a request is for.
-func (d *Door) read(q *request) (err error) {
+// read finds out which Model a request is for. A body that does not come has a bound in time, and its connection is
+// among the first to be closed if there are too many.
+func (d *Door) read(q *request) error {
+	within := cmp.Or(d.opts.BodyTime, bodyTime)
+	q.boundReading(within)
+	defer q.boundReading(0)
+	came := connlimit.AwaitBody(q.r)
+	defer came()
+	err := d.readModel(q)
+	if e := (*inference.Error)(nil); errors.As(err, &e) && e.Code == inference.CodeNoMemory {
+		e.Status = http.StatusTooManyRequests
+	}
+	return slowly(err, within)
+}
+
+func (d *Door) readModel(q *request) (err error) {
 	if q.body, err = inference.ReadModel(q.r, inference.Limits{JSON: mostJSON, Form: mostForm, Memory: d.memory}); err != nil {
 		return err
 	}
@@ -94,31 +113,67 @@ func (d *Door) read(q *request) (err error) {
 	if err != nil {
 		return err
 	}
-	q.model, q.adapter, err = d.dir.Find(d.opts.Namespace(q.r.Host), q.body.Model, selector)
-	if unknown := (*directory.UnknownModel)(nil); errors.As(err, &unknown) {
-		return &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound}
+	if err := d.find(q, selector); err != nil {
+		return err
 	}
 	if err := hasFeature(q); err != nil {
 		return err
 	}
-	if q.r.ContentLength <= heldWhole {
-		if q.whole, err = q.body.Ahead(heldWhole); err != nil {
-			return err
-		}
-		if q.whole {
-			if err := q.body.Complete(); err != nil {
-				return err
-			}
-		}
+	if err := q.readAhead(); err != nil {
+		return err
 	}
 	if q.model.ByPrefix {
-		if err := d.readPrefix(q); err != nil {
+		if err := q.complete(); err != nil {
 			return err
 		}
+		q.prefix = q.adapter + "\x00" + beginning(q.body.Replay(), q.model.PrefixCharLength)
 	}
 	q.signs.Model = q.body.Model
 	q.signs.Progress, err = progressOf(q)
 	return err
+}
+
+// find finds the Model, among those that the client may ask.
+func (d *Door) find(q *request, selector labels.Selector) (err error) {
+	namespace := d.opts.Namespace(q.r.Host)
+	model, adapter, err := d.dir.Find(namespace, q.body.Model, func(m *directory.Model) bool { return selector.Matches(m.Labels) })
+	if err == nil && !q.grant.Allows(model.Key) {
+		return errForbidden(q.body.Model)
+	}
+	if err != nil { // the names of others are none of its business
+		_, _, err = d.dir.Find(namespace, q.body.Model, func(m *directory.Model) bool { return selector.Matches(m.Labels) && q.grant.Allows(m.Key) })
+	}
+	if unknown := (*directory.UnknownModel)(nil); errors.As(err, &unknown) {
+		return errUnknown(unknown)
+	}
+	q.model, q.adapter, q.counted = model, adapter, d.opts.Own.Request(model.Key)
+	return nil
+}
+
+func errUnknown(unknown *directory.UnknownModel) error {
+	return &inference.Error{Status: http.StatusNotFound, Message: unknown.Error(), Param: "model", Code: inference.CodeModelNotFound}
+}
+
+func errForbidden(model string) error {
+	return &inference.Error{Status: http.StatusForbidden, Param: "model", Message: fmt.Sprintf("the token is not for the model %q: GET /v1/models lists those that it is for", model)}
+}
+
+// readAhead reads the whole body, if it is not too large to be held.
+func (q *request) readAhead() (err error) {
+	if q.r.ContentLength > heldWhole {
+		return nil
+	}
+	q.whole, err = q.body.Ahead(heldWhole)
+	return err
+}
+
+// complete reads the whole body.
+func (q *request) complete() error {
+	if err := q.body.Complete(); err != nil {
+		return err
+	}
+	q.whole = true
+	return nil
 }
 
 // progressOf returns which signs of life a stream gets.
@@ -127,7 +182,7 @@ func progressOf(q *request) (inference.Progress, error) {
 	if err != nil || progress == inference.ProgressNone {
 		return inference.ProgressNone, err
 	}
-	if err := q.body.Complete(); err != nil {
+	if err := q.complete(); err != nil {
 		return inference.ProgressNone, err
 	}
 	if streams, _ := q.body.Streams(); !streams {
@@ -154,68 +209,6 @@ func hasFeature(q *request) error {
 		Status: http.StatusBadRequest, Param: "model",
 		Message: fmt.Sprintf("%s is for models with the feature %s; %s has %s", q.r.URL.Path, strings.Join(names, " or "), q.model.Key.Name, strings.Join(own, ", ")),
 	}
-}
-
-// readPrefix reads what PrefixHash goes by: the adapter, and the beginning of the first message of the user, or
-// of the prompt.
-func (d *Door) readPrefix(q *request) error {
-	if err := q.body.Complete(); err != nil {
-		return err
-	}
-	q.whole = true
-	q.prefix = q.adapter + "\x00" + beginning(q.body.Replay(), q.model.PrefixCharLength)
-	return nil
-}
-
-const modelsPath = "/v1/models"
-
-// listModels answers with the Models of a namespace.
-func (d *Door) listModels(w http.ResponseWriter, r *http.Request) {
-	selector, err := among(r)
-	if e := (*inference.Error)(nil); errors.As(err, &e) {
-		inference.WriteError(w, r, e)
-		return
-	}
-	type entry struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Created int64  `json:"created"`
-		OwnedBy string `json:"owned_by"`
-		Parent  string `json:"parent,omitempty"`
-		State   string `json:"state"`
-	}
-	list := struct {
-		Object string  `json:"object"`
-		Data   []entry `json:"data"`
-	}{"list", []entry{}}
-	for _, m := range d.dir.List(d.opts.Namespace(r.Host), selector) {
-		for i, name := range m.Names() {
-			e := entry{ID: name, Object: "model", Created: m.Created.Unix(), OwnedBy: cmp.Or(m.Owner, "hotseat"), State: d.stateOf(m)}
-			if i > 0 {
-				e.Parent = m.Key.Name
-			}
-			list.Data = append(list.Data, e)
-		}
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // an error is the client's
-}
-
-// The states of Models in the list.
-const (
-	stateReady   = "ready"
-	stateWaiting = "waiting" // requests wait for it
-	stateIdle    = "idle"    // nothing serves it, and nothing asks for it
-)
-
-func (d *Door) stateOf(m *directory.Model) string {
-	switch {
-	case len(d.dir.Serving(m.Key)) > 0:
-		return stateReady
-	case d.load(m).Held > 0:
-		return stateWaiting
-	}
-	return stateIdle
 }
 
 // retryAfter returns when a client that cannot wait may try again.

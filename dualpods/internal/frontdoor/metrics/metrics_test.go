@@ -25,8 +25,8 @@ var llama = types.NamespacedName{Namespace: "team", Name: "llama"}
 func text(t *testing.T) (m *metrics.Metrics, read func() string) {
 	t.Helper()
 	own := demand.NewOwn()
-	t.Cleanup(own.Hold(llama))
-	t.Cleanup(own.Enter(llama, "pod"))
+	require.True(t, own.Request(llama).Hold(1, 0))
+	own.Request(llama).Enter("pod")
 	m = metrics.New(own)
 	m.Answered(llama, "gpu", 200)
 	m.Answered(types.NamespacedName{}, "", 404)

@@ -1,5 +1,5 @@
-// Package watch follows Models, the Pods that serve them, and the Pods of the front door. It keeps no copies of
-// them.
+// Package watch follows Models, the Pods that serve them, the Pods of the front door, and the Secrets with clients'
+// tokens. It keeps no copies of them.
 package watch
 
 import (
@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/access"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -31,6 +32,7 @@ type Options struct {
 	Own       string // the namespace of the front door
 	Directory *directory.Directory
 	Peers     *demand.Pods
+	Tokens    *access.Tokens
 }
 
 // Watch follows until the context of Run ends.
@@ -58,7 +60,7 @@ func New(o Options) (*Watch, error) {
 		}
 		return api, nil
 	}
-	pods, err := client(corev1.SchemeGroupVersion, "/api")
+	core, err := client(corev1.SchemeGroupVersion, "/api")
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +70,9 @@ func New(o Options) (*Watch, error) {
 	}
 	w := &Watch{}
 	w.follow("Models", models, "models", o.Namespace, "", &v1alpha1.Model{}, func(of any) { o.Directory.SetModel(of.(*v1alpha1.Model)) }, o.Directory.DeleteModel)
-	w.follow("Pods that serve", pods, "pods", o.Namespace, podmeta.LabelServes, &corev1.Pod{}, func(of any) { o.Directory.SetPod(of.(*corev1.Pod)) }, o.Directory.DeletePod)
-	w.follow("Pods of the front door", pods, "pods", o.Own, podmeta.LabelComponent+"="+podmeta.ComponentFrontDoor, &corev1.Pod{}, func(of any) { o.Peers.Set(of.(*corev1.Pod)) }, o.Peers.Delete)
+	w.follow("Pods that serve", core, "pods", o.Namespace, podmeta.LabelServes, &corev1.Pod{}, func(of any) { o.Directory.SetPod(of.(*corev1.Pod)) }, o.Directory.DeletePod)
+	w.follow("Pods of the front door", core, "pods", o.Own, podmeta.LabelComponent+"="+podmeta.ComponentFrontDoor, &corev1.Pod{}, func(of any) { o.Peers.Set(of.(*corev1.Pod)) }, o.Peers.Delete)
+	w.follow("Secrets with tokens", core, "secrets", o.Own, podmeta.LabelFrontDoorToken+"=true", &corev1.Secret{}, func(of any) { o.Tokens.Set(of.(*corev1.Secret)) }, o.Tokens.Delete)
 	return w, nil
 }
 

@@ -38,14 +38,14 @@ func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inference.SetRequestID(w, r)
 	forPages := f.servesPages(r)
 	if forPages {
-		browser.AllowReading(w.Header(), r)
+		inference.AllowReading(w.Header(), r)
 	}
 	if err := browser.CheckName(r); err != nil {
 		f.refuse(w, r, &inference.Error{Status: http.StatusForbidden, Message: err.Error()})
 		return
 	}
-	if forPages && browser.IsPreflight(r) { // browsers send no token with it
-		browser.AnswerPreflight(w, r, http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost)
+	if forPages && inference.IsPreflight(r) { // browsers send no token with it
+		inference.AnswerPreflight(w, r, http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost)
 		return
 	}
 	if err := f.admit(r); err != nil {
@@ -231,7 +231,7 @@ func (f *FrontDoor) pass(q *request) error {
 	if q.signs.Began() {
 		return inference.Continue(q.ResponseWriter, handler, r)
 	}
-	browser.ForgetReading(q.Header()) // the engine says who may read its answer
+	inference.ForgetReading(q.Header()) // the engine says who may read its answer
 	handler.ServeHTTP(q.ResponseWriter, r)
 	return nil
 }

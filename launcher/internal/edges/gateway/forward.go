@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"hotseat.dev/hotseat/launcher/internal/edges/browser"
+	"hotseat.dev/hotseat/launcher/inference"
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
@@ -142,7 +142,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case ClassInference:
 		p.serveInference(x, r)
 	case ClassStatus:
-		if browser.IsPreflight(r) && p.mustWait(r.Context()) {
+		if inference.IsPreflight(r) && p.mustWait(r.Context()) {
 			p.serveInference(x, r)
 			return
 		}

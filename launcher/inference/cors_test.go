@@ -1,4 +1,4 @@
-package browser
+package inference
 
 import (
 	"net/http"
