@@ -19,9 +19,9 @@ func (c *cli) frontDoorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "front-door",
 		Short: "List the models that the front door serves, or choose a profile",
-		Long: `List the models that the front door serves: those of the configuration, and the
-instances that somebody has made. WHY says why requests wait for a model, and why it
-could not be brought in. LAST TOOK is how long its last wake or start took.`,
+		Long: `List the models that the front door serves: the models of the configuration, and the
+instances that clients have created. WHY says what requests for a model wait for, or why
+it failed. LAST TOOK says how long its last wake or start took.`,
 		Example: `  launcher front-door
   launcher front-door -o json
   launcher front-door profile night`,

@@ -14,7 +14,7 @@ import (
 func (c *cli) importFormCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "import",
-		Short:   "Make a configuration of that of another program",
+		Short:   "Turn a configuration of another program into one of the launcher",
 		Example: `  launcher import llama-swap config.yaml > /etc/hotseat/conf.d/imported.yaml`,
 		Args:    exactly(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -26,12 +26,12 @@ func (c *cli) importFormCommand() *cobra.Command {
 func (c *cli) importSwapCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "llama-swap FILE",
-		Short: "Make a list of models of a configuration of llama-swap",
-		Long: `Make a list of models of a configuration of llama-swap, and write it to standard
-output. Everything that has no counterpart is named on standard error. "-" reads the
+		Short: "Turn a configuration of llama-swap into a list of models",
+		Long: `Turn a configuration of llama-swap into a list of models, and write it to standard
+output. Standard error names everything that has no counterpart. "-" reads the
 configuration from standard input.
 
-Models whose command is neither llama-server nor vllm are left out. vllm behind
+The list leaves out models whose command is neither llama-server nor vllm. vllm behind
 vllm-wrapper becomes a model that sleeps. Environment variables that the file refers to
 must be set; those in an engine's environment stay references.`,
 		Example: `  launcher import llama-swap config.yaml > /etc/hotseat/conf.d/imported.yaml`,

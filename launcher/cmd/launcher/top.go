@@ -29,7 +29,7 @@ func (c *cli) topCommand() *cobra.Command {
 has, and the phases of the swaps that run or have just ended. Ctrl-C ends it.
 
 With --once, or if standard output is no terminal, it prints this once. ps, gpus, swaps
-and front-door print the same as JSON.`,
+and front-door print the same as JSON with -o json.`,
 		Example: `  launcher top
   launcher top --once`,
 		Args:              exactly(),

@@ -85,10 +85,10 @@ const frontDoorKey = "front_door"
 
 func doorSettings(c *Config) []setting {
 	return []setting{
-		{frontDoorKey, "127.0.0.1:8000", "address at which all models are served by their names; empty for none", optional(&c.FrontDoor, address)},
+		{frontDoorKey, "127.0.0.1:8000", "address at which the launcher serves all models by their names; empty for none", optional(&c.FrontDoor, address)},
 		{"front_door_token_file", "", "file with the token that clients of the front door must send; default: no token", optional(&c.FrontDoorTokenFile, path)},
 		{"front_door_open", "false", "allow an address of the front door that other machines reach, without a token", boolean(&c.FrontDoorOpen)},
-		{"front_door_turn", "5s", "how long a model that has requests stays awake at least while requests for others wait", duration(&c.FrontDoorTurn)},
+		{"front_door_turn", "5s", "how long a model that has requests stays awake at least, while requests for others wait", duration(&c.FrontDoorTurn)},
 	}
 }
 
