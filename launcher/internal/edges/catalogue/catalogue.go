@@ -19,7 +19,12 @@ type Catalogue struct {
 	Models    []Model
 	Selectors []Selector
 	Profiles  []Profile
+
+	commands map[string]Place // where the command lines of the models stand, by their names
 }
+
+// CommandPlace returns where the command line of a model stands.
+func (c *Catalogue) CommandPlace(model string) Place { return c.commands[model] }
 
 // Model is one engine that the launcher starts when clients ask for it.
 type Model struct {

@@ -3,6 +3,7 @@ package catalogue
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -87,6 +88,7 @@ func parse(sources []source, machine Machine) (*Catalogue, error) {
 	}
 	d.check(c)
 	if len(d.faults) == 0 {
+		c.commands = d.commandPlaces(c)
 		return c, nil
 	}
 	order := map[string]int{}
@@ -97,6 +99,15 @@ func parse(sources []source, machine Machine) (*Catalogue, error) {
 		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return nil, d.faults
+}
+
+func (d *decoder) commandPlaces(c *Catalogue) map[string]Place {
+	all := map[string]Place{}
+	for i, m := range c.Models {
+		path := fmt.Sprintf("models[%d]", i)
+		all[m.Name] = cmp.Or(d.places[path+".options"], d.places[path+".args"])
+	}
+	return all
 }
 
 // document reads the sections of one file.

@@ -196,6 +196,7 @@ func TestOffersNameEachModelThatIsRefused(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		assert.ErrorContains(t, err, "model "+name+": no such option")
 	}
+	assert.ErrorContains(t, err, "launcher.yaml:3:22: model b", "where its command line stands")
 	_, err = NewOffers(loaded(t, "models:\n- {name: a, options: a, gpus: 3}\n"), &fakeInstances{})
 	assert.ErrorContains(t, err, "it needs 3 GPUs, and the launcher has 2")
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -31,24 +30,24 @@ type offer struct {
 	bytes  uint64 // device memory of each
 }
 
-// NewOffers works out what the models of a catalogue need. The error names every model whose
-// engine refuses its arguments.
+// NewOffers works out what the models of a catalogue need. The error is a [catalogue.Faults]
+// with every model whose engine refuses its arguments.
 func NewOffers(c *catalogue.Catalogue, instances Instances) (*Offers, error) {
 	all := &Offers{catalogue: c}
 	gpus := []string{}
 	for _, g := range instances.GPUs().GPUs {
 		gpus = append(gpus, g.UUID)
 	}
-	var faults []error
+	var faults catalogue.Faults
 	for _, m := range c.Models {
 		o := offer{Model: m, id: idOf(m.Name), digest: digestOf(m)}
 		if err := o.plan(instances, gpus); err != nil {
-			faults = append(faults, fmt.Errorf("model %s: %w", m.Name, err))
+			faults = append(faults, catalogue.Fault{Place: c.CommandPlace(m.Name), Problem: fmt.Sprintf("model %s: %v", m.Name, err)})
 		}
 		all.models = append(all.models, o)
 	}
 	if len(faults) > 0 {
-		return nil, errors.Join(faults...)
+		return nil, faults
 	}
 	return all, nil
 }
