@@ -227,6 +227,27 @@ func TestReloadTouchesWhatChangedAlone(t *testing.T) {
 	assert.Equal(t, before["m-a"].PID, n.instances()["m-a"].PID)
 }
 
+// Row 25: a model that is removed while it starts refuses the requests that wait, and gives its GPU to
+// others without a wait for the end of its start.
+func TestModelThatIsRemovedWhileItStartsGoesAtOnce(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("a", "", "--sim-hang-at-load", "1")+modelText("b", ""), "--gpus", "simulated:1")
+	got := make(chan Answer, 1)
+	go func() {
+		a, err := tryCall(t.Context(), "POST", url+"/v1/completions", question("a"))
+		assert.NoError(t, err)
+		got <- a
+	}()
+	n.Eventually("it starts", func() bool { return n.instances()["m-a"].State == "starting" && n.demand("a").Waiting == 1 })
+	n.rewrite("models:\n" + modelText("b", ""))
+	refused := <-got
+	assert.Equal(t, 404, refused.Status)
+	assert.Empty(t, refused.Header.Get("Retry-After"))
+	assert.Contains(t, refusal(t, refused).Message, "it was removed while the request waited")
+	assert.Equal(t, 200, ask(t, url, "b").Status)
+	assert.Empty(t, n.instances()["m-a"].InstanceID)
+}
+
 // Row 26: a profile is switched at run time, and kept over a kill of the launcher.
 func TestProfileIsKeptOverAKill(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,8 @@ const retiredLook = 10 * time.Second
 func (d *decider) policy(m *Model) (string, time.Time) {
 	row, used := rowStays, m.unusedSince()
 	switch {
+	case m.isRetiredStart() && m.Waiting == 0 && !m.NotBefore.After(d.Now):
+		return rowRetired, d.Now
 	case m.isChanging() || m.State != launcher.Awake && m.State != launcher.Sleeping && !m.isRetiredEnd():
 		return rowNeither, time.Time{}
 	case m.Preload && !m.Retired:
@@ -60,6 +62,12 @@ func (d *decider) policy(m *Model) (string, time.Time) {
 // isRetiredEnd reports whether the instance of a retired model has ended, and only has to be
 // forgotten.
 func (m *Model) isRetiredEnd() bool { return m.Retired && m.State.Ended() }
+
+// isRetiredStart reports whether a retired model starts, and nothing else changes it: nobody needs to
+// wait for the end of that start.
+func (m *Model) isRetiredStart() bool {
+	return m.Retired && !m.Busy && m.State == launcher.Starting
+}
 
 // retirement returns the row of a retired model, which otherwise has row.
 func (d *decider) retirement(row string) (string, time.Time) {
