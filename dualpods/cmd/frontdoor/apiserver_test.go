@@ -33,7 +33,7 @@ type watching struct {
 	selector            labels.Selector
 }
 
-func newFakeAPI(t testing.TB) *fakeAPI {
+func newFakeAPI(t *testing.T) *fakeAPI {
 	t.Helper()
 	a := &fakeAPI{version: 1, objects: map[string]map[types.NamespacedName]object{}, watchers: map[chan<- object]watching{}, ended: make(chan struct{})}
 	server := httptest.NewServer(a)

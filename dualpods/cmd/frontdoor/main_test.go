@@ -20,7 +20,7 @@ import (
 )
 
 // kubeconfig says where a fake API server is.
-func kubeconfig(t testing.TB, url string) string {
+func kubeconfig(t *testing.T, url string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: %q}}], contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}`, url), 0o600))
@@ -30,12 +30,12 @@ func kubeconfig(t testing.TB, url string) string {
 // program is a front door that runs.
 type program struct {
 	*frontDoor
-	t    testing.TB
+	t    *testing.T
 	end  context.CancelFunc
 	over chan error
 }
 
-func start(t testing.TB, api *fakeAPI, args ...string) *program {
+func start(t *testing.T, api *fakeAPI, args ...string) *program {
 	t.Helper()
 	s, err := parse(append([]string{
 		"--namespace=team", "--own-namespace=system", "--listen=127.0.0.1:0", "--demand-listen=127.0.0.1:0", "--probes-listen=127.0.0.1:0",
@@ -49,7 +49,7 @@ func start(t testing.TB, api *fakeAPI, args ...string) *program {
 	go func() { p.over <- f.serve(ctx); close(p.over) }()
 	t.Cleanup(func() {
 		end()
-		<-p.over
+		assert.NoError(t, <-p.over)
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	})
 	return p
@@ -115,7 +115,7 @@ func podObject(name, address string) object {
 }
 
 // engine answers at the port of Models, at an address of its own.
-func engine(t testing.TB, address string, h http.HandlerFunc) {
+func engine(t *testing.T, address string, h http.HandlerFunc) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(address, "8000"))
 	require.NoError(t, err)

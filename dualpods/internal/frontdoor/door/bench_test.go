@@ -2,6 +2,7 @@ package door_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"log/slog"
 	"net"
@@ -40,8 +41,9 @@ func BenchmarkDoor(b *testing.B) {
 
 	s := &side{own: demand.NewOwn()}
 	through := transport()
-	through.DialContext = nil
-	through.Dial = func(network, _ string) (net.Conn, error) { return net.Dial(network, address.Host) } //nolint:staticcheck,noctx // to the engine, whatever the Pod's address
+	through.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, address.Host) // whatever the Pod's address
+	}
 	s.Door, s.dir = door.New(door.Options{
 		Own: s.own, Peers: nobody{}, Namespace: func(string) string { return namespace }, Access: access.New(namespace, false),
 		Transport: through, SignEvery: time.Hour, Observer: metrics.New(s.own), Logger: slog.New(slog.DiscardHandler),
@@ -84,7 +86,7 @@ func load(b *testing.B, at string) (all []time.Duration) {
 		work.Go(func() {
 			for range each {
 				since := time.Now()
-				got, err := client.Post(at+"/v1/chat/completions", "application/json", strings.NewReader(chat)) //nolint:noctx // it ends with the benchmark
+				got, err := client.Post(at+"/v1/chat/completions", "application/json", strings.NewReader(chat))
 				if err != nil {
 					b.Error(err)
 					return

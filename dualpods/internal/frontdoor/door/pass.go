@@ -89,7 +89,7 @@ func (d *Door) await(q *request) error {
 	if err == nil {
 		err = d.queues.refusal(q.turn)
 	} else {
-		err = d.gaveUp(q, ctx)
+		err = d.gaveUp(ctx, q)
 	}
 	d.opts.Observer.Held(q.model.Key, outcomeOf(err), waited)
 	if err == nil && starts {
@@ -99,7 +99,7 @@ func (d *Door) await(q *request) error {
 }
 
 // gaveUp returns why a request does not wait any longer.
-func (d *Door) gaveUp(q *request, waiting context.Context) error {
+func (d *Door) gaveUp(waiting context.Context, q *request) error {
 	if !errors.Is(context.Cause(waiting), errWaitedTooLong) {
 		return errClientGone
 	}
