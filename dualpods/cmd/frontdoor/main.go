@@ -191,7 +191,7 @@ func (f *frontDoor) serve(ctx context.Context) error {
 	if err := f.watch.Filled(ctx); err != nil {
 		return nil // it was told to end before
 	}
-	debug.FreeOSMemory() // a list of all Pods takes more than what is kept of them
+	debug.FreeOSMemory()                   // a list of all Pods takes more than what is kept of them
 	defer func() { _ = clients.Close() }() // its listener is closed then
 	serve(clients, f.clients)
 	ready.set(true)

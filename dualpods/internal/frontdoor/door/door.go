@@ -140,11 +140,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request, grant access.Grant
 	code := 0 // that is counted
 	defer func() {
 		d.close(q)
-		var key types.NamespacedName
-		if q.model != nil {
-			key = q.model.Key
-		}
-		d.opts.Observer.Answered(key, q.entry, cmp.Or(code, codeOfCut(q)))
+		d.opts.Observer.Answered(d.seriesOf(q), q.entry, cmp.Or(code, codeOfCut(q)))
 	}()
 	err := d.read(q)
 	if err == nil {
@@ -170,6 +166,14 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request, grant access.Grant
 		w.Header().Set("Connection", "close")
 	}
 	q.signs.Fail(e)
+}
+
+// seriesOf returns the Model for which a request counts in metrics; zero: there is none, or it has been deleted.
+func (d *Door) seriesOf(q *request) types.NamespacedName {
+	if q.model == nil || !d.dir.Has(q.model.Key) {
+		return types.NamespacedName{}
+	}
+	return q.model.Key
 }
 
 // codeOfCut returns the code that counts for an answer that was cut.

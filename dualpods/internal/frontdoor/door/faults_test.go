@@ -183,37 +183,8 @@ func TestModelThatIsDeletedHoldsNobody(t *testing.T) {
 		assert.Equal(t, http.StatusNotFound, a.status)
 		assert.Contains(t, a.body, `the model \"llama\" was deleted while the request waited`)
 	}
+	assert.NotContains(t, w.scrape(), `model="llama"`)
 	assert.Empty(t, w.own.All())
-}
-
-func TestRequestsThatComeTogetherAreSpread(t *testing.T) {
-	for _, byPrefix := range []bool{false, true} {
-		w := newWorld(t)
-		w.model(func(m *v1alpha1.Model) {
-			if byPrefix {
-				m.Spec.LoadBalancing = &v1alpha1.LoadBalancing{Strategy: v1alpha1.StrategyPrefixHash, PrefixHash: &v1alpha1.PrefixHash{MeanLoadPercentage: new(int32(100))}}
-			}
-		})
-		asked, end := make(chan struct{}), make(chan struct{})
-		for range 4 {
-			w.pod("gpu", func(http.ResponseWriter, *http.Request) { asked <- struct{}{}; <-end })
-		}
-		got := make(chan answer)
-		for range 40 {
-			go func() { got <- w.askWithin(t.Context(), "/v1/chat/completions", chat) }()
-		}
-		for range 40 {
-			<-asked
-		}
-		for pod, n := range w.own.Of(llama).InFlight {
-			assert.Equal(t, 10, n, pod)
-		}
-		close(end)
-		for range 40 {
-			assert.Equal(t, http.StatusOK, (<-got).status)
-		}
-		assert.Empty(t, w.own.All())
-	}
 }
 
 func TestNoPodIsAskedForAnotherProtocol(t *testing.T) {

@@ -91,7 +91,7 @@ func (d *Door) await(q *request) error {
 	} else {
 		err = d.gaveUp(ctx, q)
 	}
-	d.opts.Observer.Held(q.model.Key, outcomeOf(err), waited)
+	d.opts.Observer.Held(d.seriesOf(q), outcomeOf(err), waited)
 	if err == nil && starts {
 		d.starts.Observe(q.model.Key.String(), inference.Start, waited)
 	}
@@ -157,7 +157,7 @@ func (p passer) RoundTrip(out *http.Request) (*http.Response, error) {
 			return nil, errClientGone
 		}
 		d.outages.failed(to.Address)
-		d.opts.Observer.Retried(q.model.Key)
+		d.opts.Observer.Retried(d.seriesOf(q))
 		q.tried = append(q.tried, to.Pod)
 		d.opts.Logger.Info("a Pod does not answer", "model", q.model.Key.String(), "pod", to.Pod, "attempt", len(q.tried), "error", err)
 		if len(q.tried) == mostAttempts || !again {

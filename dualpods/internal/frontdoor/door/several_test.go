@@ -38,10 +38,8 @@ func (e engines) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // answered is the answer of an engine: its address.
-func answered(r *http.Request, body io.ReadCloser) *http.Response {
-	if body == nil {
-		body = io.NopCloser(strings.NewReader(r.URL.Host))
-	}
+func answered(r *http.Request) *http.Response {
+	body := io.NopCloser(strings.NewReader(r.URL.Host))
 	return &http.Response{StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: body, ContentLength: -1, Request: r}
 }
 
@@ -88,7 +86,7 @@ func (s *side) ask(prompt string) (int, string) {
 }
 
 func TestFrontDoorsAgreeOnTheRing(t *testing.T) {
-	echo := engines(func(r *http.Request) (*http.Response, error) { return answered(r, nil), nil })
+	echo := engines(func(r *http.Request) (*http.Response, error) { return answered(r), nil })
 	one, other := newSide(nobody{}, echo), newSide(nobody{}, echo)
 	one.model(true)
 	for n := range 8 {
@@ -113,7 +111,7 @@ func TestFrontDoorsAgreeOnLoad(t *testing.T) {
 	one := newSide(nobody{}, func(r *http.Request) (*http.Response, error) {
 		asked <- r.URL.Host
 		<-end
-		return answered(r, nil), nil
+		return answered(r), nil
 	})
 	tells := httptest.NewServer(one.own)
 	defer tells.Close()
@@ -122,7 +120,7 @@ func TestFrontDoorsAgreeOnLoad(t *testing.T) {
 	listener := demand.NewListener(demand.Options{Client: &http.Client{Transport: transport}, Logger: slog.New(slog.DiscardHandler), Changed: func([]types.NamespacedName) { changed <- struct{}{} }})
 	defer listener.Close()
 	listener.Listen(map[string]string{"one": tells.URL})
-	other := newSide(listener, func(r *http.Request) (*http.Response, error) { return answered(r, nil), nil })
+	other := newSide(listener, func(r *http.Request) (*http.Response, error) { return answered(r), nil })
 	for _, s := range []*side{one, other} {
 		s.model(false)
 		s.pod(1)
@@ -152,6 +150,46 @@ func TestFrontDoorsAgreeOnLoad(t *testing.T) {
 	assert.Less(t, fastest, 100*time.Millisecond)
 }
 
+// slow are peers that let other requests go first.
+type slow struct{}
+
+func (slow) Of(types.NamespacedName) (demand.Count, bool) {
+	for range 100 {
+		runtime.Gosched()
+	}
+	return demand.Count{}, true
+}
+
+func TestRequestsThatComeTogetherAreSpread(t *testing.T) {
+	for _, byPrefix := range []bool{false, true} {
+		asked, end := make(chan struct{}), make(chan struct{})
+		s := newSide(slow{}, func(r *http.Request) (*http.Response, error) {
+			asked <- struct{}{}
+			<-end
+			return answered(r), nil
+		})
+		s.model(byPrefix)
+		for n := range 4 {
+			s.pod(n)
+		}
+		done := make(chan struct{})
+		for range 40 {
+			go func() { s.ask("x"); done <- struct{}{} }()
+		}
+		for range 40 {
+			<-asked
+		}
+		for pod, n := range s.own.Of(llama).InFlight {
+			assert.LessOrEqual(t, n, map[bool]int{false: 10, true: 13}[byPrefix], "%s, of a mean of 10 and a bound of 125 %%", pod)
+		}
+		close(end)
+		for range 40 {
+			<-done
+		}
+		assert.Empty(t, s.own.All())
+	}
+}
+
 // The last Pod goes at the moment at which a request comes. Another one comes once somebody waits.
 func TestRequestAtTheMomentOfScaleDownIsNotLost(t *testing.T) {
 	const seeds = 1000
@@ -167,7 +205,7 @@ func TestRequestAtTheMomentOfScaleDownIsNotLost(t *testing.T) {
 				}
 			default:
 			}
-			return answered(r, nil), nil
+			return answered(r), nil
 		})
 		s.model(false)
 		s.pod(1)
