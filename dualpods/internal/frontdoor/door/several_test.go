@@ -134,6 +134,9 @@ func TestFrontDoorsAgreeOnLoad(t *testing.T) {
 			<-changed
 		}
 	}
+	for spoken := false; !spoken; runtime.Gosched() {
+		_, spoken = listener.Of(llama)
+	}
 	fastest, done := time.Hour, make(chan struct{})
 	for range 10 {
 		go func() { one.ask("x"); done <- struct{}{} }()
