@@ -28,9 +28,9 @@ const retiredLook = 10 * time.Second
 func (d *decider) policy(m *Model) (string, time.Time) {
 	row, used := rowStays, m.unusedSince()
 	switch {
-	case m.isRetiredStart() && m.Waiting == 0 && !m.NotBefore.After(d.Now):
+	case m.isRetiredStart() && !m.NotBefore.After(d.Now):
 		return rowRetired, d.Now
-	case m.isChanging() || m.State != launcher.Awake && m.State != launcher.Sleeping && !m.isRetiredEnd():
+	case !m.mayRetire():
 		return rowNeither, time.Time{}
 	case m.Preload && !m.Retired:
 		return rowPreloaded, time.Time{}
@@ -63,10 +63,15 @@ func (d *decider) policy(m *Model) (string, time.Time) {
 // forgotten.
 func (m *Model) isRetiredEnd() bool { return m.Retired && m.State.Ended() }
 
+// mayRetire reports whether a model is in a state in which it can be told to sleep or to end.
+func (m *Model) mayRetire() bool {
+	return !m.isChanging() && (m.State == launcher.Awake || m.State == launcher.Sleeping || m.isRetiredEnd())
+}
+
 // isRetiredStart reports whether a retired model starts, and nothing else changes it: nobody needs to
 // wait for the end of that start.
 func (m *Model) isRetiredStart() bool {
-	return m.Retired && !m.Busy && m.State == launcher.Starting
+	return m.Retired && !m.Busy && m.State == launcher.Starting && m.Waiting == 0
 }
 
 // retirement returns the row of a retired model, which otherwise has row.
