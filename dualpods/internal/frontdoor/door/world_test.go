@@ -81,7 +81,7 @@ func newWorldWithin(t *testing.T, bodyTime time.Duration) *world {
 			return namespace
 		},
 		Access: w.tokens, BodyTime: bodyTime,
-		Transport: w.transport, SignEvery: 10 * time.Millisecond, Observer: w.metrics, Logger: slog.New(slog.DiscardHandler),
+		Transport: w.transport, SignEvery: 300 * time.Millisecond, Observer: w.metrics, Logger: slog.New(slog.DiscardHandler),
 	})
 	server := httptest.NewServer(w.door)
 	w.url = server.URL
