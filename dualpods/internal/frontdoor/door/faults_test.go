@@ -248,21 +248,21 @@ func TestErrorAfterSignsThatBeganLateEndsTheStream(t *testing.T) {
 	w := newWorld(t)
 	w.model(nil)
 	w.pod("gpu", nil)
-	got := make(chan answer)
-	go func() {
-		got <- w.askWithin(t.Context(), "/v1/chat/completions", `{"model": "llama", "stream": true, "messages": []}`, "X-Hotseat-Progress", "comments")
-	}()
-	w.awaitHeld(1) // after the Pod has refused
-	for range 3 {
-		<-time.After(10 * time.Millisecond) // the time between two signs
-	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/v1/chat/completions", strings.NewReader(`{"model": "llama", "stream": true, "messages": []}`))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Hotseat-Progress", "comments")
+	got, err := http.DefaultClient.Do(r) // the header comes with the first sign, after the Pod has refused
+	require.NoError(t, err)
 	w.pod("gpu", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = w.Write([]byte(`{"error": {"message": "no messages"}}`))
 	})
-	a := <-got
-	assert.Equal(t, http.StatusOK, a.status)
-	assert.True(t, strings.HasPrefix(a.body, ": "), a.body)
-	assert.Contains(t, a.body, "\n\ndata: {\"error\":")
-	assert.Contains(t, a.body, "no messages")
+	text, err := io.ReadAll(got.Body)
+	require.NoError(t, err)
+	require.NoError(t, got.Body.Close())
+	assert.Equal(t, http.StatusOK, got.StatusCode)
+	assert.True(t, strings.HasPrefix(string(text), ": "), string(text))
+	assert.Contains(t, string(text), "\n\ndata: {\"error\":")
+	assert.Contains(t, string(text), "no messages")
 }
