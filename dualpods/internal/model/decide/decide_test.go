@@ -128,6 +128,7 @@ var groupCases = map[string]decisionCase{
 	"37: the group failed last":                   {held(model(1, entry("a", in("g", 0), invalid), entry("b", in("g", 0), failed(1, 40*time.Second)), entry("c", failed(1, 50*time.Second)))), "a 0 input wrong; b 0 stays; c 1 demand"},
 	"37: the back-off of all is over":             {held(model(1, entry("a", in("g", 0), failed(1, 2*time.Minute)), entry("b", in("g", 0), failed(1, time.Minute)))), "a 1 races; b 1 races"},
 	"38: the winner was told, the rest was not":   {model(1, entry("a", in("g", 1), starts(1, 0)), entry("b", in("g", 1), serves(1)), entry("c", in("g", 1), became(0))), "a 0 race is over; b 1 stays; c 0 race is over"},
+	"38: the controller died as the race began":   {held(model(1, entry("a", in("g", 1), starts(1, 0)), entry("b", in("g", 0)), entry("c", in("g", 0)))), "a 1 stays; b 1 races; c 1 races"},
 	"38: the winner has died since":               {held(model(1, entry("a", in("g", 1), starts(1, 0)), entry("b", in("g", 0), became(0)))), "a 0 race is over; b 1 stays +b1"},
 	"39: the total is spent in list order":        {totals(0, 3, held(model(150, entry("a", in("g", 0)), entry("b", in("g", 0)), entry("c", in("g", 0))))), "a 2 races; b 1 races; c 0 total maximum"},
 	"39: a maximum within the group":              {held(model(150, entry("a", in("g", 0), bounds(0, 1)), entry("b", in("g", 0)))), "a 1 races; b 2 races"},

@@ -41,16 +41,16 @@ func (p *pass) keepMinimums() {
 	}
 }
 
-// meetDemand asks for what neither ready nor hopeful replicas carry.
+// meetDemand asks for what neither ready nor hopeful replicas carry. A controller that was killed while it began a race
+// has left members that were not asked: they join.
 func (p *pass) meetDemand() {
 	for _, u := range p.inOrder() {
-		missing := p.missing()
-		if missing.isNone() {
-			return
-		}
-		if len(u.members) > 1 {
+		missing, e := p.missing(), u.members[0]
+		switch {
+		case len(u.members) > 1 && (!missing.isNone() || u.racing().replicas > 0):
 			p.askGroup(u, missing)
-		} else if e := u.members[0]; p.mayAsk(e) {
+		case missing.isNone() || len(u.members) > 1:
+		case p.mayAsk(e):
 			p.ask(e, missing.of(e), RowDemand, "%s", p.wanted())
 		}
 	}

@@ -83,7 +83,7 @@ func (p *pass) endUnneededRace(u *unit) bool {
 	return true
 }
 
-// askGroup asks the members of a group for what is missing.
+// askGroup asks the members of a group for what is missing. If nothing is, only members join that were not asked.
 func (p *pass) askGroup(u *unit, missing load) {
 	members := p.askable(u)
 	if p.wakes(u, members, missing) {
@@ -94,7 +94,7 @@ func (p *pass) askGroup(u *unit, missing load) {
 	all.demand, all.replicas = max(all.demand, 0), max(all.replicas, 0)
 	for _, e := range members {
 		more := all.of(e) - e.racing()
-		if more <= 0 {
+		if more <= 0 || missing.isNone() && e.number() > e.Min {
 			continue
 		}
 		if p.ask(e, more, RowRaces, "%s: the replicas of its group that are ready first are kept", p.wanted()) > 0 {
