@@ -74,7 +74,7 @@ func TestControllerThatIsKilledInARaceIsFollowedByOneThatComesToTheSameEnd(t *te
 	plain := newPool(t, nil)
 	plain.waitForLaunchers()
 	s := plain.crashing()
-	for i, row := range []string{"races", "race is over", "less demand", "wakes on free GPUs"} {
+	for i, row := range []string{"races", "race is over", "less demand"} {
 		name := fmt.Sprintf("g%d", i)
 		s.run(map[string]string{"races": row, "race is over": row}[row])
 		s.declare(strings.NewReplacer("name: llama", "name: "+name, "org/llama", "org/"+name).Replace(group))
@@ -92,15 +92,6 @@ func TestControllerThatIsKilledInARaceIsFollowedByOneThatComesToTheSameEnd(t *te
 			s.crashed(row, "")
 		}
 		s.eventually("it goes to zero", func() bool { return len(s.modelPods(name)) == 0 })
-		if row == "wakes on free GPUs" {
-			s.eventually("it sleeps", func() bool { return s.entry(name, "b").SleepsOn != "" })
-			s.run(row)
-			stop := s.chats(name, s.frontDoor(), 1)
-			s.crashed(row, "")
-			s.serves(name, "b (1)")
-			onlyAnswers(t, stop(), 1)
-			assert.Zero(t, s.replicasOf(name+"-a")+s.replicasOf(name+"-c"))
-		}
 		for _, entry := range []string{"a", "b", "c"} {
 			assert.Nil(t, s.entry(name, entry).LastFailure, "%s: %s", row, entry)
 		}
