@@ -13,7 +13,7 @@ type InstanceSpec struct {
 	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" maxItems:"64" doc:"UUIDs of the GPUs to run on; the engine sees them in this order. Their number must be tensor-parallel × pipeline-parallel × local data-parallel size. Absent: the engine chooses its devices by itself, and its device memory counts as foreign."`
 	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" maxProperties:"4096" doc:"Environment variables of the engine; they override the launcher's own. A value is a string or {\"from_file\": path}."`
 	Annotations map[string]string   `json:"annotations,omitempty" maxProperties:"1024" doc:"The launcher keeps and shows them. hotseat.dev/pinned=true keeps the instance from being evicted."`
-	Engine      string              `json:"engine,omitempty" enum:"vllm,llamacpp" doc:"Which engine adapter runs it. Default: vllm."`
+	Engine      string              `json:"engine,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$" patternDescription:"the name of an engine, such as vllm: a letter or digit, then letters, digits, '.', '_' or '-', at most 64 in all" doc:"Which engine runs it: vllm, llamacpp, or the name of a command of the launcher's configuration. Default: vllm."`
 	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"fork: fork from a preloader; refused unless a fitting one is ready. exec: run the engine's command. auto: fork, after a wait for a preloader that is loading, or exec if no preloader is possible. Default: the launcher's start_method."`
 	ModelCache  string              `json:"model_cache,omitempty" enum:"auto,require,off" doc:"auto (default): the engine reads the model from the launcher's model store or from a claim if one of them has it, and else finds it by itself. require: the call is refused unless one of them has the model whole. off: the engine finds the model by itself."`
 	Rank        *Rank               `json:"rank,omitempty" doc:"The instance is one rank of a server over several launchers. Absent: it is a server by itself."`
@@ -31,6 +31,10 @@ const (
 
 // AnnotationPinned is the annotation that, with the value "true", keeps a sleeper from being evicted.
 const AnnotationPinned = "hotseat.dev/pinned"
+
+// AnnotationGPUMemory is the annotation that says how many bytes of each of its GPUs an instance of a
+// command takes, as a decimal number.
+const AnnotationGPUMemory = "hotseat.dev/gpu-memory"
 
 // Annotations of the instances of the front door's models, which no client may give: the model's
 // name, and a digest of what its engine was started with.

@@ -25,7 +25,7 @@ type SwapIn struct {
 	Args        []string            `json:"args,omitempty" maxItems:"4096"`
 	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" maxProperties:"4096"`
 	Annotations map[string]string   `json:"annotations,omitempty" maxProperties:"1024"`
-	Engine      string              `json:"engine,omitempty" enum:"vllm,llamacpp"`
+	Engine      string              `json:"engine,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$" patternDescription:"the name of an engine, such as vllm: a letter or digit, then letters, digits, '.', '_' or '-', at most 64 in all" doc:"Which engine runs a new instance, as in a create call."`
 	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" maxItems:"64" doc:"Must equal the swap's gpu_uuids when both are given."`
 	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"How the launcher starts a new instance, as in a create call."`
 	ModelCache  string              `json:"model_cache,omitempty" enum:"auto,require,off" doc:"Where a new instance reads its model from, as in a create call."`

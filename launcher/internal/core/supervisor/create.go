@@ -72,10 +72,14 @@ func (s *Supervisor) draft(c launcher.CreateRequest, insist bool) (*Draft, error
 	if err != nil {
 		return nil, err
 	}
+	memory, err := gpuMemory(spec)
+	if err != nil {
+		return nil, err
+	}
 	request := engine.Request{
 		Options: spec.Options, Args: spec.Args, GPUs: engineGPUs(devices), Env: env,
 		Accelerator: s.opts.GPUs.Kind(), InstanceHost: s.opts.InstanceHost, SleepMode: s.opts.SleepMode,
-		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(), Rank: placed, ServedName: c.Spec.Annotations[launcherapi.AnnotationModel], SaveDir: s.saveDir(c.ID),
+		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(), Rank: placed, ServedName: c.Spec.Annotations[launcherapi.AnnotationModel], GPUMemory: memory, SaveDir: s.saveDir(c.ID),
 	}
 	plan, err := eng.Plan(request)
 	hidden.Find(spec, plan.ConfigWords)
@@ -97,10 +101,7 @@ func (s *Supervisor) draft(c launcher.CreateRequest, insist bool) (*Draft, error
 	if err != nil {
 		return nil, err
 	}
-	want := launcher.Room{ID: c.ID, New: true, Bytes: map[string]uint64{}}
-	for _, d := range devices {
-		want.Bytes[d.UUID] = plan.DeviceMemory.Of(d.MemoryTotalBytes)
-	}
+	want := launcher.Room{ID: c.ID, New: true, Bytes: bytesOf(plan, devices)}
 	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compileKey(&plan, compilesOf(eng, request, plan, c.Spec, ports), devices), method: method, ports: ports}, nil
 }
 
@@ -381,24 +382,4 @@ func (s *Supervisor) watchExit(i *instance) {
 		case <-s.ctx.Done():
 		}
 	})
-}
-
-// How much of the end of a log is shown with a failure, and how much is searched for
-// its cause. vLLM logs the root of a failure some hundred lines before the end.
-const (
-	shownLines    = 30
-	searchedLines = 400
-	searchedBytes = 128 << 10
-)
-
-func (s *Supervisor) tail(name string) []string { return lastOf(s.longTail(name), shownLines) }
-
-func lastOf(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
-
-func (s *Supervisor) longTail(name string) []string {
-	lines, err := bounded(s, "read the log "+name, func() ([]string, error) { return s.opts.Logs.Tail(name, searchedLines, searchedBytes) }, nil)
-	if err != nil {
-		return []string{fmt.Sprintf("hotseat: %v", err)}
-	}
-	return lines
 }

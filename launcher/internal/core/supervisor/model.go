@@ -54,6 +54,12 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 	if spec.Options != nil {
 		field = "body.options"
 	}
+	if plan.FindsModel {
+		if spec.ModelCache == launcherapi.ModelCacheRequire {
+			return modelSource{}, launcher.Invalidf("body.model_cache", "model_cache is require, and this engine reads no model of the store; leave out model_cache")
+		}
+		return modelSource{}, nil
+	}
 	address, err := s.schemeOf(plan.Model)
 	if err != nil {
 		return modelSource{}, launcher.Invalidf(field, "%w", err)

@@ -237,13 +237,13 @@ func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File, wakes 
 	if err := s.makeSaveDir(i, wakes); err != nil {
 		return nil, nil, err
 	}
-	args, env := plan.Argv("127.0.0.1", i.facts.EnginePort), plan.Env()
+	args, env := plan.Argv("127.0.0.1", i.facts.EnginePort), plan.PortEnv(i.facts.EnginePort)
 	public := net.JoinHostPort(i.facts.PublicHost, strconv.Itoa(i.facts.PublicPort))
 	switch {
 	case i.isWorker():
-		args, public = plan.WorkerArgv(), ""
+		args, env, public = plan.WorkerArgv(), plan.Env(), ""
 	case i.facts.EngineSocket != "":
-		args, env = plan.SocketArgv(i.facts.EngineSocket), plan.SocketEnv()
+		args, env = plan.SocketArgv(i.facts.EngineSocket), plan.SocketEnv(i.facts.EngineSocket)
 	}
 	argv := slices.Concat(s.opts.Programs[i.engine.Name()], args)
 	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: env, Output: output, Scratch: plan.Scratch, Socket: i.facts.EngineSocket, Public: public}

@@ -54,7 +54,7 @@ func TestABodyThatIsNotAsItShouldBeIsRefusedAndReachesNobody(t *testing.T) {
 		"options that are a list are refused":            {instancesPath, `{"options":["x"]}`, 422, []string{"body.options", "string"}},
 		"args that are a string are refused":             {instancesPath, `{"args":"x"}`, 422, []string{"body.args", "array"}},
 		"an element of the wrong type is named":          {instancesPath, `{"options":"x","gpu_uuids":["a",2]}`, 422, []string{"body.gpu_uuids[1]"}},
-		"an engine that does not exist is refused":       {instancesPath, `{"options":"x","engine":"sglang"}`, 422, []string{"body.engine", "vllm"}},
+		"an engine that is a program is refused":         {instancesPath, `{"options":"x","engine":"/bin/sh"}`, 422, []string{"body.engine", "vllm"}},
 		"a list in place of an object is refused":        {instancesPath, `[]`, 422, []string{"body", "object"}},
 		"null in place of an object is refused":          {instancesPath, `null`, 422, []string{"body", "object"}},
 		"a negative duration is named":                   {swapPath, `{"gpu_uuids":["a"],"timeout":"-3s"}`, 422, []string{"body.timeout", "negative"}},

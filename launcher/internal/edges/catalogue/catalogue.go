@@ -1,5 +1,5 @@
-// Package catalogue reads which models a launcher offers: the sections models, selectors
-// and profiles of its configuration file, and of the files of the folder conf.d beside it.
+// Package catalogue reads which models a launcher offers: the sections commands, models,
+// selectors and profiles of its configuration file, and of the files of the folder conf.d beside it.
 // It finds all mistakes at once, tells what changed between two catalogues, and says what
 // a client's model name means. It starts nothing.
 package catalogue
@@ -16,6 +16,7 @@ import (
 
 // Catalogue is what a launcher offers, checked, in the order of its files.
 type Catalogue struct {
+	Commands  []Command
 	Models    []Model
 	Selectors []Selector
 	Profiles  []Profile
@@ -36,6 +37,8 @@ type Model struct {
 	Options string
 	Args    []string
 	GPUs    GPUs
+	// GPUMemory is how many bytes of each GPU a model of a command takes; 0: it is not known.
+	GPUMemory int64
 	// Env has values as they were written, with ${env:X}; see [Model.EnvVars].
 	Env map[string]launcherapi.EnvValue
 
@@ -96,9 +99,11 @@ type Profile struct {
 
 // Machine is what the catalogue is checked against.
 type Machine struct {
-	Engines []string // the names of the engines, the default first
+	Engines []string // the names of the engines without those of commands, the default first
 	GPUs    []string // UUIDs; nil: unknown, and not checked
 	Env     func(string) (string, bool)
+	// LookPath finds a program; nil: programs are not looked for.
+	LookPath func(string) (string, error)
 }
 
 // Folder is where further files with models stand: the folder conf.d beside the

@@ -50,7 +50,8 @@ func (f Faults) Error() string {
 // decoder collects the faults of all files.
 type decoder struct {
 	machine Machine
-	file    string // the one that it reads
+	file    string           // the one that it reads
+	named   map[string]claim // the names of the commands
 	faults  Faults
 	places  map[string]Place // of what was read, by its path, such as models[0].name
 }
@@ -290,6 +291,25 @@ func (v value) duration() time.Duration {
 		return 0
 	}
 	return d.D()
+}
+
+// bytes reads a number of bytes above 0; 0 after a fault.
+func (v value) bytes() int64 {
+	const want = `a number of bytes, or one with a unit such as "6GiB"`
+	text := v.scalar(want)
+	if text == "" {
+		return 0
+	}
+	n, err := config.ParseBytes(text)
+	switch {
+	case err != nil:
+		v.fail("%s %v", v.key, err)
+		return 0
+	case n <= 0:
+		v.fail("%s must be above 0, not %s", v.key, text)
+		return 0
+	}
+	return n
 }
 
 func (v value) choice(of ...string) string {

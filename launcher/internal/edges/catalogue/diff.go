@@ -72,7 +72,7 @@ func (m *Model) changeFrom(old *Model) Change {
 
 // ofEngine are the fields that the engine was started with.
 func (m *Model) ofEngine() map[string]any {
-	return map[string]any{"engine": m.Engine, "options": m.Words(), "gpus": [2]any{m.GPUs.Count, full(m.GPUs.UUIDs)}, "env": fullMap[launcherapi.EnvValue](m.Env)}
+	return map[string]any{"engine": m.Engine, "options": m.Words(), "gpus": [2]any{m.GPUs.Count, full(m.GPUs.UUIDs)}, "gpu_memory": m.GPUMemory, "env": fullMap[launcherapi.EnvValue](m.Env)}
 }
 
 // Words is the command line, however it was written.

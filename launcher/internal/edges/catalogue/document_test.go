@@ -23,7 +23,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 	}
 	d := decoder{machine: machine(), places: map[string]Place{}}
 	for heading, fields := range map[string][]field{
-		"Models": d.modelFields(&Model{}), "Selectors": (&Selector{}).fields(), "Profiles": (&Profile{}).fields(),
+		"Commands": d.commandFields(&Command{}), "Models": d.modelFields(&Model{}), "Selectors": (&Selector{}).fields(), "Profiles": (&Profile{}).fields(),
 	} {
 		_, section, _ := strings.Cut(string(data), "\n## "+heading+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
@@ -64,5 +64,5 @@ func TestExampleOfTheDocumentIsRight(t *testing.T) {
 	m.Env = func(string) (string, bool) { return "x", true }
 	c, err := parse([]source{{"hotseat.yaml", []byte(example), true}}, m)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"qwen", "gpt-4o-mini", "qwen:calm", "coder", "any"}, c.Names())
+	assert.Equal(t, []string{"qwen", "gpt-4o-mini", "qwen:calm", "coder", "whisper-1", "any"}, c.Names())
 }

@@ -73,8 +73,9 @@ func unreadable(name string, err error) Fault {
 
 // parse reads the catalogue of all files.
 func parse(sources []source, machine Machine) (*Catalogue, error) {
-	d := decoder{machine: machine, places: map[string]Place{}}
+	d := decoder{machine: machine, places: map[string]Place{}, named: map[string]claim{}}
 	c := &Catalogue{}
+	bodies := map[string]ast.Node{}
 	for _, s := range sources {
 		d.file = s.name
 		body, err := config.Document(s.data)
@@ -83,7 +84,13 @@ func parse(sources []source, machine Machine) (*Catalogue, error) {
 			continue
 		}
 		if body != nil {
-			d.document(body, s.settings, c)
+			bodies[s.name] = body
+			d.commands(body, c) // a model of any file may have a command of any file
+		}
+	}
+	for _, s := range sources {
+		if d.file = s.name; bodies[s.name] != nil {
+			d.document(bodies[s.name], s.settings, c)
 		}
 	}
 	d.check(c)
@@ -105,7 +112,7 @@ func (d *decoder) commandPlaces(c *Catalogue) map[string]Place {
 	all := map[string]Place{}
 	for i, m := range c.Models {
 		path := fmt.Sprintf("models[%d]", i)
-		all[m.Name] = cmp.Or(d.places[path+".options"], d.places[path+".args"])
+		all[m.Name] = cmp.Or(d.places[path+".options"], d.places[path+".args"], d.places[path+".name"]) // a command may need no arguments
 	}
 	return all
 }
@@ -115,6 +122,7 @@ func (d *decoder) document(body ast.Node, settings bool, c *Catalogue) {
 	top := value{d, body, "", "the file"}
 	top.entries(func(key, of value) {
 		switch key.key {
+		case commandsKey: // commands has read it
 		case "models":
 			of.section(func() int { return len(c.Models) }, func(item value) { c.Models = append(c.Models, d.model(item)) })
 		case "selectors":

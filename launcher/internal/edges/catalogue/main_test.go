@@ -2,6 +2,7 @@ package catalogue
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -22,6 +23,12 @@ func machine() Machine {
 		Env: func(name string) (string, bool) {
 			value, set := map[string]string{"HOME": "/home/a", "TOKEN": "secret"}[name]
 			return value, set
+		},
+		LookPath: func(name string) (string, error) {
+			if name == "/bin/server" {
+				return name, nil
+			}
+			return "", errors.New("there is none")
 		},
 	}
 }

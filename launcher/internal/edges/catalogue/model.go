@@ -44,10 +44,11 @@ func (d *decoder) modelFields(m *Model) []field {
 	return []field{
 		{"name", func(v value) { m.Name = v.name() }},
 		{"aliases", func(v value) { m.Aliases = v.names() }},
-		{"engine", func(v value) { m.Engine = v.choice(d.machine.Engines...) }},
+		{"engine", func(v value) { m.Engine = v.choice(d.engines()...) }},
 		{"options", func(v value) { m.Options = v.options() }},
 		{"args", func(v value) { m.Args = v.args() }},
 		{"gpus", func(v value) { m.GPUs = v.gpus() }},
+		{"gpu_memory", func(v value) { m.GPUMemory = v.bytes() }},
 		{"env", func(v value) { m.Env = v.env() }},
 		{"priority", func(v value) { v.integer(&m.Priority, -1<<31) }},
 		{"pinned", func(v value) { v.boolean(&m.Pinned) }},
@@ -68,10 +69,13 @@ func (d *decoder) checkModel(v value, m *Model) {
 	switch {
 	case hasOptions && hasArgs:
 		d.failAt(args, "the model has options and args: keep one")
-	case !hasOptions && !hasArgs:
+	case !hasOptions && !hasArgs && m.Engine != "" && !d.isCommand(m.Engine):
 		if _, ok := d.places[v.path+".name"]; ok {
 			v.fail("the model %s has no command line: give options, such as \"options: ORG/MODEL --max-model-len 4096\", or args, a list", m.Name)
 		}
+	}
+	if at, says := d.places[v.path+".gpu_memory"]; says && m.Engine != "" && !d.isCommand(m.Engine) {
+		d.failAt(at, "gpu_memory is for models of a command: the launcher learns from the command line what %s takes", m.Engine)
 	}
 	if m.StopAfter > 0 && m.StopAfter < m.SleepAfter {
 		d.failAt(d.places[v.path+".stop_after"], "stop_after must be no shorter than sleep_after (%s), not %s: the model would stop before it sleeps", m.SleepAfter, m.StopAfter)

@@ -18,6 +18,7 @@ import (
 // catalogue from it.
 func (c *Catalogue) YAML() []byte {
 	var p printer
+	section(&p, commandsKey, c.Commands, p.command)
 	section(&p, "models", c.Models, p.model)
 	section(&p, "selectors", c.Selectors, p.selector)
 	section(&p, "profiles", c.Profiles, p.profile)
@@ -60,6 +61,9 @@ func (p *printer) model(m Model) {
 	p.list(1, "args", m.Args)
 	p.list(1, "gpus", m.GPUs.UUIDs)
 	p.number("gpus", m.GPUs.Count)
+	if m.GPUMemory > 0 {
+		p.field(1, "gpu_memory", strconv.FormatInt(m.GPUMemory, 10))
+	}
 	p.env(m.Env)
 	p.number("priority", m.Priority)
 	p.bool("pinned", m.Pinned)

@@ -16,7 +16,7 @@ import (
 )
 
 // CatalogueKeys are the sections of the file that package catalogue reads.
-var CatalogueKeys = []string{"models", "selectors", "profiles"}
+var CatalogueKeys = []string{"commands", "models", "selectors", "profiles"}
 
 // fileReader goes through one configuration file.
 type fileReader struct {

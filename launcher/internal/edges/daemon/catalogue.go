@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/edges/catalogue"
 	"hotseat.dev/hotseat/launcher/internal/edges/frontdoor"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 	"hotseat.dev/hotseat/launcher/internal/machine/fswatch"
 )
 
@@ -21,20 +24,33 @@ import (
 // readOffers reads the catalogue. Without a configuration file it is empty.
 func (d *Daemon) readOffers() (*frontdoor.Offers, error) {
 	c := &catalogue.Catalogue{}
-	if d.opts.File != "" && !d.opts.Last {
-		machine := catalogue.Machine{Env: os.LookupEnv}
-		for _, e := range d.engines {
-			machine.Engines = append(machine.Engines, e.Name())
-		}
-		for _, g := range d.gpus.Devices() {
-			machine.GPUs = append(machine.GPUs, g.UUID)
-		}
+	if !d.opts.Last {
 		var err error
-		if c, err = catalogue.Load(d.opts.File, machine); err != nil {
+		if c, err = d.readCatalogue(); err != nil {
 			return nil, err
 		}
 	}
+	if !reflect.DeepEqual(c.Commands, d.commands) && !d.opts.Last {
+		d.log.Warn("the commands of the configuration have changed; the launcher takes them when it is started again", "config", d.opts.File)
+	}
 	return frontdoor.NewOffers(c, d.sup)
+}
+
+// readCatalogue reads the files of the catalogue.
+func (d *Daemon) readCatalogue() (*catalogue.Catalogue, error) {
+	if d.opts.File == "" {
+		return &catalogue.Catalogue{}, nil
+	}
+	machine := catalogue.Machine{Env: os.LookupEnv, LookPath: exec.LookPath}
+	for _, e := range d.engines {
+		if _, ok := e.(*engine.Command); !ok {
+			machine.Engines = append(machine.Engines, e.Name())
+		}
+	}
+	for _, g := range d.gpus.Devices() {
+		machine.GPUs = append(machine.GPUs, g.UUID)
+	}
+	return catalogue.Load(d.opts.File, machine)
 }
 
 // watchCatalogue reads the catalogue again when one of its files changes, or when the launcher is

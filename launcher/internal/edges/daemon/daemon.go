@@ -22,6 +22,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
+	"hotseat.dev/hotseat/launcher/internal/edges/catalogue"
 	"hotseat.dev/hotseat/launcher/internal/edges/config"
 	"hotseat.dev/hotseat/launcher/internal/edges/frontdoor"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
@@ -132,6 +133,7 @@ type Daemon struct {
 	door         *frontdoor.FrontDoor
 	gates        *gates
 	engines      []engine.Engine
+	commands     []catalogue.Command // of the engines that the configuration makes of programs
 	gpus         gpu.Provider
 	profile      string // that an earlier launcher has kept
 	state        supervisor.SavedState
@@ -268,7 +270,10 @@ func (d *Daemon) openHost() (*process.Host, error) {
 }
 
 func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) error {
-	vllm, programs := d.openEngines()
+	vllm, programs, err := d.openEngines()
+	if err != nil {
+		return err
+	}
 	d.feed = eventlog.New(d.opts.WatchBuffer, d.state.Revision)
 	queue, writes := &gpuqueue.Queue{}, &statedir.Queue{}
 	m := d.metrics

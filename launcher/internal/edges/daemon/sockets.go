@@ -26,9 +26,16 @@ type sockets struct {
 	said string // the last reason for a port that was logged
 }
 
-// Plan returns the path of the socket of an engine that is to be started. The error says why
+// Plan returns the path of the socket of an engine that is to be started. It is empty for an engine
+// that can listen on a port alone. The error says why
 // it has to listen on a port; a *[launcher.Error] says that it must not.
 func (s *sockets) Plan(id string, plan engine.Plan) (string, error) {
+	if plan.Listens == engine.PortOnly {
+		if s.mode == "always" {
+			return "", launcher.Invalidf("body.engine", "the engine listens on a port, since its command has no ${SOCKET}, and the launcher's engine_socket is always; put ${SOCKET} into the command where its program takes the path of a Unix socket, or set engine_socket to auto")
+		}
+		return "", nil
+	}
 	path, err := s.plan(id, plan)
 	if err != nil && s.mode == "always" {
 		return "", launcher.Storagef("the engine has no place for its Unix socket, and the launcher's engine_socket is always: %w", err)
@@ -40,6 +47,9 @@ func (s *sockets) Plan(id string, plan engine.Plan) (string, error) {
 }
 
 func (s *sockets) plan(id string, plan engine.Plan) (string, error) {
+	if plan.Listens == engine.SocketOnly { // whatever the mode, since there is no place for a port in its command
+		return s.host.Socket(id)
+	}
 	switch s.mode {
 	case "never":
 		return "", errors.New("the launcher's engine_socket is never")

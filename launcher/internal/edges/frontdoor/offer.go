@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"hotseat.dev/hotseat/launcher/internal/edges/catalogue"
@@ -89,7 +90,11 @@ func idOf(model string) string {
 // digestOf returns a digest of what the engine of a model is started with: of the fields whose
 // change is a [catalogue.Restart].
 func digestOf(m catalogue.Model) string {
-	text, err := json.Marshal([]any{m.Engine, m.Words(), m.GPUs, m.EnvVars(os.LookupEnv)})
+	of := []any{m.Engine, m.Words(), m.GPUs, m.EnvVars(os.LookupEnv)}
+	if m.GPUMemory > 0 { // else the digest is as before there was that field
+		of = append(of, m.GPUMemory)
+	}
+	text, err := json.Marshal(of)
 	if err != nil {
 		panic(err) // texts and numbers
 	}
@@ -105,6 +110,9 @@ func (o *offer) spec(gpus []string) launcherapi.InstanceSpec {
 	}
 	if o.Pinned {
 		s.Annotations[launcherapi.AnnotationPinned] = "true"
+	}
+	if o.GPUMemory > 0 {
+		s.Annotations[launcherapi.AnnotationGPUMemory] = strconv.FormatInt(o.GPUMemory, 10)
 	}
 	if o.Options != "" {
 		s.Options = &o.Options

@@ -163,11 +163,11 @@ func TestAPlanListensWhereItIsTold(t *testing.T) {
 	p, err := v.Plan(Request{Args: []string{"org/model", "--port", "8000", "--seed", "1"}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"serve", "org/model", "--uds", "/run/a/http", "--seed", "1"}, p.SocketArgv("/run/a/http"))
-	assert.Contains(t, p.SocketEnv(), "FORWARDED_ALLOW_IPS=*")
+	assert.Contains(t, p.SocketEnv("/s"), "FORWARDED_ALLOW_IPS=*")
 	assert.NotContains(t, p.Env(), "FORWARDED_ALLOW_IPS=*")
 	own, err := v.Plan(Request{Args: []string{"m"}, Env: map[string]string{"FORWARDED_ALLOW_IPS": "10.0.0.1"}})
 	require.NoError(t, err)
-	assert.Equal(t, own.Env(), own.SocketEnv())
+	assert.Equal(t, own.Env(), own.SocketEnv("/s"))
 }
 
 func TestAPlanKnowsHowLongItsEngineKeepsIdleConnections(t *testing.T) {

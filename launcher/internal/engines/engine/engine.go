@@ -145,6 +145,9 @@ type Request struct {
 	// or name.
 	ServedName string
 
+	// GPUMemory is how many bytes of each GPU the engine of a command takes; 0: it is not known.
+	GPUMemory uint64
+
 	// SaveDir is a folder for what a Restarted engine keeps while it sleeps. The launcher
 	// makes it before it starts the engine, and removes it with the instance.
 	SaveDir string
@@ -205,6 +208,12 @@ type Plan struct {
 	// looked at.
 	TakesSocket bool
 
+	// Listens restricts where the engine can listen.
+	Listens Listening
+
+	// FindsModel: the engine finds its model by itself, and reads none of the launcher's store.
+	FindsModel bool
+
 	// Compiles is a text of all that the arguments say about what the engine compiles
 	// when it starts: two with the same text compile the same for the same GPUs. ""
 	// for an engine that compiles nothing.
@@ -241,6 +250,9 @@ type Plan struct {
 
 	argv func(p Plan, at listenAt) []string
 	env  []string
+
+	// addressEnv returns the variables that tell the engine where to listen; nil: none do.
+	addressEnv func(at listenAt) []string
 
 	// inFolder checks that the engine can read its model in a folder, and says what memory the
 	// model takes; nil: the engine finds out.
@@ -287,13 +299,6 @@ func (m DeviceMemory) Of(total uint64) uint64 {
 	return min(m.Bytes, total)
 }
 
-// listenAt is where an engine listens. Without any, it is a worker, which does not.
-type listenAt struct {
-	socket string // path of a Unix socket; "": host and port
-	host   string
-	port   int
-}
-
 // GPUs is how many GPUs the engine needs.
 func (p Plan) GPUs() int {
 	all := p.TP * p.PP * p.PCP * p.DPLocal
@@ -305,36 +310,6 @@ func (p Plan) GPUs() int {
 
 // IsWorker reports whether the engine is a rank that serves no HTTP.
 func (p Plan) IsWorker() bool { return p.Rank != nil && p.Rank.IsWorker() }
-
-// Argv is everything after the program's name, with the engine listening on
-// host and port and nowhere else. It is a fresh slice.
-func (p Plan) Argv(host string, port int) []string {
-	return p.argv(p, listenAt{host: host, port: port})
-}
-
-// SocketArgv is Argv with the engine listening on a Unix socket and nowhere else.
-func (p Plan) SocketArgv(path string) []string { return p.argv(p, listenAt{socket: path}) }
-
-// WorkerArgv is Argv for a rank that serves no HTTP.
-func (p Plan) WorkerArgv() []string { return p.argv(p, listenAt{}) }
-
-const headless = "--headless"
-
-// Env is the engine's whole environment (KEY=value), sorted by key. It is a
-// fresh slice. It may hold secrets.
-func (p Plan) Env() []string { return append([]string(nil), p.env...) }
-
-// SocketEnv is Env for an engine that listens on a Unix socket. The launcher alone
-// reaches it there, so it believes the launcher which client a request came from. Over
-// loopback it does so by itself (uvicorn's --forwarded-allow-ips).
-func (p Plan) SocketEnv() []string {
-	if _, set := lookup(p.env, forwardedAllow); set {
-		return p.Env()
-	}
-	return append(p.Env(), forwardedAllow+"=*")
-}
-
-const forwardedAllow = "FORWARDED_ALLOW_IPS"
 
 // Secret is a string that does not show when it is printed, logged or encoded.
 type Secret string

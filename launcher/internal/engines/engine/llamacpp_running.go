@@ -12,7 +12,7 @@ import (
 // with the Argv or SocketArgv and the environment of a Plan.
 func (*LlamaCpp) Running(argv, env []string) (Running, error) {
 	n := slices.Index(argv, "--model")
-	if n < 0 {
+	if n < 0 || isCommand(env) {
 		return Running{}, errNoLlama
 	}
 	own := argv[n:]

@@ -86,7 +86,7 @@ func (s *llamaServer) startAt(argv []string) {
 	s.t.Helper()
 	s.log, s.exited = &syncedLog{}, make(chan struct{})
 	s.cmd = exec.Command(realLlama(s.t).Program, argv...)
-	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = s.plan.SocketEnv(), s.log, s.log
+	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = s.plan.SocketEnv(""), s.log, s.log
 	require.NoError(s.t, s.cmd.Start())
 	cmd, exited := s.cmd, s.exited
 	go func() {

@@ -41,7 +41,7 @@ func TestARunningEngineIsReadFromItsProcess(t *testing.T) {
 				assert.Equal(t, c.want, got)
 				onSocket := c.want
 				onSocket.Port, onSocket.Socket = 0, "/run/a/http"
-				got, err = v.Running(append(program, plan.SocketArgv("/run/a/http")...), plan.SocketEnv())
+				got, err = v.Running(append(program, plan.SocketArgv("/run/a/http")...), plan.SocketEnv("/run/a/http"))
 				require.NoError(t, err)
 				assert.Equal(t, onSocket, got)
 			}

@@ -39,6 +39,9 @@ type Running struct {
 // Running reads the arguments and the environment of a process that was started
 // with the Argv, SocketArgv or WorkerArgv and the environment of a Plan.
 func (*VLLM) Running(argv, env []string) (Running, error) {
+	if isCommand(env) { // its program may be vLLM
+		return Running{}, errNoVLLM
+	}
 	for n := range argv {
 		own := argv[n:]
 		switch {
@@ -54,8 +57,10 @@ func (*VLLM) Running(argv, env []string) (Running, error) {
 			return readRunning(Running{Model: own[1], Port: port}, own[6:], env)
 		}
 	}
-	return Running{}, errors.New("the arguments are not those of vllm serve")
+	return Running{}, errNoVLLM
 }
+
+var errNoVLLM = errors.New("the arguments are not those of vllm serve")
 
 // readRunning reads the rest of the arguments, after the model and the address.
 func readRunning(r Running, rest, env []string) (Running, error) {
