@@ -31,9 +31,10 @@ func (c *cli) importSwapCommand() *cobra.Command {
 output. Standard error names everything that has no counterpart. "-" reads the
 configuration from standard input.
 
-The list leaves out models whose command is neither llama-server nor vllm. vllm behind
-vllm-wrapper becomes a model that sleeps. Environment variables that the file refers to
-must be set; those in an engine's environment stay references.`,
+vllm behind vllm-wrapper becomes a model that sleeps. A program other than llama-server
+and vllm becomes a command if its cmd has ${PORT}; else its model is left out.
+Environment variables that the file refers to must be set; those in an engine's
+environment stay references.`,
 		Example: `  launcher import llama-swap config.yaml > /etc/hotseat/conf.d/imported.yaml`,
 		Args:    exactly("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -11,6 +11,9 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/edges/catalogue"
 )
 
+// wrapper is llama-swap's program around vLLM.
+const wrapper = "vllm-wrapper"
+
 // ours are options that the launcher gives engines itself, with the number of their values.
 var ours = map[string]map[string]int{
 	"llamacpp": {
@@ -28,7 +31,7 @@ func (im *importer) command(where string, m *catalogue.Model, cmd string) (sleep
 		im.note(where+".cmd", "the command cannot be split into words: %v", err)
 		return false
 	}
-	if len(words) > 1 && path.Base(words[0]) == "vllm-wrapper" && words[1] == "serve" {
+	if len(words) > 1 && path.Base(words[0]) == wrapper && words[1] == "serve" {
 		behind := slices.Index(words, "--") + 1
 		if behind == 0 {
 			im.note(where+".cmd", "the command that vllm-wrapper runs is not behind --")
@@ -96,7 +99,7 @@ func withoutComments(cmd string) string {
 // is another one.
 func wrapperLevel(cmdStop string) int {
 	words, err := shellquote.Split(withoutComments(cmdStop))
-	if err != nil || len(words) < 2 || path.Base(words[0]) != "vllm-wrapper" || words[1] != "sleep" {
+	if err != nil || len(words) < 2 || path.Base(words[0]) != wrapper || words[1] != "sleep" {
 		return 0
 	}
 	for i, word := range words {

@@ -60,6 +60,13 @@ func golden(t *testing.T, file, got string) {
 	assert.Equal(t, string(want), got)
 }
 
+func TestRelativeProgramIsNoted(t *testing.T) {
+	c, notes, err := Import([]byte("models: {a: {cmd: './serve -p ${PORT}'}}"), env)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"./serve", "-p", "${PORT}"}, c.Commands[0].Program)
+	assert.Equal(t, []Note{{"models.a.cmd", "./serve must become an absolute path, or a name on PATH"}}, notes)
+}
+
 func TestWhatIsNoFileOfLlamaSwapIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "it has no mapping of models", "models: [a]\n": "it has no mapping of models", "- x\n": "this is no configuration of llama-swap",
@@ -71,7 +78,7 @@ func TestWhatIsNoFileOfLlamaSwapIsRefused(t *testing.T) {
 }
 
 func FuzzImport(f *testing.F) {
-	for _, file := range []string{"testdata/whole.yaml", "testdata/matrix.yaml"} {
+	for _, file := range []string{"testdata/whole.yaml", "testdata/matrix.yaml", "testdata/programs.yaml"} {
 		data, err := os.ReadFile(file)
 		require.NoError(f, err)
 		f.Add(data)

@@ -13,7 +13,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// model adds a model, unless its command is that of no engine.
+// model adds a model, unless its command is that of no engine and cannot become one.
 func (im *importer) model(name string, fields yaml.MapSlice) {
 	where := "models." + name
 	own := append(macrosOf(get(fields, "macros")), im.macros...) // those of the model win
@@ -22,14 +22,14 @@ func (im *importer) model(name string, fields yaml.MapSlice) {
 		own[i].value = substitute(own[i].value, own[:1])
 	}
 	// Comments go first: a macro in one may have several lines.
-	cmd, ok := get(fields, "cmd").(string)
+	cmd, _ := get(fields, "cmd").(string)
 	cmd = fmt.Sprint(substitute(withoutComments(cmd), own))
 	fields = substitute(fields, own).(yaml.MapSlice)
 	m := catalogue.Model{Name: name, Restart: catalogue.RestartOnFailure}
-	sleeps := ok && im.command(where, &m, im.environment(cmd))
+	sleeps, fields := im.engine(where, &m, fields, im.environment(cmd))
 	if m.Engine == "" {
 		im.skipped[name] = true
-		im.note(where, "the model is left out: its cmd is neither llama-server nor vllm")
+		im.note(where, "the model is left out: its cmd is neither llama-server nor vllm, and no program that ${PORT} tells where to listen")
 		return
 	}
 	ttl := im.globalTTL
