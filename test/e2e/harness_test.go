@@ -40,6 +40,9 @@ var patience = testpatience.Wait()
 var bin struct{ launcher, enginesim string }
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == commandServer {
+		os.Exit(runCommandServer(os.Args[2:]))
+	}
 	dir, err := harness.Folder("hotseat-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
