@@ -23,3 +23,16 @@ func TestEngineSocketAlwaysRefusesAPortOfLoopback(t *testing.T) {
 	require.ErrorContains(t, err, "engine_socket is never")
 	assert.Empty(t, launcher.CodeOf(err), "it listens on a port")
 }
+
+// A command without ${SOCKET} has a port, unless engines must not listen on ports.
+func TestCommandWithAPortHasNoSocket(t *testing.T) {
+	plan := engine.Plan{Listens: engine.PortOnly}
+	for _, mode := range []string{"auto", "never"} {
+		path, err := (&sockets{mode: mode}).Plan("a", plan)
+		require.NoError(t, err)
+		assert.Empty(t, path)
+	}
+	_, err := (&sockets{mode: "always"}).Plan("a", plan)
+	assert.Equal(t, launcherapi.CodeInvalid, launcher.CodeOf(err))
+	assert.ErrorContains(t, err, "put ${SOCKET} into the command")
+}
