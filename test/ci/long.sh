@@ -24,7 +24,7 @@ names() {
     cluster) tests clusterlong test/cluster dualpods/internal/trust/installation ;;
     # TestARelease is the one life by exec and by fork that every run shows.
     vllm) tests vllm launcher test/conformance test/helpers/hubserver test/vllm | grep -vx TestARelease ;;
-    defects) sed -nE 's/.*schedules\.NewDefect\("([^"]*)".*/\1/p' launcher/internal/core/{simulation,scheduler}/defects_test.go dualpods/internal/roles/{gang,groups}/defects_test.go dualpods/internal/simulation/{,ranks/}defects_test.go ;;
+    defects) sed -nE 's/.*schedules\.NewDefect\("([^"]*)".*/\1/p' launcher/internal/core/{simulation,scheduler}/defects_test.go dualpods/internal/{model/decide,roles/gang,roles/groups}/defects_test.go dualpods/internal/simulation/{,ranks/}defects_test.go ;;
     fuzz) grep -rhE --include='*_test.go' '^func Fuzz' dualpods launcher spec test | sed -E 's/^func (Fuzz[A-Za-z0-9_]+).*/\1/' ;;
     targets) printf '%s\n' test-clients test-llm-d test-long test-models ;;
     releases) tr ' ' '\n' <<<"${RELEASES:?names the releases}" ;;

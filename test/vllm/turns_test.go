@@ -4,7 +4,9 @@ package vllm
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,7 +24,9 @@ func existing(id string) launcherapi.SwapIn { return launcherapi.SwapIn{Instance
 // most of a minute to start.
 func TestTwoModelsTakeTurnsOnAGPU(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, by(launcherapi.StartFork))
+	door, err := harness.FreeAddress()
+	require.NoError(t, err)
+	n := newNode(t, by(launcherapi.StartFork), func(n *node) { n.flags = append(n.flags, "--front-door", door) })
 	n.preloaded("")
 	n.create("a", gpu(0), arguments(modelA, "tiny-a"))
 	a := n.await("a", "awake")
@@ -62,6 +66,16 @@ func TestTwoModelsTakeTurnsOnAGPU(t *testing.T) {
 		s.whole(t)
 		assert.Zero(t, r.Cut)
 		assert.Equal(t, aSays, ask(t, a))
+	})
+
+	n.show("at the front door a request wakes the model that it names", func(t *testing.T) {
+		at := launcherapi.Instance{ServedModelNames: []string{"tiny-b"}, Port: portOf(t, door)}
+		assert.Equal(t, "sleeping", n.get("b").State)
+		assert.Equal(t, bSays, ask(t, at))
+		assert.Equal(t, b.PID, n.get("b").PID)
+		at.ServedModelNames = []string{"tiny-a"}
+		assert.Equal(t, aSays, ask(t, at))
+		n.swapTo(existing("a"), 1)
 	})
 
 	// Swap: requests for B that arrive during the swap wait and are served.
@@ -114,4 +128,14 @@ func TestTwoModelsTakeTurnsOnAGPU(t *testing.T) {
 			return strings.Contains(p.CommandLine(), " serve ") && n.owns(p) && p.PID != n.program.PID()
 		}), 2, "none is doubled")
 	})
+}
+
+// portOf returns the port of an address.
+func portOf(t *testing.T, address string) int {
+	t.Helper()
+	_, text, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	port, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return port
 }

@@ -200,9 +200,9 @@ func TestHopelessRequestsAreRefusedWithTheNumbers(t *testing.T) {
 		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err))
 		assert.ErrorContains(t, err, "it needs 60.0 GiB of GPU a, of which other processes than the launcher's use 21.0 GiB of 80.0 GiB")
 		assert.True(t, isReady(ticket))
-		looks := f.looks
+		looks := f.looked()
 		pass(time.Hour)
-		assert.Less(t, f.looks-looks, 3)
+		assert.Less(t, f.looked()-looks, 3)
 		assert.Empty(t, f.did())
 		f.with(func() { f.gpus[0].ForeignBytes = 0 })
 		ticket.Leave()

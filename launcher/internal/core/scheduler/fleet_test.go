@@ -37,6 +37,7 @@ type fleet struct {
 	looks   int
 	changed chan struct{} // closed at each change
 	kick    func()
+	work    sync.WaitGroup       // the actions that go on
 	refuse  func(a Action) error // refuses an action; nil: none is refused
 }
 
@@ -108,7 +109,7 @@ func (f *fleet) Look() ([]GPU, []Model) {
 
 func (f *fleet) Do(ctx context.Context, a Action) error {
 	done := make(chan error, 1)
-	go func() { done <- f.carryOut(a) }()
+	f.work.Go(func() { done <- f.carryOut(a) })
 	select {
 	case err := <-done:
 		return err

@@ -30,6 +30,7 @@ func inTime(t *testing.T, f func(t *testing.T, s *Scheduler, fleet *fleet), gpus
 		fl.mu.Lock()
 		fl.kick = s.Kick
 		fl.mu.Unlock()
+		defer fl.work.Wait() // what was begun goes on
 		defer s.Close()
 		synctest.Wait()
 		f(t, s, fl)
@@ -140,28 +141,28 @@ func TestFurtherRequestsForAModelAreNoReasonToLook(t *testing.T) {
 
 func TestAwakeModelLetsRequestsThroughWithoutALook(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
-		looks := f.looks
+		looks := f.looked()
 		for range 1000 {
 			ticket := enter(t, s, "x")
 			assert.True(t, isReady(ticket))
 			ticket.Leave()
 		}
 		pass(time.Second)
-		assert.Equal(t, looks, f.looks)
+		assert.Equal(t, looks, f.looked())
 	}, 1, model("x", awake("a"), since(0), sleepsAfter(time.Hour)), model("y", asleep("a")))
 }
 
 func TestLooksAreBoundedWhileEverythingChanges(t *testing.T) {
 	inTime(t, func(t *testing.T, s *Scheduler, f *fleet) {
 		waits := enter(t, s, "y")
-		looks := f.looks
+		looks := f.looked()
 		for range 10_000 {
 			ticket := enter(t, s, "x")
 			assert.True(t, isReady(ticket))
 			ticket.Leave()
 			pass(100 * time.Microsecond)
 		}
-		assert.Less(t, f.looks-looks, 1005, "in a second")
+		assert.Less(t, f.looked()-looks, 1005, "in a second")
 		assert.False(t, isReady(waits), "the other one is in use, and has its turn")
 	}, 1, model("x", awake("a"), since(0)), model("y", asleep("a")))
 }
