@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -295,4 +296,53 @@ func TestModelOfHigherPriorityGoesFirst(t *testing.T) {
 	n.Delete("m-first")
 	all.Wait()
 	assert.Equal(t, []string{"high", "low"}, order)
+}
+
+// Row 9: the requests for one model are answered in the order in which they came.
+func TestRequestsForOneModelAreAnsweredInOrder(t *testing.T) {
+	t.Parallel()
+	n, url := offer(t, "models:\n"+modelText("a", "concurrency: 1,", "--sim-token-time", "20ms", "--sim-tokens", "100000"))
+	began, leave, all := make(chan int, 5), make([]context.CancelFunc, 5), sync.WaitGroup{}
+	next := func() int {
+		select {
+		case k := <-began:
+			return k
+		case <-time.After(patience):
+			return -1
+		}
+	}
+	question := `{"model":"a","stream":true,"max_tokens":2000,"prompt":"x"}`
+	for k := range leave {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		leave[k] = end
+		all.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/completions", strings.NewReader(question))
+			if !assert.NoError(t, err) {
+				return
+			}
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer resp.Body.Close()
+			assert.Equal(t, 200, resp.StatusCode)
+			began <- k
+			_, err = io.Copy(io.Discard, resp.Body)
+			assert.ErrorIs(t, err, context.Canceled, "the answer lasts until its client leaves")
+		})
+		if k == 0 {
+			require.Zero(t, next())
+		}
+		n.Eventually("the request waits", func() bool { d := n.demand("a"); return d.InFlight == 1 && d.Waiting == k })
+	}
+	for k := range leave {
+		if k > 0 {
+			require.Equal(t, k, next())
+			assert.Equal(t, 1, n.demand("a").InFlight)
+		}
+		leave[k]()
+	}
+	all.Wait()
 }
