@@ -12,10 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/helpers/patience"
 )
@@ -33,19 +30,6 @@ spec:
   targetRequests: 1000
   scaleDownDelaySeconds: 2
 `
-
-// frontDoors returns the Pods of the front door that are ready.
-func (s *site) frontDoors() (all []corev1.Pod) {
-	s.t.Helper()
-	var pods corev1.PodList
-	require.NoError(s.t, s.api.List(s.t.Context(), &pods, client.InNamespace(system), client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentFrontDoor}))
-	for _, p := range pods.Items {
-		if p.DeletionTimestamp.IsZero() && readyPod(&p) {
-			all = append(all, p)
-		}
-	}
-	return all
-}
 
 // doorStream begins a streamed answer through the front door at an address. end returns how many tokens came, and why
 // there is no end; "": there is one.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/deploy/images"
@@ -30,9 +31,45 @@ const modelsDomain = "models.test"
 // chat asks the front door for an answer of a Model of the test's namespace.
 func (s *site) chat(model string) (status int, text string) {
 	s.t.Helper()
+	s.awaitDoors(model)
 	status, text, err := s.chatAt(s.t.Context(), s.frontDoor(), model)
 	require.NoError(s.t, err)
 	return status, text
+}
+
+// frontDoors returns the Pods of the front door that are ready.
+func (s *site) frontDoors() (all []corev1.Pod) {
+	s.t.Helper()
+	var pods corev1.PodList
+	require.NoError(s.t, s.api.List(s.t.Context(), &pods, client.InNamespace(system), client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentFrontDoor}))
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp.IsZero() && readyPod(&p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// awaitDoors waits until each front door knows a Model, if there is one of that name.
+func (s *site) awaitDoors(model string) {
+	s.t.Helper()
+	if apierrors.IsNotFound(s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: model}, &v1alpha1.Model{})) {
+		return
+	}
+	for _, pod := range s.frontDoors() {
+		s.eventually(pod.Name+" knows "+model, func() bool {
+			request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+net.JoinHostPort(pod.Status.PodIP, "8000")+"/v1/models/"+model, nil)
+			require.NoError(s.t, err)
+			request.Host = s.ns + "." + modelsDomain
+			transport := s.once(nil)
+			defer transport.CloseIdleConnections()
+			answer, err := transport.RoundTrip(request)
+			if err != nil {
+				return false
+			}
+			return answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
+		})
+	}
 }
 
 // frontDoor is the address of the front door's Service.
