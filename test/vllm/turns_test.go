@@ -75,7 +75,7 @@ func TestTwoModelsTakeTurnsOnAGPU(t *testing.T) {
 		assert.Equal(t, b.PID, n.get("b").PID)
 		at.ServedModelNames = []string{"tiny-a"}
 		assert.Equal(t, aSays, ask(t, at))
-		n.swapTo(existing("a"), 1)
+		assert.Equal(t, "sleeping", n.get("b").State)
 	})
 
 	// Swap: requests for B that arrive during the swap wait and are served.
