@@ -28,7 +28,7 @@ const (
 	CodeModelMissing    = "model_missing"
 	CodeModelType       = "model_not_a_string"
 	CodeModelTwice      = "model_given_twice"
-	CodeModelNotFound   = "model_not_found" // made by the front door
+	CodeModelNotFound   = "model_not_found"
 	CodeNotJSON         = "not_json"
 	CodeNotForm         = "not_a_form"
 	CodeContentType     = "unsupported_content_type"
@@ -42,6 +42,16 @@ const (
 
 func invalid(code, param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Type: typeInvalid, Param: param, Code: code}
+}
+
+// ModelNotFound is the error for a request whose model does not exist. err says which there are.
+func ModelNotFound(err error) *Error {
+	return &Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: CodeModelNotFound}
+}
+
+// NotServed is the error for a method and a path that the front door does not serve.
+func NotServed(r *http.Request) *Error {
+	return &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%s %s is not served here", r.Method, r.URL.EscapedPath())}
 }
 
 func errLongModel() *Error {

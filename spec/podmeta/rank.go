@@ -55,7 +55,7 @@ type Server struct {
 	Attempt string `json:"attempt"` // the attempt of the requester that takes part: its [Binding.SwapKey]
 	Group   string `json:"group"`   // names the start, the same for all ranks: the attempt of the entry
 	Entry   string `json:"entry"`   // HOST:PORT at which the entry meets the others
-	// Restarts is what [ServerRestarts] said of the rank's launcher then. What that container had begun
+	// Restarts is what [ServerRestarts] said of the rank's launcher then. All that the container had begun
 	// is lost with it.
 	Restarts int32 `json:"restarts,omitempty"`
 }

@@ -29,7 +29,7 @@ type Model struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What the model is, and what its entries inherit. Without specs there is one entry, default.
+	// Settings of the whole model, and those that its entries inherit. Without specs there is one entry, default.
 	// +optional
 	Spec ModelSpec `json:"spec,omitempty,omitzero"`
 
@@ -85,8 +85,8 @@ type ModelEntry struct {
 	// +kubebuilder:validation:items:MaxLength=256
 	UnsetEnv []string `json:"unsetEnv,omitempty"`
 
-	// Entries with the same value are scaled up together. Those that are ready first are kept, and the
-	// rest is taken back.
+	// Entries with the same value are scaled up together. The controller keeps the replicas that are ready first, and takes
+	// the rest back.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63

@@ -113,7 +113,7 @@ const (
 
 // ModelSettings belong to a whole model.
 type ModelSettings struct {
-	// What the model can do. A request for anything else is refused. Default: TextGeneration.
+	// Abilities of the model. The front door refuses a request for anything else. Default: TextGeneration.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4
@@ -138,7 +138,7 @@ type ModelSettings struct {
 	// +kubebuilder:validation:items:MaxLength=256
 	Aliases []string `json:"aliases,omitempty"`
 
-	// Who made the model, for the list of models.
+	// Maker of the model, for the list of models.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Owner string `json:"owner,omitempty"`

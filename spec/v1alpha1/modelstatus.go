@@ -53,7 +53,7 @@ type ModelEntryStatus struct {
 	// Launcher: the launchers of nodes run it. Pods: its Pods run the engine themselves, and never sleep.
 	// +optional
 	RunsIn ModelRunsIn `json:"runsIn,omitempty"`
-	// What is wrong with the entry, or what it waits for.
+	// Mistake of the entry, or what it waits for.
 	// +optional
 	Message string `json:"message,omitempty"`
 	// Its replicas.

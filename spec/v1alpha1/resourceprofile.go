@@ -18,7 +18,7 @@ type ResourceProfile struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What a replica needs.
+	// Needs of a replica.
 	// +required
 	Spec ResourceProfileSpec `json:"spec"`
 }

@@ -250,7 +250,7 @@ func TestMistakesOfCommandsAreTold(t *testing.T) {
 	chat(t, url, "b")
 }
 
-// What the import makes of programs that llama-swap runs serves their models.
+// The import makes commands of programs that llama-swap runs, and they serve their models.
 func TestImportedCommandServes(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()

@@ -201,15 +201,19 @@ func (f *frontDoor) serve(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	return f.end(clients, ready)
+	return f.end(clients, ready, failed)
 }
 
 // end ends the server of clients.
-func (f *frontDoor) end(clients *http.Server, ready *readiness) error {
+func (f *frontDoor) end(clients *http.Server, ready *readiness, failed <-chan error) error {
 	ready.set(false)
 	clients.SetKeepAlivesEnabled(false)
 	f.log.Info("ending", "delay", f.shutdownDelay, "grace", f.grace)
-	time.Sleep(f.shutdownDelay) //nolint:forbidigo // nothing says when the last client is led elsewhere
+	select {
+	case err := <-failed:
+		return err
+	case <-time.After(f.shutdownDelay): // nothing says when the last client is led elsewhere
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), f.grace)
 	defer cancel()
 	if err := clients.Shutdown(ctx); err == nil {

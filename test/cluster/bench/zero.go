@@ -24,8 +24,8 @@ import (
 const beyondPod = 50 * time.Millisecond
 
 // zero times requests for a Model at zero whose model sleeps, to the first byte, in turn with a bare Pod, from its
-// creation until it is ready, and with a Deployment of the engine itself, which is scaled from zero by hand. One of
-// two GPUs is taken, so that the Model gets the other each time.
+// creation until it is ready, and with a Deployment of the engine itself, which is scaled from zero by hand. Another Pod
+// holds one of the two GPUs, so that the Model gets the other each time.
 func (b *bench) zero() (rows []figures.Row, err error) {
 	s, err := b.newSite("zero", cluster.Options{Nodes: 1, GPUs: 2})
 	if err != nil {

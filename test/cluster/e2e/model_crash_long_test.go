@@ -35,7 +35,7 @@ specs:
 - {name: standby, resourceProfile: e2e-processor, minReplicas: 1, targetRequests: 0}
 `
 
-func TestControllerThatIsKilledAfterAnyRowOfAModelIsFollowedByOneThatComesToTheSameEnd(t *testing.T) {
+func TestControllerKilledAfterARowOfAModelComesToTheSameEnd(t *testing.T) {
 	plain := newPool(t, nil)
 	plain.engineImage()
 	plain.waitForLaunchers()
@@ -70,7 +70,7 @@ func TestControllerThatIsKilledAfterAnyRowOfAModelIsFollowedByOneThatComesToTheS
 	}
 }
 
-func TestControllerThatIsKilledInARaceIsFollowedByOneThatComesToTheSameEnd(t *testing.T) {
+func TestControllerKilledInARaceComesToTheSameEnd(t *testing.T) {
 	plain := newPool(t, nil)
 	plain.waitForLaunchers()
 	s := plain.crashing()

@@ -72,7 +72,7 @@ func identity(pid string) (string, error) {
 }
 
 // removeAbandoned removes the folders that were made for processes that are gone. It leaves those of other
-// namespaces alone, whose processes it cannot see. What it cannot remove, the next one tries again.
+// namespaces alone, whose processes it cannot see. The next one tries again to remove what is left.
 func removeAbandoned() {
 	files, _ := filepath.Glob(filepath.Join(os.TempDir(), "*", ownerFile))
 	space, _ := os.Readlink("/proc/self/ns/pid")

@@ -17,7 +17,7 @@ type Endpoint struct {
 }
 
 // LeastLoad returns the index of the endpoint whose load would be the least for its weight, with one
-// more request. Of equal ones it is the one with the first name. There is at least one.
+// more request. Among equal ones it is the first by name. There is at least one.
 func LeastLoad(among []Endpoint) int {
 	best := 0
 	for i := range among {

@@ -127,7 +127,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.answer(w, r, grant)
 		return
 	default:
-		err = &inference.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%s %s is not served here", r.Method, r.URL.EscapedPath())}
+		err = inference.NotServed(r)
 	}
 	if e := (*inference.Error)(nil); errors.As(err, &e) {
 		inference.WriteError(w, r, e)

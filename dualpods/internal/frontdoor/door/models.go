@@ -9,6 +9,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/access"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
+	"hotseat.dev/hotseat/launcher/inference"
 )
 
 const modelsPath = "/v1/models"
@@ -42,7 +43,7 @@ func (d *Door) showModels(w http.ResponseWriter, r *http.Request, grant access.G
 	if name, ok := strings.CutPrefix(r.URL.Path, modelsPath+"/"); ok {
 		m, _, err := d.dir.Find(namespace, name, may)
 		if unknown := (*directory.UnknownModel)(nil); errors.As(err, &unknown) {
-			return errUnknown(unknown)
+			return inference.ModelNotFound(unknown)
 		}
 		writeJSON(w, d.card(m, name))
 		return nil

@@ -43,7 +43,7 @@ var errClosing = &inference.Error{Status: http.StatusServiceUnavailable, Message
 
 // errGone refuses a request whose Model was deleted while it waited.
 func errGone(model types.NamespacedName) error {
-	return &inference.Error{Status: http.StatusNotFound, Param: "model", Code: inference.CodeModelNotFound, Message: fmt.Sprintf("the model %q was deleted while the request waited", model.Name)}
+	return inference.ModelNotFound(fmt.Errorf("the model %q was deleted while the request waited", model.Name))
 }
 
 // pass has a request pass at once, or gives it a turn: if others wait for its Model, or no Pod may answer it. A

@@ -144,14 +144,10 @@ func (d *Door) find(q *request, selector labels.Selector) (err error) {
 		_, _, err = d.dir.Find(namespace, q.body.Model, func(m *directory.Model) bool { return selector.Matches(m.Labels) && q.grant.Allows(m.Key) })
 	}
 	if unknown := (*directory.UnknownModel)(nil); errors.As(err, &unknown) {
-		return errUnknown(unknown)
+		return inference.ModelNotFound(unknown)
 	}
 	q.model, q.adapter, q.counted = model, adapter, d.opts.Own.Request(model.Key)
 	return nil
-}
-
-func errUnknown(unknown *directory.UnknownModel) error {
-	return &inference.Error{Status: http.StatusNotFound, Message: unknown.Error(), Param: "model", Code: inference.CodeModelNotFound}
 }
 
 func errForbidden(model string) error {

@@ -78,9 +78,8 @@ func New(o Options) *Controller {
 }
 
 // conflictPause is the pause after a write that was based on a stale cache. tellPause is the pause between two
-// statuses of a Model. takenPause is the pause before the
-// controller looks again whether somebody else's object of a name that it needs is gone: the cache has only its
-// own. hearPause is the pause before it looks again whether all front doors were heard.
+// statuses of a Model. takenPause is the pause before the controller looks again whether somebody else's object of a
+// name that it needs is gone: the cache has only its own objects. hearPause is the pause before it looks again whether all front doors were heard.
 const (
 	conflictPause = 100 * time.Millisecond
 	tellPause     = time.Second
@@ -177,7 +176,7 @@ func (c *Controller) takenOf(m *v1alpha1.Model, entry string) string {
 	return c.taken[ofEntry{client.ObjectKeyFromObject(m), entry}]
 }
 
-// windowOf returns the demand for a Model over time. One pass for the Model uses it at a time.
+// windowOf returns the demand for a Model over time. Passes for one Model do not run concurrently.
 func (c *Controller) windowOf(model types.NamespacedName) *decide.Window {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,3 +1,3 @@
 // Package act keeps the objects of Models: the InferenceServerConfigs and Deployments of their entries, the label
-// of the Pods that serve, and the status. What is to be done is decided by package decide.
+// of the Pods that serve, and the status. Package decide decides what is to be done.
 package act

@@ -71,16 +71,16 @@ func (c *Controller) actOn(ctx context.Context, w *world, e *entry, d *decide.En
 func (c *Controller) mark(ctx context.Context, w *world, pod *corev1.Pod, d *decide.EntryDecision) error {
 	changed := pod.DeepCopy()
 	if slices.Contains(d.Serve, pod.Name) {
-		setLabel(changed, podmeta.LabelServes, w.model.Name)
+		metav1.SetMetaDataLabel(&changed.ObjectMeta, podmeta.LabelServes, w.model.Name)
 		if changed.Annotations[podmeta.AnnotationServed] == "" {
-			setAnnotation(changed, podmeta.AnnotationServed, w.now.UTC().Format(time.RFC3339))
+			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podmeta.AnnotationServed, w.now.UTC().Format(time.RFC3339))
 		}
 	}
 	if slices.Contains(d.Unserve, pod.Name) {
 		delete(changed.Labels, podmeta.LabelServes)
 	}
 	if cost, ok := d.Costs[pod.Name]; ok {
-		setAnnotation(changed, corev1.PodDeletionCost, strconv.Itoa(cost))
+		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, corev1.PodDeletionCost, strconv.Itoa(cost))
 	}
 	if maps.Equal(changed.Labels, pod.Labels) && maps.Equal(changed.Annotations, pod.Annotations) {
 		return nil
@@ -89,24 +89,6 @@ func (c *Controller) mark(ctx context.Context, w *world, pod *corev1.Pod, d *dec
 		return fmt.Errorf("cannot mark Pod %s: %w", pod.Name, err)
 	}
 	return nil
-}
-
-func setLabel(o client.Object, key, value string) {
-	all := maps.Clone(o.GetLabels())
-	if all == nil {
-		all = map[string]string{}
-	}
-	all[key] = value
-	o.SetLabels(all)
-}
-
-func setAnnotation(o client.Object, key, value string) {
-	all := maps.Clone(o.GetAnnotations())
-	if all == nil {
-		all = map[string]string{}
-	}
-	all[key] = value
-	o.SetAnnotations(all)
 }
 
 // keepConfig creates or changes the InferenceServerConfig of an entry that launchers run.
@@ -169,13 +151,13 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 		want := w.deploymentOf(e, c.opts.Image, d)
 		if hash := want.Annotations[podmeta.AnnotationTemplateHash]; hash != changed.Annotations[podmeta.AnnotationTemplateHash] {
 			changed.Spec.Template, changed.Spec.Strategy = want.Spec.Template, want.Spec.Strategy
-			setAnnotation(changed, podmeta.AnnotationTemplateHash, hash)
+			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podmeta.AnnotationTemplateHash, hash)
 		}
 	}
 	if d.Write {
 		replicas := int32(d.Asked.Replicas)
 		changed.Spec.Replicas = &replicas
-		setAnnotation(changed, podmeta.AnnotationAsked, asked(d))
+		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podmeta.AnnotationAsked, asked(d))
 	}
 	if equality.Semantic.DeepEqual(changed, e.deployment) {
 		return nil

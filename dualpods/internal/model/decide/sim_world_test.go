@@ -41,7 +41,7 @@ type simEntry struct {
 	starts time.Duration
 	told   *Failure // the condition of its Deployment
 
-	// What the controller has written.
+	// These fields have what the controller has written.
 	asked  Asked
 	record Record
 	number int // of the Deployment, which others write too

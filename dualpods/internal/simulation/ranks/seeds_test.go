@@ -68,7 +68,7 @@ func TestServersSleepAndWakeTogether(t *testing.T) {
 }
 
 // TestServersGetOnWhenSwapsAreLost plays schedules in which the launcher of a worker loses its swap while
-// the entry loads. What the entry has met does not come back.
+// the entry loads. The events that the entry has met do not come back.
 func TestServersGetOnWhenSwapsAreLost(t *testing.T) {
 	const loads = 1 // of the event's states of the entry
 	script := []event{{at: time.Millisecond, what: "lose swaps", arg: loads}, {at: 8 * time.Minute, what: "restart requester"}}

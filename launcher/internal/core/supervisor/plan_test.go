@@ -20,7 +20,7 @@ func (emptyStore) Wanted(model, _ string, _ modelref.Need) (modelstore.Version, 
 	return modelstore.Version{}, &modelstore.NotFoundError{Dir: "the store", Name: model}
 }
 
-// A model that is not pulled yet can be planned and cannot be made. What it will take of a GPU is
+// A model that is not pulled yet can be planned and cannot be made. Its part of a GPU is
 // known only if that is a share.
 func TestModelThatIsNotPulledCanBePlanned(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {

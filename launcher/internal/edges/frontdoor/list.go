@@ -68,7 +68,7 @@ func (f *FrontDoor) showModel(w http.ResponseWriter, r *http.Request, name strin
 	n := slices.IndexFunc(all, func(m listed) bool { return m.ID == name })
 	if n < 0 {
 		_, err := f.resolve(name)
-		inference.WriteError(w, r, unknownModel(err))
+		inference.WriteError(w, r, inference.ModelNotFound(err))
 		return
 	}
 	writeJSON(w, all[n])

@@ -37,7 +37,7 @@ func (f *FrontDoor) serveOllama(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && (path == "/api/show" || ollama.Asks(path)):
 		f.askOllama(w, r, path)
 	default:
-		f.refuse(w, r, notServed(r))
+		f.refuse(w, r, inference.NotServed(r))
 	}
 }
 
@@ -143,7 +143,7 @@ func (f *FrontDoor) showOllama(w http.ResponseWriter, name string) error {
 	n := slices.IndexFunc(all, func(m listed) bool { return m.ID == name })
 	if n < 0 {
 		_, err := f.resolve(name)
-		return unknownModel(err)
+		return inference.ModelNotFound(err)
 	}
 	writeJSON(w, map[string]any{
 		"modelfile": "", "parameters": "", "template": "", "details": noDetails, "model_info": map[string]any{},

@@ -63,7 +63,7 @@ func (f *FrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(path, ollamaPrefix):
 		f.serveOllama(w, r)
 	case r.Method != http.MethodPost || !f.isInference(r):
-		f.refuse(w, r, notServed(r))
+		f.refuse(w, r, inference.NotServed(r))
 	default:
 		f.answer(w, r, f.pass)
 	}
@@ -111,14 +111,6 @@ func (f *FrontDoor) admit(r *http.Request) *inference.Error {
 
 // anthropicKey is the header in which Anthropic's clients send the token.
 const anthropicKey = "X-Api-Key"
-
-func unknownModel(err error) *inference.Error {
-	return &inference.Error{Status: http.StatusNotFound, Message: err.Error(), Param: "model", Code: inference.CodeModelNotFound}
-}
-
-func notServed(r *http.Request) *inference.Error {
-	return &inference.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%s %s is not served here", r.Method, r.URL.EscapedPath())}
-}
 
 // answer reads which model a request is for, and has it answered by pass. An error of pass says
 // that nothing was answered.
@@ -179,7 +171,7 @@ func (f *FrontDoor) read(q *request) (err error) {
 		return err
 	}
 	if q.means, err = f.resolve(q.body.Model); err != nil {
-		return unknownModel(err)
+		return inference.ModelNotFound(err)
 	}
 	// The server notices a client that hangs up once it has read the whole body. A client that
 	// sends slowly has no place among the requests that wait.

@@ -20,7 +20,7 @@ import (
 //
 // The model is that of --model, or the first argument where that is no flag, as for vLLM. It is
 // the path of a GGUF file, of a folder with one, or what the launcher's store finds. A model in
-// several parts is named by its first one. Of several models in a folder, --hf-file names one; the
+// several parts is named by its first one. If a folder has several models, --hf-file names one; the
 // launcher keeps that flag to itself, since llama-server would look for the file at the hub.
 func (*LlamaCpp) Plan(r Request) (Plan, error) {
 	if r.Rank != nil {
