@@ -150,8 +150,14 @@ func (r runner) Adopt(name string, id process.ID) (supervisor.Tree, error) {
 	if err != nil {
 		return nil, &process.GoneError{Name: name, ID: id}
 	}
+	if r.l.m.isToEnd(p) { // it may be gone before the supervisor goes on
+		time.Sleep(r.l.m.take("adopt "+name, 800*time.Millisecond))
+	}
 	return &tree{r.l, p}, nil
 }
+
+// isToEnd says whether a process was told to end.
+func (m *machine) isToEnd(p *proc) bool { m.mu.Lock(); defer m.mu.Unlock(); return p.asked }
 
 func (m *machine) isStarved() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.starved }
 
@@ -269,6 +275,7 @@ func (t *tree) Stop(ctx context.Context, grace time.Duration) error {
 			t.p.end(signalled(syscall.SIGTERM))
 		}()
 	}
+	t.l.effected()
 	select {
 	case <-t.p.done:
 		return nil

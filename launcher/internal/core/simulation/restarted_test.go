@@ -321,7 +321,10 @@ func TestAKillAtEachCallOfASleepWithoutAProcess(t *testing.T) {
 		},
 		"delete": {{what: "sleep", id: "a", level: 2}, {at: time.Second, what: "delete", id: "a"}},
 	} {
-		for _, after := range []bool{false, true} {
+		for _, kill := range []struct {
+			after bool
+			away  time.Duration // in a short one, a process that was told to end may not have ended
+		}{{false, time.Second}, {true, time.Second}, {true, 50 * time.Millisecond}} {
 			for n, more := 1, true; more; n++ {
 				require.Less(t, n, 10_000)
 				const began = 20 * time.Second
@@ -330,7 +333,7 @@ func TestAKillAtEachCallOfASleepWithoutAProcess(t *testing.T) {
 				}}
 				for k, next := range steps {
 					if k == len(steps)-1 || name == "delete" && k == 0 {
-						s.steps = append(s.steps, step{at: began - 1 + next.at, what: "kill", n: n, after: after, limit: time.Second})
+						s.steps = append(s.steps, step{at: began - 1 + next.at, what: "kill", n: n, after: kill.after, limit: kill.away})
 					}
 					next.at += began
 					s.steps = append(s.steps, next)
@@ -345,7 +348,7 @@ func TestAKillAtEachCallOfASleepWithoutAProcess(t *testing.T) {
 					assert.Contains(t, []string{string(launcher.Awake), string(launcher.Sleeping)}, i.State)
 				}
 				assert.LessOrEqual(t, awake, 1)
-				if !assert.Empty(t, out.wrong, "%s, killed at call %d, after its effect: %v", name, n, after) {
+				if !assert.Empty(t, out.wrong, "%s, killed at call %d: %+v", name, n, kill) {
 					t.Log(out.log)
 				}
 			}

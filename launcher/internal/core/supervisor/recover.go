@@ -310,7 +310,9 @@ func (s *Supervisor) resume(i *instance) {
 		op := i.op
 		s.spawn(func() { s.awaitStarted(i, op) })
 	case launcher.FallingAsleep:
-		s.beginOperation(i, &operation{limit: limits.Sleep, resumed: true}) // the answers in flight ended with the old gate
+		// The answers in flight ended with the old gate. The earlier launcher may have told the
+		// engine to sleep or, if it sleeps without a process, to end.
+		s.beginOperation(i, &operation{limit: limits.Sleep, resumed: true, drained: true, ownsProcess: i.restarts()})
 		op := i.op
 		s.spawn(func() { s.putToSleep(i, op) })
 	case launcher.Waking:

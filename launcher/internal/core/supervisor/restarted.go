@@ -65,7 +65,8 @@ func (i *instance) withoutProcess() {
 }
 
 // save has an engine save its conversations, if it falls asleep at level 1. If it cannot, the
-// instance begins without them when it wakes.
+// instance begins without them when it wakes. If the sleep is resumed and the engine is ending
+// already, what the earlier launcher has saved stays.
 func (s *Supervisor) save(i *instance, op *operation) {
 	id := i.facts.ID
 	if op.level != 1 {
@@ -74,7 +75,8 @@ func (s *Supervisor) save(i *instance, op *operation) {
 	}
 	ctx, stop := s.boundAnswer(op)
 	defer stop()
-	if err := i.engine.(engine.Restarted).Save(ctx, i.engineURL(), s.saveDir(id), s.keyOf(i)); err != nil { //nolint:forcetypeassert // endToSleep is for those alone
+	err := i.engine.(engine.Restarted).Save(ctx, i.engineURL(), s.saveDir(id), s.keyOf(i)) //nolint:forcetypeassert // endToSleep is for those alone
+	if err != nil && !(op.resumed && engine.Refused(err)) {
 		s.removeSaved(id)
 		s.note(i, "the conversations of an instance were not saved", "its conversations were not saved, and are computed again after its wake: ", err)
 	}

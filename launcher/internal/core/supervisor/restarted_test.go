@@ -223,6 +223,24 @@ func TestProcessThatEndsAfterTheDrainSleeps(t *testing.T) {
 	})
 }
 
+func TestProcessThatEndsAsItsSleepIsResumedSleeps(t *testing.T) {
+	inRestarted(t, func(t *testing.T, r *rig, e *restartedEngine) {
+		r.awake("a", "0.4")
+		r.asleep("a")
+		r.wakes("a")
+		saved := remembered(t, r)
+		require.Len(t, saved.Instances, 1)
+		saved.Instances[0].State, saved.Instances[0].Level = launcher.FallingAsleep, 1
+		next, _ := nextLife(t, r, e.serves)
+		e.fail = syscall.ECONNREFUSED // it was told to end, and has closed its socket
+		e.ends = func() { next.runner.tree("a").signalled(syscall.SIGTERM) }
+		require.NoError(t, next.Recover(t.Context(), saved))
+		_, err := next.AwaitState(t.Context(), "a", launcher.Sleeping)
+		require.NoError(t, err)
+		assert.FileExists(t, filepath.Join(e.dir, "slot"), "the earlier launcher's engine has saved it")
+	})
+}
+
 func TestEngineThatLogsIsAskedAtOnceWhetherItIsHealthy(t *testing.T) {
 	e := &restartedEngine{dir: filepath.Join(t.TempDir(), "a")}
 	var logs growingLogs
