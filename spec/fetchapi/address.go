@@ -5,20 +5,26 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // ParseAddress reads the address of a model. It refuses an address that may have a
 // credential in it, because addresses are stored, logged and shown. The error shows no part
 // of the address that may be secret.
 func ParseAddress(uri string) (*url.URL, error) {
-	u, err := url.Parse(uri)
+	given := uri
+	if rest, ok := strings.CutPrefix(uri, modelref.OllamaScheme); ok { // a tag is no port
+		given = modelref.OllamaScheme + "/" + rest
+	}
+	u, err := url.Parse(given)
 	if escape, ok := errors.AsType[url.EscapeError](err); ok {
 		return nil, fmt.Errorf("cannot read the address: %w; a percent sign is written as %%25, a space as %%20", escape)
 	}
 	if err != nil { // other errors show more of the address, which may be secret
 		return nil, errors.New("cannot read the address: write it as hf://org/name, https://host/path or file:///folder")
 	}
-	if u.User != nil && !revised(u) {
+	if u.User != nil && !revised(u) || u.Scheme == "ollama" && strings.Contains(u.Path, "@") {
 		return nil, errors.New("the address has a user or a password in it, which would be stored and shown; give the credential apart from the address, by --token-file or as credentials")
 	}
 	if u.RawQuery != "" || u.Fragment != "" {

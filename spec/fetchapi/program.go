@@ -53,7 +53,7 @@ const (
 const ProgramFlag = "source"
 
 // Schemes are reserved for modelfetch's own sources, present and future.
-var Schemes = []string{"azblob", "exec", "file", "gs", "hf", "http", "https", "oci", "pvc", "s3"}
+var Schemes = []string{"azblob", "exec", "file", "gs", "hf", "http", "https", "oci", "ollama", "pvc", "s3"}
 
 var isScheme = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)
 

@@ -50,10 +50,12 @@ type Version struct {
 }
 
 // Address returns a name in the form of manifests: folders without a slash at the end, and
-// artifacts with a tag or a digest.
+// artifacts and models of Ollama's registry with a tag or a digest.
 func Address(name string) string {
-	if rest, ok := strings.CutPrefix(name, "oci://"); ok && !strings.ContainsAny(rest[strings.LastIndex(rest, "/")+1:], ":@") {
-		return name + ":latest"
+	for _, scheme := range []string{"oci://", OllamaScheme} {
+		if rest, ok := strings.CutPrefix(name, scheme); ok && !strings.ContainsAny(rest[strings.LastIndex(rest, "/")+1:], ":@") {
+			return name + ":latest"
+		}
 	}
 	if InBucket(name) || strings.HasPrefix(name, "file://") || strings.HasPrefix(name, "pvc://") {
 		return strings.TrimRight(name, "/")

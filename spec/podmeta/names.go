@@ -119,6 +119,10 @@ const ReadinessGate corev1.PodConditionType = PrefixOwn + "inference-server"
 // program, unless SidecarContainer does; see [Program].
 const ServingContainer = "inference-server"
 
+// FetchContainer is the name of the init container that fetches the model of a Pod that runs
+// the engine itself.
+const FetchContainer = "modelfetch"
+
 // AgentSet is the name of the DaemonSet of the agents, in the controller's namespace. The agent
 // of a node tells which devices the kubelet has given to whom; see package podresourcesapi.
 // AgentContainer is the name of its container, and AgentSecret that of the Secret with the

@@ -201,8 +201,8 @@ const (
 type ModelSource struct {
 	// Address of the model, as for `launcher pull`: hf://org/name,
 	// https://host/path/of/folder, s3://bucket/folder, gs://bucket/folder,
-	// azblob://container/folder, oci://registry/repository:tag, file:///folder, or
-	// pvc://claim/folder for a claim that launchers mount.
+	// azblob://container/folder, oci://registry/repository:tag, ollama://name:tag,
+	// file:///folder, or pvc://claim/folder for a claim that launchers mount.
 	// +required
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z][a-z0-9+.-]*://.')",message="should be an address such as hf://org/name"

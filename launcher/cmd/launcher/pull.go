@@ -39,6 +39,7 @@ func (c *cli) pullCommand() *cobra.Command {
   https://host/path                 a web server
   s3://bucket/folder                a bucket; also gs:// and azblob://
   oci://registry/repository:tag     a registry of images
+  ollama://name:tag                 Ollama's registry, for the engine llamacpp
   file:///folder                    a folder of this machine
   pvc://claim/folder                a mounted claim, see --claim
 

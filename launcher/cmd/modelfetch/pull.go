@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,6 +27,7 @@ type pulling struct {
 	store   modelstore.Options
 	options modelpull.Options
 	result  string // file for the outcome; empty: none
+	link    string // path of a symbolic link to the model's folder; empty: none
 	log     io.Writer
 }
 
@@ -69,6 +71,7 @@ func (p *pulling) parse(args []string) error {
 	flags.Int64Var(&p.store.Limit, "storage-limit", 0, "how many bytes all models of the store may take; 0: as many as the disk has")
 	flags.StringVar(&p.options.Holder, "holder", "", "name of the holder that wants the model")
 	flags.StringVar(&p.result, "result", "", "file to write the outcome to")
+	flags.StringVar(&p.link, "link", "", "path of a symbolic link to make to the model's folder; it replaces an earlier link")
 	streams := flags.Int("streams", 8, "how many files are fetched at once")
 	rate := flags.Int("bytes-per-second", 0, "limit for all streams together; 0: no limit")
 	var more []string
@@ -135,7 +138,32 @@ func (p *pulling) run(ctx context.Context) (outcome fetchapi.Outcome, err error)
 	}
 	v := result.Version
 	fmt.Fprintf(p.log, "%s, revision %s, is complete in %s\n", v.Manifest.URI, v.Manifest.Revision, store.Files(v.Key))
+	if p.link != "" {
+		if err := relink(store.Files(v.Key), p.link); err != nil {
+			return outcome, &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: "cannot make the link of --link: " + err.Error()}
+		}
+	}
 	return fetchapi.Outcome{ID: v.Key, Revision: v.Manifest.Revision, Bytes: v.Manifest.Bytes(), Lacks: len(v.Manifest.Lacks("")) > 0}, nil
+}
+
+// relink makes a symbolic link to a folder at a path. It replaces a link, and nothing else.
+func relink(folder, path string) error {
+	is, err := os.Lstat(path)
+	if err == nil && is.Mode().Type() != os.ModeSymlink {
+		return fmt.Errorf("%s is there, and is no link: name a path that is free", path)
+	}
+	target, err := filepath.Rel(filepath.Dir(path), folder)
+	if err != nil {
+		return err
+	}
+	fresh := path + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) { // of a pull that was interrupted
+		return err
+	}
+	if err := os.Symlink(target, fresh); err != nil {
+		return err
+	}
+	return os.Rename(fresh, path)
 }
 
 // often is the least time between two lines of progress.

@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/model/decide"
+	"hotseat.dev/hotseat/dualpods/internal/model/workload"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -36,7 +37,7 @@ type Options struct {
 	API      client.Client
 	Live     client.Reader // reads from the API server: objects of others
 	Demand   Demand
-	Image    string // has the requester program
+	Images   workload.Images
 	Recorder events.EventRecorder
 	// Leads says that no other replica can be at work by now; nil: there is none.
 	Leads func() bool

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
+	"hotseat.dev/hotseat/dualpods/internal/model/workload"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -85,7 +86,7 @@ func newSite(t *testing.T, model string, objects ...client.Object) *site {
 				return api.SubResource(sub).Update(ctx, o, opts...)
 			},
 		}).Build()
-	s.c = New(Options{API: s.api, Live: s.api, Demand: s, Image: "requester", Recorder: events.NewFakeRecorder(100), Now: func() time.Time { return s.now }})
+	s.c = New(Options{API: s.api, Live: s.api, Demand: s, Images: workload.Images{Requester: "requester", Fetch: "launcher"}, Recorder: events.NewFakeRecorder(100), Now: func() time.Time { return s.now }})
 	return s
 }
 

@@ -1,6 +1,7 @@
 package act
 
 import (
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +72,7 @@ func readEngine(pod *corev1.Pod, p *decide.Pod) {
 	} else if c != nil && c.LastTransitionTime.After(p.Since) {
 		p.Since = c.LastTransitionTime.Time
 	}
-	for _, s := range pod.Status.ContainerStatuses {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil && brokenImage[w.Reason] {
 			p.Failure = &decide.Failure{Reason: w.Reason, Message: w.Message, Time: p.Since}
 		}
@@ -80,7 +81,11 @@ func readEngine(pod *corev1.Pod, p *decide.Pod) {
 			ended = s.LastTerminationState.Terminated
 		}
 		if ended != nil && s.RestartCount > 0 {
-			message := "the engine ended with exit code " + strconv.Itoa(int(ended.ExitCode)) + ": " + ended.Message
+			what := "the engine ended"
+			if s.Name == podmeta.FetchContainer {
+				what = "the model was not fetched: modelfetch ended"
+			}
+			message := what + " with exit code " + strconv.Itoa(int(ended.ExitCode)) + ": " + ended.Message
 			p.Failure = &decide.Failure{Reason: reasonEngineFailed, Message: dualpods.Truncate(message, mostOfMessage), Time: ended.FinishedAt.Time}
 		}
 	}

@@ -61,6 +61,10 @@ func TestPodIsReadByWhatRunsIt(t *testing.T) {
 		"an engine that failed once": {container(corev1.ContainerStatus{State: corev1.ContainerState{Terminated: ended}}), v1alpha1.RunsInPods, decide.Pod{Since: begin}},
 		"an engine that failed again": {container(corev1.ContainerStatus{RestartCount: 1, LastTerminationState: corev1.ContainerState{Terminated: ended}}), v1alpha1.RunsInPods,
 			decide.Pod{Since: begin, Failure: &decide.Failure{Reason: "EngineFailed", Message: "the engine ended with exit code 1: out of memory", Time: later}}},
+		"a model that is not fetched": {of(func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: podmeta.FetchContainer, RestartCount: 1, LastTerminationState: corev1.ContainerState{Terminated: ended}}}
+		}), v1alpha1.RunsInPods,
+			decide.Pod{Since: begin, Failure: &decide.Failure{Reason: "EngineFailed", Message: "the model was not fetched: modelfetch ended with exit code 1: out of memory", Time: later}}},
 		"an image that is not there": {container(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "none"}}}), v1alpha1.RunsInPods,
 			decide.Pod{Since: begin, Failure: &decide.Failure{Reason: "ErrImagePull", Message: "none", Time: begin}}},
 		"a Pod that serves and leaves": {of(func(p *corev1.Pod) {

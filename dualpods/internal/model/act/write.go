@@ -144,11 +144,11 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 		if e.Problem != "" || e.taken != "" {
 			return nil
 		}
-		return c.create(ctx, w, e, w.deploymentOf(e, c.opts.Image, d))
+		return c.create(ctx, w, e, w.deploymentOf(e, c.opts.Images, d))
 	}
 	changed := e.deployment.DeepCopy()
 	if e.Problem == "" {
-		want := w.deploymentOf(e, c.opts.Image, d)
+		want := w.deploymentOf(e, c.opts.Images, d)
 		if hash := want.Annotations[podmeta.AnnotationTemplateHash]; hash != changed.Annotations[podmeta.AnnotationTemplateHash] {
 			changed.Spec.Template, changed.Spec.Strategy = want.Spec.Template, want.Spec.Strategy
 			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podmeta.AnnotationTemplateHash, hash)
@@ -169,8 +169,8 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 }
 
 // deploymentOf returns the Deployment that an entry is to have.
-func (w *world) deploymentOf(e *entry, image string, d *decide.EntryDecision) *appsv1.Deployment {
-	o := workload.Deployment(w.model, &e.Entry, image, int32(d.Asked.Replicas))
+func (w *world) deploymentOf(e *entry, images workload.Images, d *decide.EntryDecision) *appsv1.Deployment {
+	o := workload.Deployment(w.model, &e.Entry, images, int32(d.Asked.Replicas))
 	text, err := json.Marshal([]any{o.Spec.Template, o.Spec.Strategy})
 	if err != nil {
 		panic(err) // these types cannot fail

@@ -139,6 +139,7 @@ func TestEntryRunsWhereItCan(t *testing.T) {
 		"vLLM on two accelerators":    {`url: 'hf://o/m', resourceProfile: mixed, image: i`, v1alpha1.RunsInPods},
 		"vLLM on a processor":         {`url: 'hf://o/m', resourceProfile: cpu, image: i`, v1alpha1.RunsInPods},
 		"another engine on GPUs":      {`url: 'hf://o/m', engine: SGLang, resourceProfile: l4, image: i`, v1alpha1.RunsInPods},
+		"Ollama from its registry":    {`url: 'ollama://llama3.2:1b', engine: OLlama, resourceProfile: cpu, image: i`, v1alpha1.RunsInPods},
 		"llama-server on a processor": {`url: 'pvc://c/a/m.gguf', engine: LlamaCpp, resourceProfile: cpu`, v1alpha1.RunsInPods},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +163,7 @@ specs:
 		"no source":                 {`resourceProfile: l4`, "there is no url"},
 		"a claim for launchers":     {`url: 'pvc://c/m', resourceProfile: l4`, "url: an entry that launchers run takes models of hf://, not pvc://"},
 		"vLLM from Ollama":          {`url: 'ollama://m', resourceProfile: cpu, image: i`, "url: VLLM takes models of hf:// and pvc://, not ollama://"},
-		"Ollama from its registry":  {`url: 'ollama://m', engine: OLlama, resourceProfile: cpu, image: i`, "not fetched yet"},
+		"no name of Ollama":         {`url: 'ollama://a:b:c', engine: OLlama, resourceProfile: cpu, image: i`, "names no model of Ollama's registry"},
 		"a claim without a path":    {`url: 'pvc://c', resourceProfile: cpu, image: i`, "names no file or folder of a claim"},
 		"a path out of the claim":   {`url: 'pvc://c/../x', resourceProfile: cpu, image: i`, "names no file or folder of a claim"},
 		"no launchers":              {`url: 'hf://o/m', resourceProfile: bare`, "no launchers run it: name a LauncherConfig"},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -28,10 +29,10 @@ func (e *Entry) problem() string {
 		return "there is no url: say where the model comes from, such as hf://Qwen/Qwen3-0.6B"
 	case !slices.Contains(e.schemes(), scheme):
 		return fmt.Sprintf("url: %s takes models of %s, not %s://", e.runner(), strings.Join(e.schemes(), ":// and ")+"://", scheme)
-	case scheme == "ollama":
-		return "url: models of Ollama's registry are not fetched yet: put the GGUF file on a claim, and name it as pvc://CLAIM/PATH"
 	case scheme == "pvc" && !validClaimPath(rest):
 		return fmt.Sprintf("url: %q names no file or folder of a claim: it should be pvc://CLAIM/PATH, and PATH has no parts such as ..", s.URL)
+	case scheme == "ollama" && !modelref.ParseOllama(s.URL).IsValid():
+		return "url: " + modelref.NoOllama(s.URL)
 	case e.RunsIn == v1alpha1.RunsInLauncher && s.LauncherConfigName == "":
 		return "no launchers run it: name a LauncherConfig in launcherConfigName, or in the ResourceProfile"
 	case e.RunsIn == v1alpha1.RunsInPods && s.Image == "":

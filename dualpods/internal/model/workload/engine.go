@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"hotseat.dev/hotseat/dualpods/internal/model/merge"
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -18,6 +20,13 @@ import (
 const (
 	modelVolume = "model"
 	modelFolder = "/model"
+)
+
+// A model of Ollama's registry is fetched into the store at storeFolder before the engine starts, and
+// fetchedFolder leads to its files.
+const (
+	storeFolder   = modelFolder + "/store"
+	fetchedFolder = modelFolder + "/fetched"
 )
 
 // vllmArgs returns the arguments of `vllm serve`.
@@ -46,12 +55,14 @@ func modelOf(e *merge.Entry) string {
 // command returns the command of an engine in a Pod of its own.
 func command(e *merge.Entry) []string {
 	port := fmt.Sprint(podmeta.PortModel)
-	isFile := strings.HasPrefix(e.Settings.URL, "pvc://")
 	switch e.Settings.Engine {
 	case v1alpha1.EngineLlamaCpp, v1alpha1.EngineOLlama:
 		model := []string{"--hf-repo", modelOf(e)}
-		if isFile {
+		switch {
+		case strings.HasPrefix(e.Settings.URL, fetchapi.ClaimScheme):
 			model = []string{"--model", modelOf(e)}
+		case isFetched(e):
+			model = []string{"--model", path.Join(fetchedFolder, "model.gguf")} // as modelfetch names it
 		}
 		return append(append([]string{"llama-server", "--host", "0.0.0.0", "--port", port, "--alias", strings.Join(e.Names, ",")}, model...), e.Settings.Args...)
 	case v1alpha1.EngineSGLang:
@@ -61,8 +72,34 @@ func command(e *merge.Entry) []string {
 	}
 }
 
-// enginePod returns the template of a Pod that runs the engine itself.
-func enginePod(e *merge.Entry) corev1.PodTemplateSpec {
+// isFetched reports whether the model is fetched before the engine starts.
+func isFetched(e *merge.Entry) bool {
+	return strings.HasPrefix(e.Settings.URL, modelref.OllamaScheme)
+}
+
+// fetcher returns the container that fetches the model of an entry. image has modelfetch. A model that
+// is there is not fetched again. It has the engine's resources, which it uses before the engine does, and
+// the engine's environment, which may name a proxy.
+func fetcher(e *merge.Entry, image string) corev1.Container {
+	return corev1.Container{
+		Name: podmeta.FetchContainer, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command:                  []string{"/modelfetch", "pull", "--store=" + storeFolder, "--link=" + fetchedFolder, e.Settings.URL},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		VolumeMounts:             []corev1.VolumeMount{{Name: modelVolume, MountPath: modelFolder}},
+		Env:                      podEnv(e),
+		Resources:                corev1.ResourceRequirements{Limits: e.Limits(), Requests: e.Requests()},
+	}
+}
+
+func podEnv(e *merge.Entry) (all []corev1.EnvVar) {
+	for _, v := range configEnv(e.Settings.Env) {
+		all = append(all, corev1.EnvVar{Name: v.Name, Value: v.Value})
+	}
+	return all
+}
+
+// enginePod returns the template of a Pod that runs the engine itself. fetchImage has modelfetch.
+func enginePod(e *merge.Entry, fetchImage string) corev1.PodTemplateSpec {
 	container := corev1.Container{
 		Name: podmeta.ServingContainer, Image: e.Settings.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: command(e),
@@ -75,11 +112,14 @@ func enginePod(e *merge.Entry) corev1.PodTemplateSpec {
 			PeriodSeconds: 1, FailureThreshold: 3, TimeoutSeconds: 5,
 		},
 	}
-	for _, v := range configEnv(e.Settings.Env) {
-		container.Env = append(container.Env, corev1.EnvVar{Name: v.Name, Value: v.Value})
-	}
+	container.Env = podEnv(e)
 	var spec corev1.PodSpec
-	if claim, isClaim := strings.CutPrefix(e.Settings.URL, "pvc://"); isClaim {
+	if isFetched(e) {
+		container.VolumeMounts = []corev1.VolumeMount{{Name: modelVolume, MountPath: modelFolder, ReadOnly: true}}
+		spec.Volumes = []corev1.Volume{{Name: modelVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		spec.InitContainers = []corev1.Container{fetcher(e, fetchImage)}
+	}
+	if claim, isClaim := strings.CutPrefix(e.Settings.URL, fetchapi.ClaimScheme); isClaim {
 		claim, _, _ = strings.Cut(claim, "/")
 		container.VolumeMounts = []corev1.VolumeMount{{Name: modelVolume, MountPath: modelFolder, ReadOnly: true}}
 		spec.Volumes = []corev1.Volume{{Name: modelVolume, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: true}}}}

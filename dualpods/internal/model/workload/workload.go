@@ -32,13 +32,19 @@ func Config(m *v1alpha1.Model, e *merge.Entry) *v1alpha1.InferenceServerConfig {
 	}
 }
 
-// Deployment returns the Deployment of an entry. image has the requester program.
-func Deployment(m *v1alpha1.Model, e *merge.Entry, image string, replicas int32) *appsv1.Deployment {
+// Images are those of the project's own programs in Pods.
+type Images struct {
+	Requester string // has the requester program
+	Fetch     string // has modelfetch
+}
+
+// Deployment returns the Deployment of an entry.
+func Deployment(m *v1alpha1.Model, e *merge.Entry, images Images, replicas int32) *appsv1.Deployment {
 	labels := Labels(m.Name, e.Name)
-	template := enginePod(e)
+	template := enginePod(e, images.Fetch)
 	surge, unavailable := intstr.FromInt32(1), intstr.FromInt32(0)
 	if e.RunsIn == v1alpha1.RunsInLauncher {
-		template = requesterPod(m, e, image)
+		template = requesterPod(m, e, images.Requester)
 		// With a surge, the new requester would wait for ever if all GPUs are taken.
 		surge, unavailable = unavailable, surge
 	}

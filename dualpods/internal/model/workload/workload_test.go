@@ -34,6 +34,7 @@ specs:
 - {name: direct, url: 'hf://org/m', launcherConfigName: vllm}
 - {name: tpu, url: 'hf://org/m', resourceProfile: tpu}
 - {name: cpu, url: 'pvc://models/tiny/m.gguf', engine: LlamaCpp, resourceProfile: cpu, targetRequests: 0, minReplicas: 1}
+- {name: ollama, url: 'ollama://llama3.2:1b', engine: OLlama, resourceProfile: cpu, args: [-c, '4096']}
 - {name: sg, url: 'hf://org/m', engine: SGLang, resourceProfile: cpu, image: example.com/sglang}
 `
 
@@ -44,7 +45,7 @@ func TestObjectsOfEachKindOfEntry(t *testing.T) {
 	profiles := map[string]v1alpha1.ResourceProfileSpec{
 		"l4":  {LauncherConfigName: "vllm", Limits: limits("nvidia.com/gpu", "1"), Requests: limits("cpu", "4"), NodeSelector: map[string]string{"gpu": "l4"}, Tolerations: []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}},
 		"tpu": {Limits: limits("google.com/tpu", "4"), Images: map[string]v1alpha1.ImageName{"VLLM": "example.com/vllm-tpu"}},
-		"cpu": {Limits: limits("memory", "2Gi"), Requests: limits("cpu", "500m"), Images: map[string]v1alpha1.ImageName{"LlamaCpp": "example.com/llama"}},
+		"cpu": {Limits: limits("memory", "2Gi"), Requests: limits("cpu", "500m"), Images: map[string]v1alpha1.ImageName{"LlamaCpp": "example.com/llama", "OLlama": "example.com/llama"}},
 	}
 	m := v1alpha1.Model{}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(model), &m))
@@ -64,7 +65,7 @@ func TestObjectsOfEachKindOfEntry(t *testing.T) {
 		if e.RunsIn == v1alpha1.RunsInLauncher {
 			add(workload.Config(&m, e))
 		}
-		add(workload.Deployment(&m, e, "example.com/requester", 2))
+		add(workload.Deployment(&m, e, workload.Images{Requester: "example.com/requester", Fetch: "example.com/launcher"}, 2))
 	}
 	const golden = "testdata/objects.yaml"
 	if *update {

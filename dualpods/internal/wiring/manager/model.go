@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/model/act"
+	"hotseat.dev/hotseat/dualpods/internal/model/workload"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
 	launcherclient "hotseat.dev/hotseat/launcher/client"
@@ -103,7 +104,7 @@ func (c *controllers) setUpModel(ctx context.Context, configs *serverconfig.Cont
 	}
 	sleepers := placement.NewSleepers(placement.Options{API: c.mgr.GetClient(), Views: c.views, Now: time.Now})
 	models := act.New(act.Options{
-		API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Demand: c.doors.pods.Listener, Image: c.opts.RequesterImage, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads,
+		API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Demand: c.doors.pods.Listener, Images: workload.Images{Requester: c.opts.RequesterImage, Fetch: c.opts.LauncherImage}, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads,
 		Sleepers: sleepers.Of, Forget: forget(configs, c.views), Acted: crashesAtModel(), Now: time.Now,
 	})
 	return models.SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide())

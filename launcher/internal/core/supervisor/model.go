@@ -34,7 +34,7 @@ func (m modelSource) leased() bool { return m.ID != "" && m.Claim == "" }
 
 // schemes are the schemes of addresses that models are pulled from and that no engine
 // reads. They leave out s3 and gs, which vLLM streams if it has runai-model-streamer.
-var schemes = []string{modelref.HubScheme, "https://", "http://", "file://", "azblob://", "oci://", fetchapi.ClaimScheme}
+var schemes = []string{modelref.HubScheme, "https://", "http://", "file://", "azblob://", "oci://", modelref.OllamaScheme, fetchapi.ClaimScheme}
 
 // locate finds the model of a plan in the store, and makes the engine read it there.
 // Otherwise the engine finds the model by itself, if it can and the request does not

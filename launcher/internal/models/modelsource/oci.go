@@ -31,6 +31,9 @@ type artifact struct {
 	remedy string // where a credential for the registry is taken from
 	layers []ocispec.Descriptor
 	files  []fetchapi.File
+	// fileOf returns the name of a layer's file; "": the layer is none of the model's files.
+	// before is how many layers of its type come before it.
+	fileOf func(layer ocispec.Descriptor, before int) (string, error)
 }
 
 // The annotations with the file name of a layer: ORAS and most others
@@ -42,19 +45,20 @@ const (
 )
 
 func newArtifact(uri string, o Options) (Source, error) {
-	const wrong = "the address %q names no artifact; write it as oci://registry/repository:tag or oci://registry/repository@sha256:digest"
 	reference, err := registry.ParseReference(strings.TrimPrefix(uri, "oci://"))
 	if err != nil || reference.Repository == "" {
-		return nil, invalid(wrong, uri)
+		return nil, invalid("the address %q names no artifact; write it as oci://registry/repository:tag or oci://registry/repository@sha256:digest", uri)
 	}
 	if reference.Reference == "" {
 		reference.Reference = "latest"
 	}
-	repo, err := remote.NewRepository(reference.Registry + "/" + reference.Repository)
-	if err != nil {
-		return nil, invalid(wrong, uri)
-	}
-	repo.Reference = reference
+	return newModelAt(reference, "oci://"+reference.String(), titled, o)
+}
+
+// newModelAt returns the model at a registry, with its canonical address. fileOf names the
+// files of the layers.
+func newModelAt(reference registry.Reference, uri string, fileOf func(layer ocispec.Descriptor, before int) (string, error), o Options) (*artifact, error) {
+	repo := &remote.Repository{Reference: reference}
 	host, _, err := net.SplitHostPort(reference.Registry)
 	if err != nil {
 		host = reference.Registry
@@ -69,7 +73,7 @@ func newArtifact(uri string, o Options) (Source, error) {
 		}
 		return reach(req)
 	}
-	s := &artifact{uri: "oci://" + reference.String(), repo: repo}
+	s := &artifact{uri: uri, repo: repo, fileOf: fileOf}
 	s.remedy = o.remedy(fmt.Sprintf("a credential is taken from where `docker login %s` puts it, the file config.json in DOCKER_CONFIG or ~/.docker", reference.Registry))
 	logins, err := s.logins(o.Credentials)
 	if err != nil {
@@ -152,24 +156,39 @@ func (s *artifact) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		return nil, invalid("cannot read the manifest of %s: %v", s.uri, err)
 	}
 	s.layers, s.files = nil, nil
+	before := map[string]int{}
 	for _, layer := range manifest.Layers {
-		name := layer.Annotations[modelPackPath]
-		if name == "" {
-			name = layer.Annotations[titleAnnotation]
+		name, err := s.fileOf(layer, before[layer.MediaType])
+		before[layer.MediaType]++
+		if err != nil {
+			return nil, invalid("cannot fetch %s: %v", s.uri, err)
 		}
 		hash, known := strings.CutPrefix(layer.Digest.String(), "sha256:")
 		switch {
 		case name == "":
-			return nil, invalid("a layer of %s has no file name in the annotations %s or %s: the layers of this artifact are not files", s.uri, titleAnnotation, modelPackPath)
-		case layer.Annotations[unpack] == "true" || archive.MatchString(layer.MediaType):
-			return nil, invalid("%s of %s is an archive, which modelfetch does not unpack: push the files themselves", name, s.uri)
+			continue
 		case !known:
 			return nil, invalid("%s of %s has the digest %s, but modelfetch knows only sha256", name, s.uri, layer.Digest)
 		}
 		s.layers = append(s.layers, layer)
 		s.files = append(s.files, fetchapi.File{Path: name, Size: layer.Size, SHA256: hash})
 	}
+	if len(s.files) == 0 {
+		return nil, invalid("%s has no files of a model", s.uri)
+	}
 	return &fetchapi.Manifest{URI: s.uri, Revision: is.Digest.Encoded(), Files: s.files}, nil
+}
+
+// titled names the file of a layer by its annotations.
+func titled(layer ocispec.Descriptor, _ int) (string, error) {
+	name := cmp.Or(layer.Annotations[modelPackPath], layer.Annotations[titleAnnotation])
+	switch {
+	case name == "":
+		return "", fmt.Errorf("a layer has no file name in the annotations %s or %s: the layers of this artifact are not files", titleAnnotation, modelPackPath)
+	case layer.Annotations[unpack] == "true" || archive.MatchString(layer.MediaType):
+		return "", fmt.Errorf("%s is an archive, which modelfetch does not unpack: push the files themselves", name)
+	}
+	return name, nil
 }
 
 // Resumes reports that a fetch may go on: each file is named by its digest.

@@ -84,6 +84,8 @@ func New(uri string, o Options) (Source, error) {
 		return newHub(uri, o)
 	case "oci":
 		return newArtifact(uri, o)
+	case "ollama":
+		return newOllama(uri, o)
 	}
 	if store, ok := providers[u.Scheme]; ok {
 		return newBucket(u, o, store)
@@ -91,7 +93,7 @@ func New(uri string, o Options) (Source, error) {
 	if path, ok := o.Programs[u.Scheme]; ok {
 		return newProgram(uri, u.Scheme, path, o)
 	}
-	return nil, invalid("unknown scheme of the address %q; write the address as hf://org/name@revision, https://host/path, file:///folder, pvc://claim/folder, s3://bucket/folder, gs://bucket/folder, azblob://container/folder or oci://registry/repository:tag, or use a scheme that has a program as its source (--model-source)", uri)
+	return nil, invalid("unknown scheme of the address %q; write the address as hf://org/name@revision, https://host/path, file:///folder, pvc://claim/folder, s3://bucket/folder, gs://bucket/folder, azblob://container/folder, oci://registry/repository:tag or ollama://name:tag, or use a scheme that has a program as its source (--model-source)", uri)
 }
 
 func reasonf(reason, format string, args ...any) error {
