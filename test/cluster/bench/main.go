@@ -65,7 +65,8 @@ var parts = figures.Parts[*bench]{
 	{Name: "groups", Heading: "Groups of servers", Run: (*bench).groups},
 	{Name: "gangs", Run: (*bench).gangs},
 	{Name: "servings", Run: (*bench).servings},
-	{Name: "zero", Heading: "Models at zero", Run: (*bench).zero},
+	{Name: "zero", Heading: "Models", Run: (*bench).zero},
+	{Name: "many", Run: (*bench).many},
 }
 
 // bench is one run of the program.

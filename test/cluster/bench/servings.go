@@ -54,7 +54,7 @@ func (b *bench) servings() (rows []figures.Row, err error) {
 	if err := p.servingsCome(0, few); err != nil {
 		return nil, err
 	}
-	before, err := p.measure(bare, few)
+	before, err := p.measure(bare, few, servingsAtRest)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (b *bench) servings() (rows []figures.Row, err error) {
 		return nil, err
 	}
 	p.rest(settle)
-	after, err := p.measure(bare, count)
+	after, err := p.measure(bare, count, servingsAtRest)
 	if err != nil {
 		return nil, err
 	}
@@ -72,13 +72,23 @@ func (b *bench) servings() (rows []figures.Row, err error) {
 	return rowsOfRest(nodes, count, few, before, after), nil
 }
 
-// restMeasure is what was measured with ModelServings at rest.
+// atRestOf are the objects at rest, and the controller that has a pass for each change of one.
+type atRestOf struct {
+	controller string
+	object     func(n int) client.Object
+}
+
+var servingsAtRest = atRestOf{"groups", func(n int) client.Object {
+	return &v1alpha1.ModelServing{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: servingName(n)}}
+}}
+
+// restMeasure is what was measured with objects at rest.
 type restMeasure struct {
 	writes  int // of the controller in the time of rest, and in all passes
 	passes  passes
 	gangs   passes  // over all groups
 	rate    float64 // passes a second
-	writing float64 // ModelServings a second to which a client wrote, so that there were passes
+	writing float64 // objects a second to which a client wrote, so that there were passes
 	bytes   int     // that the controller has
 	cache   int     // that the bare cache has
 }
@@ -158,16 +168,16 @@ func (p *played) untilServings(count int) error {
 	})
 }
 
-// passRounds is how often each ModelServing has a pass that is timed.
+// passRounds is how often each object has a pass that is timed.
 const passRounds = 5
 
 // measure counts writes in the time of rest; then it has the controller make passes that find nothing to
-// do: it changes an annotation of each ModelServing.
-func (p *played) measure(bare *program, count int) (m *restMeasure, err error) {
+// do: it changes an annotation of each object.
+func (p *played) measure(bare *program, count int, of atRestOf) (m *restMeasure, err error) {
 	m = &restMeasure{}
 	began := time.Now()
 	p.rest(atRest)
-	was, err := p.passes("groups")
+	was, err := p.passes(of.controller)
 	if err != nil {
 		return nil, err
 	}
@@ -176,12 +186,12 @@ func (p *played) measure(bare *program, count int) (m *restMeasure, err error) {
 		return nil, err
 	}
 	touched := time.Now()
-	err = p.profiled(10, func() error { return p.touch(count) })
+	err = p.profiled(10, func() error { return p.touch(count, of) })
 	if err != nil {
 		return nil, err
 	}
 	m.writing = float64(count*passRounds) / time.Since(touched).Seconds()
-	is, err := p.untilQuiet("groups")
+	is, err := p.untilQuiet(of.controller)
 	if err != nil {
 		return nil, err
 	}
@@ -201,19 +211,17 @@ func (p *played) measure(bare *program, count int) (m *restMeasure, err error) {
 	return m, err
 }
 
-// touch changes an annotation of each ModelServing, round after round.
-func (p *played) touch(count int) error {
-	var servings []*v1alpha1.ModelServing
+// touch changes an annotation of each object, round after round.
+func (p *played) touch(count int, of atRestOf) error {
+	var all []client.Object
 	for n := range count {
-		servings = append(servings, &v1alpha1.ModelServing{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: servingName(n)}})
+		all = append(all, of.object(n))
 	}
 	for round := range passRounds {
 		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"bench.hotseat.dev/round":"%d-%d"}}}`, count, round))
-		err := sideBySide(p.ctx, servings, func(ctx context.Context, m *v1alpha1.ModelServing) error {
-			return p.api.Patch(ctx, m.DeepCopy(), patch)
-		})
+		err := sideBySide(p.ctx, all, func(ctx context.Context, o client.Object) error { return p.api.Patch(ctx, o, patch) })
 		if err != nil {
-			return fmt.Errorf("cannot change ModelServings: %w", err)
+			return fmt.Errorf("cannot change objects: %w", err)
 		}
 	}
 	return nil
@@ -233,7 +241,7 @@ func (p *played) writesSince(began time.Time) (count int, err error) {
 	}
 	for _, w := range writes {
 		if w.byController() && w.Received.After(began) {
-			p.b.say("servings: the controller wrote: %s %s/%s %s", w.Verb, w.Object.Resource, w.Object.Subresource, w.Object.Name)
+			p.b.say("%s: the controller wrote: %s %s/%s %s", p.Name, w.Verb, w.Object.Resource, w.Object.Subresource, w.Object.Name)
 			count++
 		}
 	}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/helpers/figures"
+)
+
+// Of many Models.
+const (
+	entriesOfMany  = 4
+	manyPassesTook = 50 * time.Millisecond // bound of a pass for one Model
+)
+
+// many has a thousand Models of four entries at rest. The first entry of each has a Pod that is ready. It counts the
+// controller's writes in a minute, times its passes, and reads its memory. The baseline has ten Models.
+func (b *bench) many() (rows []figures.Row, err error) {
+	nodes, count := b.n(crowdNodes), b.n(1000)
+	p, err := b.newPlayed("many", nodes, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find this program: %w", err)
+	}
+	bare, err := p.start("bare-cache", []string{bareCacheEnv + "=" + p.file("kwok")}, self)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(p.makeNodes(), p.startController("--metrics-address="+metricsAddress)); err != nil {
+		return nil, err
+	}
+	few := min(fewOf, count)
+	if err := p.manyCome(0, few); err != nil {
+		return nil, err
+	}
+	before, err := p.measure(bare, few, manyAtRest)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := p.manyCome(few, count); err != nil {
+		return nil, err
+	}
+	b.say("many: %d Models are available after %s", count, time.Since(began).Round(time.Second))
+	p.rest(settle)
+	after, err := p.measure(bare, count, manyAtRest)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(p.profile("heap?gc=1"), p.profile("goroutine")); err != nil {
+		return nil, err
+	}
+	return []figures.Row{
+		{
+			Figure:  fmt.Sprintf("%d Models at rest, each of %d entries, with one Pod that is ready: writes of the controller in %s, and in %d passes; bare: %d Models", count, entriesOfMany, atRest, after.passes.count, few),
+			Samples: 1, Ours: strconv.Itoa(after.writes), Bare: strconv.Itoa(before.writes), Target: "0", Met: after.writes == 0,
+		},
+		{
+			Figure:  fmt.Sprintf("the same: a pass for one Model, mean (ms), and share of passes within 5 ms; bare: %d Models", few),
+			Samples: after.passes.count, Ours: after.passes.String(), Bare: before.passes.String(), Beside: fmt.Sprintf("%.2f×", float64(after.passes.mean())/float64(before.passes.mean())),
+			Target: "≤ " + figures.Short(manyPassesTook), Met: after.passes.mean() <= manyPassesTook,
+		},
+		{
+			Figure:  fmt.Sprintf("the same: resident memory of the controller above that with %d Models (%s); bare: a process that does nothing but keep the Pods in client-go's cache", few, mb(before.bytes)),
+			Samples: 1, Ours: mb(after.bytes - before.bytes), Bare: mb(after.cache - before.cache), Beside: fmt.Sprintf("%+.1f kB for each", float64(after.bytes-before.bytes)/1e3/float64(max(1, count-few))),
+		},
+	}, nil
+}
+
+var manyAtRest = atRestOf{"model", func(n int) client.Object {
+	return &v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: manyName(n)}}
+}}
+
+func manyName(n int) string { return fmt.Sprintf("many-%d", n) }
+
+// manyCome makes the Models from the first up to the last, each with the Pod that its first Deployment would make, and
+// waits until they are available.
+func (p *played) manyCome(first, last int) error {
+	var models []*v1alpha1.Model
+	var pods []*corev1.Pod
+	for n := first; n < last; n++ {
+		m := &v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: manyName(n)}}
+		m.Spec.URL, m.Spec.Engine, m.Spec.Image = "hf://org/many", v1alpha1.EngineLlamaCpp, "example.com/llama"
+		for k := range entriesOfMany {
+			e := v1alpha1.ModelEntry{Name: fmt.Sprintf("e%d", k)}
+			if k == 0 {
+				e.MinReplicas = new(int32(1))
+			}
+			m.Specs = append(m.Specs, e)
+		}
+		models = append(models, m)
+		node := n % p.nodes
+		pods = append(pods, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: manyName(n) + "-e0", Annotations: map[string]string{ipAnnotation: podAddress(node, firstRequester+n/p.nodes)},
+				Labels: map[string]string{podmeta.LabelModel: m.Name, podmeta.LabelModelEntry: "e0"},
+			},
+			Spec: corev1.PodSpec{NodeName: nodeName(node), Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: m.Spec.Image}}},
+		})
+	}
+	if err := sideBySide(p.ctx, models, func(ctx context.Context, m *v1alpha1.Model) error { return p.api.Create(ctx, m) }); err != nil {
+		return fmt.Errorf("cannot make Models: %w", err)
+	}
+	if err := sideBySide(p.ctx, pods, func(ctx context.Context, o *corev1.Pod) error { return p.api.Create(ctx, o) }); err != nil {
+		return fmt.Errorf("cannot make Pods: %w", err)
+	}
+	return p.poll(time.Second, func(ctx context.Context) (lacks string, err error) {
+		var list v1alpha1.ModelList
+		if err := p.api.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return "", fmt.Errorf("cannot list the Models: %w", err)
+		}
+		available := 0
+		for i := range list.Items {
+			if meta.IsStatusConditionTrue(list.Items[i].Status.Conditions, "Available") {
+				available++
+			}
+		}
+		if available != last {
+			lacks = fmt.Sprintf("%d of %d Models are available", available, last)
+		}
+		return lacks, nil
+	})
+}
