@@ -41,7 +41,7 @@ type groupTruth struct {
 	// healthy has the keys of the swaps that have waited for their commit.
 	healthy map[string]bool
 	uids    map[string]types.UID // of Pods, by their names, as they were when the first change began
-	undone  map[string]time.Time // when the change of a group was undone last
+	undone  map[string]undoing   // of groups, whose change was undone last
 	undoes  int                  // how often changes were undone
 }
 
@@ -52,7 +52,7 @@ func setUpGroups(w *world) { setUpPairs(w, int32(w.Draw("workers of decode", 2))
 
 // setUpPairs does that with so many workers of the decode servers.
 func setUpPairs(w *world, workers int32) {
-	w.group = &groupTruth{w: w, healthy: map[string]bool{}, uids: map[string]types.UID{}, undone: map[string]time.Time{}}
+	w.group = &groupTruth{w: w, healthy: map[string]bool{}, uids: map[string]types.UID{}, undone: map[string]undoing{}}
 	w.api.put(&v1alpha1.LauncherConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: poolName},
 		Spec: v1alpha1.LauncherConfigSpec{
@@ -196,60 +196,6 @@ func (g *groupTruth) commits(s *swap) {
 			g.w.violated("commits early", "%s is committed, and the status of %s has %+v", s.key, group, of.Change)
 		}
 	}
-}
-
-// recorded notes when the change of a group was undone, and forgets it when the next one begins.
-func (g *groupTruth) recorded(was *v1alpha1.ServingGroupChange, is *v1alpha1.ServingGroupStatus) {
-	switch {
-	case g == nil || is.Change == nil || was != nil && was.State == is.Change.State:
-	case is.Change.State == v1alpha1.ChangeUndone:
-		g.undone[is.Name] = time.Now()
-		g.undoes++
-	default:
-		delete(g.undone, is.Name)
-	}
-}
-
-// replaces checks the deletion of a Pod of an older revision. A group whose change was undone a moment ago
-// is changed in place to another template too, once its Pods are ready again.
-func (g *groupTruth) replaces(pod *corev1.Pod, serving *v1alpha1.ModelServing, of *v1alpha1.ServingGroupStatus) {
-	if g == nil || serving.Spec.UpdateMode != v1alpha1.UpdateInPlace || of.Change != nil && (of.Change.State != v1alpha1.ChangeUndone || of.Change.Misfit) {
-		return
-	}
-	since, undone := g.undone[of.Name]
-	if !undone || time.Since(since) > grace/2 {
-		return
-	}
-	missing := 0
-	for i := range serving.Spec.Template.Roles {
-		missing += int(serving.Spec.Template.Roles[i].Size())
-	}
-	for _, other := range g.pods() {
-		if other.Labels[podmeta.LabelServingGroup] != of.Name || other.DeletionTimestamp != nil || podmeta.Finished(other) {
-			continue
-		}
-		if g.servesAtRest(other) {
-			missing--
-		}
-	}
-	if missing == 0 {
-		g.w.violated("replaced in vain", "a controller deletes %s, and the change of its group was undone %s ago", pod.Name, time.Since(since))
-	}
-}
-
-// servesAtRest reports whether the model of a requester is awake on a launcher that stays, and is not being
-// changed.
-func (g *groupTruth) servesAtRest(pod *corev1.Pod) bool {
-	for _, l := range g.w.launchers {
-		on, record := g.w.api.pod(l.pod), g.recordOf(pod)
-		if on == nil || on.DeletionTimestamp != nil || l.dead || record == nil || record.Change != nil {
-			continue
-		}
-		if e := l.all[record.Instance]; e != nil && e.is(program.Awake) {
-			return true
-		}
-	}
-	return false
 }
 
 // checkRest checks that each group has all of its new models or all of its old ones, and that no other
