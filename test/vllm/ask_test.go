@@ -48,7 +48,13 @@ func post(ctx context.Context, i launcherapi.Instance, path, body string) (*http
 // try asks a model, and gives its words. At temperature 0 a model always says
 // the same.
 func try(ctx context.Context, i launcherapi.Instance) (string, error) {
-	resp, err := post(ctx, i, "/v1/chat/completions", question(i, `,"max_tokens":24`))
+	return tryWith(ctx, i, question(i, `,"max_tokens":24`))
+}
+
+// tryWith sends a model a request, and gives its words, of which there are as many as
+// the request allows.
+func tryWith(ctx context.Context, i launcherapi.Instance, request string) (string, error) {
+	resp, err := post(ctx, i, "/v1/chat/completions", request)
 	if err != nil {
 		return "", err
 	}
