@@ -40,6 +40,15 @@ type ResourceProfileSpec struct {
 	// +optional
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 
+	// Claims of devices that dynamic resource allocation gives to each Pod, as in spec.resourceClaims of a
+	// Pod; the engine's container uses all of them. They are not multiplied by the units. For entries that
+	// run in Pods of their own alone: launchers get their GPUs by nvidia.com/gpu.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	ResourceClaims []corev1.PodResourceClaim `json:"resourceClaims,omitempty"`
+
 	// Labels that a node must have.
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`

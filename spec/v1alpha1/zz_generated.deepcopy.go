@@ -1626,6 +1626,13 @@ func (in *ResourceProfileSpec) DeepCopyInto(out *ResourceProfileSpec) {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
+	if in.ResourceClaims != nil {
+		in, out := &in.ResourceClaims, &out.ResourceClaims
+		*out = make([]corev1.PodResourceClaim, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.NodeSelector != nil {
 		in, out := &in.NodeSelector, &out.NodeSelector
 		*out = make(map[string]string, len(*in))

@@ -63,6 +63,14 @@ func AdapterName(model, adapter string) string { return model + "_" + adapter }
 // Limits returns what a replica may use: the limits of the profile for all of its units.
 func (e *Entry) Limits() corev1.ResourceList { return times(e.Profile.Limits, e.Units) }
 
+// Claims returns the claims of devices that a container uses.
+func (e *Entry) Claims() (all []corev1.ResourceClaim) {
+	for _, c := range e.Profile.ResourceClaims {
+		all = append(all, corev1.ResourceClaim{Name: c.Name})
+	}
+	return all
+}
+
 // Requests returns what a replica requests, likewise.
 func (e *Entry) Requests() corev1.ResourceList { return times(e.Profile.Requests, e.Units) }
 

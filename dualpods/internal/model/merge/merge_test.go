@@ -21,11 +21,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // profiles are the ResourceProfiles of the tests.
 func profiles(name string) *v1alpha1.ResourceProfile {
 	of := map[string]v1alpha1.ResourceProfileSpec{
-		"l4":    {LauncherConfigName: "vllm", Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}, Requests: corev1.ResourceList{"cpu": resource.MustParse("500m")}},
-		"tpu":   {Limits: corev1.ResourceList{"google.com/tpu": resource.MustParse("4")}, Images: map[string]v1alpha1.ImageName{"VLLM": "example.com/vllm-tpu"}},
-		"cpu":   {Limits: corev1.ResourceList{"cpu": resource.MustParse("2"), "hugepages-2Mi": resource.MustParse("1Gi")}, Images: map[string]v1alpha1.ImageName{"LlamaCpp": "example.com/llama"}},
-		"mixed": {Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1"), "example.com/nic": resource.MustParse("1")}},
-		"bare":  {Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
+		"l4":      {LauncherConfigName: "vllm", Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}, Requests: corev1.ResourceList{"cpu": resource.MustParse("500m")}},
+		"tpu":     {Limits: corev1.ResourceList{"google.com/tpu": resource.MustParse("4")}, Images: map[string]v1alpha1.ImageName{"VLLM": "example.com/vllm-tpu"}},
+		"cpu":     {Limits: corev1.ResourceList{"cpu": resource.MustParse("2"), "hugepages-2Mi": resource.MustParse("1Gi")}, Images: map[string]v1alpha1.ImageName{"LlamaCpp": "example.com/llama"}},
+		"claimed": {LauncherConfigName: "vllm", Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}, ResourceClaims: []corev1.PodResourceClaim{{Name: "device"}}},
+		"mixed":   {Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1"), "example.com/nic": resource.MustParse("1")}},
+		"bare":    {Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
 	}
 	spec, ok := of[name]
 	if !ok {
@@ -170,6 +171,7 @@ specs:
 		"neither profile nor image": {`url: 'hf://o/m'`, "no launchers run it"},
 		"no image":                  {`url: 'hf://o/m', engine: SGLang, resourceProfile: cpu`, "set image, or images.SGLang in the ResourceProfile"},
 		"adapters of another":       {`url: 'hf://o/m', engine: LlamaCpp, resourceProfile: cpu, adapters: [{name: x, url: 'hf://o/x'}]`, "adapters: LlamaCpp serves none"},
+		"claims for launchers":      {`url: 'hf://o/m', resourceProfile: claimed`, "launchers get their GPUs by nvidia.com/gpu"},
 		"a flag of ours":            {`url: 'hf://o/m', resourceProfile: l4, args: ['--served-model-name=x']`, "args: --served-model-name is decided by the controller: remove it"},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Contains(t, read(t, "spec: {"+tt.entry+"}")[0].Problem, tt.want) })

@@ -37,6 +37,8 @@ func (e *Entry) problem() string {
 		return "no launchers run it: name a LauncherConfig in launcherConfigName, or in the ResourceProfile"
 	case e.RunsIn == v1alpha1.RunsInPods && s.Image == "":
 		return fmt.Sprintf("there is no image of the engine: set image, or images.%s in the ResourceProfile", s.Engine)
+	case e.RunsIn == v1alpha1.RunsInLauncher && len(e.Profile.ResourceClaims) > 0:
+		return "resourceClaims of the ResourceProfile: launchers get their GPUs by nvidia.com/gpu in limits: use another profile"
 	case len(e.Adapters) > 0 && s.Engine != v1alpha1.EngineVLLM:
 		return fmt.Sprintf("adapters: %s serves none; only VLLM does", s.Engine)
 	}

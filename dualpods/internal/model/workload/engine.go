@@ -106,14 +106,14 @@ func enginePod(e *merge.Entry, fetchImage string) corev1.PodTemplateSpec {
 		// The status has the end of the log, when the engine fails.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		Ports:                    []corev1.ContainerPort{{Name: "http", ContainerPort: podmeta.PortModel}},
-		Resources:                corev1.ResourceRequirements{Limits: e.Limits(), Requests: e.Requests()},
+		Resources:                corev1.ResourceRequirements{Limits: e.Limits(), Requests: e.Requests(), Claims: e.Claims()},
 		ReadinessProbe: &corev1.Probe{
 			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/health", Port: intstr.FromInt32(podmeta.PortModel)}},
 			PeriodSeconds: 1, FailureThreshold: 3, TimeoutSeconds: 5,
 		},
 	}
 	container.Env = podEnv(e)
-	var spec corev1.PodSpec
+	spec := corev1.PodSpec{ResourceClaims: e.Profile.ResourceClaims}
 	if isFetched(e) {
 		container.VolumeMounts = []corev1.VolumeMount{{Name: modelVolume, MountPath: modelFolder, ReadOnly: true}}
 		spec.Volumes = []corev1.Volume{{Name: modelVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}

@@ -36,6 +36,7 @@ specs:
 - {name: cpu, url: 'pvc://models/tiny/m.gguf', engine: LlamaCpp, resourceProfile: cpu, targetRequests: 0, minReplicas: 1}
 - {name: ollama, url: 'ollama://llama3.2:1b', engine: OLlama, resourceProfile: cpu, args: [-c, '4096']}
 - {name: sg, url: 'hf://org/m', engine: SGLang, resourceProfile: cpu, image: example.com/sglang}
+- {name: dra, url: 'hf://org/m', resourceProfile: dra}
 `
 
 func TestObjectsOfEachKindOfEntry(t *testing.T) {
@@ -45,6 +46,7 @@ func TestObjectsOfEachKindOfEntry(t *testing.T) {
 	profiles := map[string]v1alpha1.ResourceProfileSpec{
 		"l4":  {LauncherConfigName: "vllm", Limits: limits("nvidia.com/gpu", "1"), Requests: limits("cpu", "4"), NodeSelector: map[string]string{"gpu": "l4"}, Tolerations: []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}},
 		"tpu": {Limits: limits("google.com/tpu", "4"), Images: map[string]v1alpha1.ImageName{"VLLM": "example.com/vllm-tpu"}},
+		"dra": {ResourceClaims: []corev1.PodResourceClaim{{Name: "device", ResourceClaimTemplateName: new("one")}}, Images: map[string]v1alpha1.ImageName{"VLLM": "example.com/vllm"}},
 		"cpu": {Limits: limits("memory", "2Gi"), Requests: limits("cpu", "500m"), Images: map[string]v1alpha1.ImageName{"LlamaCpp": "example.com/llama", "OLlama": "example.com/llama"}},
 	}
 	m := v1alpha1.Model{}
