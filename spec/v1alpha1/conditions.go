@@ -124,6 +124,17 @@ const ConditionScalingLimited = "ScalingLimited"
 // The condition is absent unless one of them gives the Pods of groups nodes together.
 const ConditionPodGroups = "PodGroups"
 
+// ConditionInferencePool is true on a Model while it has its InferencePool. The condition is absent unless the
+// Model asks for one.
+const ConditionInferencePool = "InferencePool"
+
+// Reasons of ConditionInferencePool, besides ReasonNameTaken and ReasonRefused.
+const (
+	ReasonPoolKept        = "Kept"
+	ReasonPoolPending     = "Pending"          // it is being created or removed
+	ReasonNoInferencePool = "NoInferencePools" // the cluster has no CRD of InferencePools, version v1
+)
+
 // Reasons of ConditionScalingLimited, besides ReasonNameTaken, ReasonWaitsForDeletion and
 // ReasonRefused: of a RoleScaler.
 const (

@@ -68,6 +68,7 @@ type ModelSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.totalMinReplicas)",fieldPath=".totalMinReplicas",message="belongs to the whole model: set it in spec"
 // +kubebuilder:validation:XValidation:rule="!has(self.totalMaxReplicas)",fieldPath=".totalMaxReplicas",message="belongs to the whole model: set it in spec"
 // +kubebuilder:validation:XValidation:rule="!has(self.hold)",fieldPath=".hold",message="belongs to the whole model: set it in spec"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway)",fieldPath=".gateway",message="belongs to the whole model: set it in spec"
 type ModelEntry struct {
 	// Name of the entry.
 	// +required

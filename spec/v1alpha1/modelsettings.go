@@ -1,5 +1,7 @@
 package v1alpha1
 
+import inference "sigs.k8s.io/gateway-api-inference-extension/api/v1"
+
 // ServerSettings say how to run a model, and how many replicas there may be.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",message="minReplicas should be at most maxReplicas"
@@ -166,6 +168,10 @@ type ModelSettings struct {
 	// How requests wait while nothing runs.
 	// +optional
 	Hold *ModelHold `json:"hold,omitempty"`
+
+	// What gateways of others need of the Model.
+	// +optional
+	Gateway *ModelGateway `json:"gateway,omitempty"`
 }
 
 // ModelFeature is what a model can do.
@@ -269,4 +275,20 @@ type ModelHold struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	Max *int32 `json:"max,omitempty"`
+}
+
+// ModelGateway is what gateways of others need of a Model.
+type ModelGateway struct {
+	// The controller keeps an InferencePool with the name of the Model, which selects the Pods that serve it.
+	// An HTTPRoute may lead there. The cluster needs the CRD of InferencePools, version v1.
+	// +optional
+	InferencePool *ModelInferencePool `json:"inferencePool,omitempty"`
+}
+
+// ModelInferencePool says what the InferencePool of a Model has
+// (https://gateway-api-inference-extension.sigs.k8s.io/api-types/inferencepool).
+type ModelInferencePool struct {
+	// The endpoint picker, which chooses a Pod for each request.
+	// +required
+	EndpointPickerRef inference.EndpointPickerRef `json:"endpointPickerRef,omitzero"`
 }

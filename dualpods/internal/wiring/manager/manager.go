@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	inference "sigs.k8s.io/gateway-api-inference-extension/api/v1"
 	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
@@ -123,6 +124,7 @@ func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	utilruntime.Must(volcano.AddToScheme(scheme))
+	utilruntime.Must(inference.Install(scheme))
 	own, err := ownOnly(opts)
 	if err == nil {
 		err = volumesOnly(own)

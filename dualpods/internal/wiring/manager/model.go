@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/model/act"
+	"hotseat.dev/hotseat/dualpods/internal/model/pool"
 	"hotseat.dev/hotseat/dualpods/internal/model/workload"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
@@ -107,5 +108,6 @@ func (c *controllers) setUpModel(ctx context.Context, configs *serverconfig.Cont
 		API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Demand: c.doors.pods.Listener, Images: workload.Images{Requester: c.opts.RequesterImage, Fetch: c.opts.LauncherImage}, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads,
 		Sleepers: sleepers.Of, Forget: forget(configs, c.views), Acted: crashesAtModel(), Now: time.Now,
 	})
-	return models.SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide())
+	pools := pool.New(pool.Options{API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Leads: c.leads})
+	return errors.Join(models.SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide()), pools.SetupWithManager(c.mgr))
 }
