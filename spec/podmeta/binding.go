@@ -50,7 +50,7 @@ type Binding struct {
 	RetryAt  time.Time `json:"retryAt,omitzero"`   // when the attempt may be made; zero: at once
 	Kept     string    `json:"kept,omitempty"`     // how the instance ended while it served, where the requester says OnExitKeep
 
-	ChangedBy string  `json:"changedBy,omitempty"` // the change in place that made the record: its [SwapTo.ID]; empty: none did
+	ChangedBy string  `json:"changedBy,omitempty"` // the change in place that made the record, or the model of a seat: its [SwapTo.ID] or [Assignment.ID]; empty: none did
 	Change    *Change `json:"change,omitempty"`    // that is under way; nil: none is
 }
 

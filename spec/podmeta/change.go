@@ -3,6 +3,7 @@ package podmeta
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,11 @@ const AnnotationSwapTo = PrefixOwn + "swap-to"
 // EngineAnnotations are the keys of annotations that say what the engine of a requester is told.
 var EngineAnnotations = []string{
 	AnnotationServerPatch, AnnotationInferenceServerConfig, AnnotationModelCache, alias(AnnotationServerPatch), alias(AnnotationInferenceServerConfig),
+}
+
+// IsEngineAnnotation reports whether an annotation says what an engine is told, or by which launcher.
+func IsEngineAnnotation(key string) bool {
+	return key == AnnotationLauncherConfig || slices.Contains(EngineAnnotations, key)
 }
 
 // SwapTo is a change of the models of a group's requesters in place.

@@ -21,7 +21,7 @@ import (
 // Input is how a requester says which inference server it wants.
 type Input string
 
-// The inputs. InputNone stands also where the input is not clear.
+// The inputs. InputNone is that of a seat without a model; it stands also where the input is not clear.
 const (
 	InputNone   Input = ""
 	InputPatch  Input = "server-patch"
@@ -51,9 +51,10 @@ type Requester struct {
 }
 
 // IsRequester tells whether a Pod asks for an inference server. One that the
-// controller holds does, whatever somebody makes of its annotations.
+// controller holds does, whatever somebody makes of its annotations, and so does a seat
+// that has no model.
 func IsRequester(pod *corev1.Pod) bool {
-	if Held(pod) {
+	if Held(pod) || IsSeat(pod) {
 		return true
 	}
 	for _, key := range []string{AnnotationServerPatch, AnnotationInferenceServerConfig} {
@@ -194,6 +195,9 @@ func (r *reading) input() (input Input, patch, config string) {
 		return InputPatch, patch, ""
 	case hasConfig:
 		return InputConfig, "", r.objectName(config, configKey)
+	}
+	if IsSeat(r.pod) {
+		return InputNone, "", ""
 	}
 	r.add("metadata.annotations", fmt.Sprintf("neither %s nor %s is there: one of them says which inference server is wanted", AnnotationServerPatch, AnnotationInferenceServerConfig))
 	return InputNone, "", ""

@@ -27,9 +27,17 @@ type Status struct {
 	// requester serves; 0 with a server patch.
 	Generation int64 `json:"generation,omitempty"`
 
+	// Seat is the [Assignment.ID] of a seat that the status is about, and GPUs the UUIDs of a seat's GPUs, as far as
+	// they are known.
+	Seat string   `json:"seat,omitempty"`
+	GPUs []string `json:"gpus,omitempty"`
+
 	LeftAlone []string `json:"leftAlone,omitempty"` // keys of labels that the input would set and that the requester has with another value
 	Ignored   []string `json:"ignored,omitempty"`   // fields of the input that mean nothing for an instance of a launcher
 }
+
+// Encode returns the value of AnnotationStatus.
+func (s Status) Encode() string { return encode(s) }
 
 // ReadStatus reads AnnotationStatus. It is zero if there is none, or none that can be read.
 func ReadStatus(pod *corev1.Pod) (s Status) {

@@ -41,7 +41,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 		o.Kubelet = c.allocation(w, l, id)
 	}
 	c.observeAhead(&o, pod)
-	if (o.SPI != nil || o.Ahead) && len(o.Problems) == 0 {
+	if (o.SPI != nil || o.Ahead) && len(o.Problems) == 0 && o.Requester.Input != podmeta.InputNone {
 		o.Requester.Instance = form.InstanceID(o.Form, o.GPUs())
 	}
 	instance := o.Requester.Instance
@@ -85,7 +85,7 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 	if len(o.Problems) == 0 {
 		o.Form, o.Problems = c.form(ctx, n, pod, read.Requester)
 	}
-	if len(o.Problems) == 0 {
+	if len(o.Problems) == 0 && read.Input != podmeta.InputNone {
 		c.fromWhere(ctx, o, pod.Namespace)
 	}
 	program := podmeta.ProgramOf(pod)
@@ -102,6 +102,9 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod), FoundUnready: foundUnready(pod),
 	}
 	o.Requester.Rank, o.Requester.OnExit, o.Requester.SwapTo = read.Rank, read.OnExit, podmeta.ReadSwapTo(pod)
+	seat := podmeta.ReadAssignment(pod)
+	o.Requester.Seat, o.Requester.Assigned, o.Requester.Input = podmeta.IsSeat(pod), seat.ID(), read.Input
+	o.Requester.Behind = len(o.Problems) == 0 && o.Form.Generation < seat.Generation
 	if owner := podmeta.ServingOf(pod); owner != nil {
 		o.Requester.Serving = owner.Name
 	}

@@ -44,7 +44,13 @@ func (o *Observation) RecordUnwanted() bool {
 
 // recordChanged reports whether the record is not what the requester would be bound to.
 func (b *Bound) recordChanged() bool {
-	return b.gpusChanged() || !b.isKept() && (b.specChangedBeforeServing() || b.launcherRestartedBeforeServing())
+	return b.gpusChanged() || b.seatChanged() || !b.isKept() && (b.specChangedBeforeServing() || b.launcherRestartedBeforeServing())
+}
+
+// seatChanged reports whether a seat was given another model than that of the record, or none. Other than
+// an edit, this also ends a record that is served.
+func (b *Bound) seatChanged() bool {
+	return b.Requester.Seat && b.Record.ChangedBy != b.Requester.Assigned
 }
 
 // launcherRestartedBeforeServing reports whether the launcher's container has ended under a

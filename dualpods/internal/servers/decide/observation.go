@@ -100,6 +100,10 @@ type Requester struct {
 	Server          podmeta.Server // the start that a rank was told of for its record's attempt; zero: none
 	NextServer      podmeta.Server // likewise for the change of its record
 	SwapTo          podmeta.SwapTo // the change in place that it was told of; zero: none
+	Seat            bool           // of a SeatPool; it may ask for no model
+	Assigned        string         // the model that a seat was given: its [podmeta.Assignment.ID]; empty: none
+	Behind          bool           // the controller has not seen the InferenceServerConfig yet that a seat was given
+	Input           podmeta.Input  // how it says which server it wants
 	Placed          types.UID      // launcher whose sleeper is reserved for it; empty: none
 	Created         time.Time      // read by no row: for an [Observer], as is PodReady
 	PodReady        time.Time      // since when the Pod is ready; zero: it is not
@@ -202,6 +206,11 @@ func (c *Common) ForwardsTraffic() bool {
 
 // IsReady reports whether the requester program answers probes that it is ready.
 func (c *Common) IsReady() bool { return c.SPI != nil && c.SPI.Proxy.Ready }
+
+// isEmptySeat reports whether the requester is a seat that asks for no model.
+func (c *Common) isEmptySeat() bool {
+	return c.Requester.Seat && c.Requester.Input == podmeta.InputNone && len(c.Problems) == 0
+}
 
 // isPublished reports whether labels, status or gate of the requester tell others to use it.
 func (c *Common) isPublished() bool { return c.Requester.Shown || c.Requester.GateOpen }

@@ -29,7 +29,7 @@ func logFrom(i *launcherapi.Instance) int64 {
 func (r *Recording) newRecord() podmeta.Binding {
 	return podmeta.Binding{
 		Instance: r.Requester.Instance, RequesterUID: r.Requester.UID, Namespace: r.Requester.Namespace, Name: r.Requester.Name,
-		GPUs: slices.Sorted(slices.Values(r.GPUs())), ServingPort: r.Form.Port, SpecHash: r.Form.Hash(), Generation: r.Form.Generation, Ahead: r.Ahead, New: r.Instance == nil, LogFrom: logFrom(r.Instance), Attempt: 1, Since: r.Now, ChangedBy: r.Requester.SwapTo.ID(),
+		GPUs: slices.Sorted(slices.Values(r.GPUs())), ServingPort: r.Form.Port, SpecHash: r.Form.Hash(), Generation: r.Form.Generation, Ahead: r.Ahead, New: r.Instance == nil, LogFrom: logFrom(r.Instance), Attempt: 1, Since: r.Now, ChangedBy: cmp.Or(r.Requester.SwapTo.ID(), r.Requester.Assigned),
 		Annotations: r.Form.Annotations, ModelCache: cmp.Or(r.Form.ModelCache, r.ModelCache),
 	}
 }

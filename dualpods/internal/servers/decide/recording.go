@@ -3,6 +3,7 @@ package decide
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -45,6 +46,10 @@ var recording = TableOf[Recording]{
 				func(r *Recording) string { return strings.Join(r.SPI.GPUs, ", ") }, func(r *Recording) string { return strings.Join(r.Kubelet.GPUs, ", ") })},
 		{"GPU not the launcher's", "the launcher does not see one of the GPUs",
 			(*Recording).gpuNotSeen, Tell, warn(GPUNotSeen, "launcher %s does not see GPU %s", (*Recording).launcherName, (*Recording).gpuUnknownToLauncher)},
+		{"seat without a model", "it is a seat of a SeatPool, and was given no model",
+			(*Recording).isEmptySeat, Tell, inform[Recording](NoModel, SeatHasNoModel)},
+		{"seat's model not seen", "it is a seat, and the controller knows only an earlier edition of the InferenceServerConfig that it was given",
+			(*Recording).isBehind, Retry, again(untilSeen, say[Recording]("the InferenceServerConfig that the seat was given was changed a moment ago"))},
 		{"instance bound to another", "another record has the instance; or a record that cannot be read has it, and the program of another requester carries traffic to it, or does not answer and may",
 			(*Recording).instanceHeld, Tell, inform(InstanceBusy, "its instance %s is still bound to %s", func(r *Recording) string { return r.Requester.Instance }, func(r *Recording) string { return r.Holder })},
 		{"models just lost", "a ClusterModelCache of its model says `onMissing: Wait`; the launcher has no instance of it, or one that has ended, and has not said for 10 s at most what models it has",
@@ -55,6 +60,9 @@ var recording = TableOf[Recording]{
 			always[Recording], AddRecord, (*Recording).addRecord},
 	},
 }
+
+// SeatHasNoModel is what a seat without a model is told.
+const SeatHasNoModel = "it is a seat, and has no model: the controller gives it one once a Model asks for a seat"
 
 // programContradictsKubelet reports whether the requester program names other GPUs than the
 // kubelet.
@@ -75,6 +83,12 @@ func (r *Recording) gpuUnknownToLauncher() string {
 	}
 	return ""
 }
+
+// isBehind reports whether what the seat was given is not known yet.
+func (r *Recording) isBehind() bool { return r.Requester.Behind }
+
+// untilSeen is the pause before the controller looks again whether it has heard of an edit that it has made itself.
+func untilSeen(*Recording) time.Duration { return 100 * time.Millisecond }
 
 // instanceHeld reports whether another record has the instance, or may have it.
 func (r *Recording) instanceHeld() bool { return r.Holder != "" }

@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"hotseat.dev/hotseat/dualpods"
@@ -30,6 +31,12 @@ func StatusText(o *Observation, old, s podmeta.Status) (string, error) {
 	for _, problem := range o.Problems[:min(len(o.Problems), maxErrors)] {
 		s.Errors = append(s.Errors, dualpods.Truncate(problem.String(), MaxNote))
 	}
+	if o.Requester.Seat {
+		s.Seat, s.GPUs = o.Requester.Assigned, slices.Sorted(slices.Values(o.GPUs()))
+		if l := o.launched(); l != nil {
+			s.Launcher = l.launcherName()
+		}
+	}
 	s.LeftAlone, s.Ignored = o.Form.LeftAlone, o.Form.Ignored
 	text, err := json.Marshal(s)
 	return string(text), err
@@ -40,9 +47,9 @@ func StatusText(o *Observation, old, s podmeta.Status) (string, error) {
 func (b *Bound) Follows() bool { return len(b.Problems) == 0 && b.specUnchanged() }
 
 // GateSuffices reports whether a status of a requester that is served would only repeat what its
-// readiness gate says.
+// readiness gate says. That of a seat says also which model it has.
 func (c *Common) GateSuffices(s podmeta.Status) bool {
-	return c.Requester.Gate && s.Message == "" && len(c.Problems)+len(c.Form.LeftAlone)+len(c.Form.Ignored) == 0
+	return c.Requester.Gate && !c.Requester.Seat && s.Message == "" && len(c.Problems)+len(c.Form.LeftAlone)+len(c.Form.Ignored) == 0
 }
 
 // ServingStatus returns the status of a requester that is served, after the one that was there.

@@ -28,6 +28,7 @@ const (
 	InstanceBusy     Reason = "InstanceBusy"               // bound to a requester that leaves
 	GPUBusy          Reason = "GPUBusy"                    // by an instance of another launcher that is about to sleep
 	WaitsForRanks    Reason = v1alpha1.ReasonWaitsForRanks // of its server; all are launched or none
+	NoModel          Reason = "NoModel"                    // of a seat that was given none
 	ModelMissing     Reason = "ModelMissing"               // from the launcher; a ClusterModelCache has it waited for
 	AttemptFailed    Reason = "AttemptFailed"              // the swap came to nothing; there is another one later
 	NotServing       Reason = "NotServing"                 // not any more

@@ -27,9 +27,13 @@ func (s Source) Read(ctx context.Context, requester *corev1.Pod) (Form, []podmet
 	if len(problems) > 0 {
 		return Form{}, problems, nil
 	}
-	if who.Input == podmeta.InputPatch {
+	switch who.Input {
+	case podmeta.InputNone: // a seat without a model needs no more than its launcher
+		return Form{GPUs: who.GPUs, LauncherConfig: who.LauncherConfig}, nil, nil
+	case podmeta.InputPatch:
 		wanted, problems := FromPatch(requester, who.Patch)
 		return wanted.as(who.Rank), problems, nil
+	default:
 	}
 	var config v1alpha1.InferenceServerConfig
 	err := s.API.Get(ctx, client.ObjectKey{Namespace: requester.Namespace, Name: who.ConfigName}, &config)
