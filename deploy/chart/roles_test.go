@@ -50,7 +50,7 @@ func TestRolesOfNamespacesIncludeOurObjects(t *testing.T) {
 	files, err := filepath.Glob("crds/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	writable := map[string]bool{"inferenceserverconfigs": true, "modelcaches": true, "models": true, "modelservings": true, "rolescalers": true}
+	writable := map[string]bool{"inferenceserverconfigs": true, "modelcaches": true, "models": true, "modelservings": true, "rolescalers": true, "seatpools": true}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)

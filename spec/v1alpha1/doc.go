@@ -29,6 +29,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&RoleScaler{}, &RoleScalerList{},
 		&Model{}, &ModelList{},
 		&ResourceProfile{}, &ResourceProfileList{},
+		&SeatPool{}, &SeatPoolList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -69,6 +69,12 @@ type ModelSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.totalMaxReplicas)",fieldPath=".totalMaxReplicas",message="belongs to the whole model: set it in spec"
 // +kubebuilder:validation:XValidation:rule="!has(self.hold)",fieldPath=".hold",message="belongs to the whole model: set it in spec"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway)",fieldPath=".gateway",message="belongs to the whole model: set it in spec"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.resourceProfile)",fieldPath=".resourceProfile",message="a seat has the GPUs of its SeatPool: remove it, or seatPool"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.launcherConfigName)",fieldPath=".launcherConfigName",message="a seat has the launchers of its SeatPool: remove it, or seatPool"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.image)",fieldPath=".image",message="a seat has the image of its launchers: remove it, or seatPool"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.priorityClassName)",fieldPath=".priorityClassName",message="seats have the priority that the template of their SeatPool says: remove it, or seatPool"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.simultaneousScaleUpGroup)",fieldPath=".simultaneousScaleUpGroup",message="the members of a group race with Pods of their own: remove it, or seatPool"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.engine) || self.engine == 'VLLM'",fieldPath=".engine",message="launchers run VLLM alone in seats: remove it, or seatPool"
 type ModelEntry struct {
 	// Name of the entry.
 	// +required
@@ -92,6 +98,13 @@ type ModelEntry struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	SimultaneousScaleUpGroup string `json:"simultaneousScaleUpGroup,omitempty"`
+
+	// Name of a SeatPool, in the same namespace. The entry has no Pods of its own: each replica takes a seat of
+	// the pool, whose launchers and GPUs it has.
+	// +optional
+	// +kubebuilder:validation:MaxLength=54
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="should be the name of a SeatPool: lower-case letters, digits and '-', beginning and ending with a letter or a digit"
+	SeatPool string `json:"seatPool,omitempty"`
 
 	// An entry has these fields only so that the API server refuses them by name.
 	ModelSettings `json:",inline"`

@@ -50,7 +50,8 @@ type ModelEntryStatus struct {
 	// Hash of the entry with what it inherits.
 	// +optional
 	Hash string `json:"hash,omitempty"`
-	// Launcher: the launchers of nodes run it. Pods: its Pods run the engine themselves, and never sleep.
+	// Launcher: the launchers of nodes run it. Seats: the same, in the seats of a SeatPool. Pods: its Pods run the
+	// engine themselves, and never sleep.
 	// +optional
 	RunsIn ModelRunsIn `json:"runsIn,omitempty"`
 	// Mistake of the entry, or what it waits for.
@@ -79,8 +80,12 @@ type ModelRunsIn string
 // The values of ModelRunsIn.
 const (
 	RunsInLauncher ModelRunsIn = "Launcher"
+	RunsInSeats    ModelRunsIn = "Seats"
 	RunsInPods     ModelRunsIn = "Pods"
 )
+
+// HasLauncher reports whether launchers run the engine.
+func (in ModelRunsIn) HasLauncher() bool { return in == RunsInLauncher || in == RunsInSeats }
 
 // ModelEntryReplicas are the numbers of an entry's replicas.
 type ModelEntryReplicas struct {

@@ -48,6 +48,44 @@ func (c *LauncherConfig) Template() (corev1.PodTemplateSpec, []podmeta.Problem) 
 	return template, problems
 }
 
+// PodTemplate reads the Pod template of seats, which may be empty. A caller must not use a template with problems:
+// unknown fields, GPUs, and labels and annotations that only the controller writes.
+func (p *SeatPool) PodTemplate() (template corev1.PodTemplateSpec, problems []podmeta.Problem) {
+	const field = "spec.template"
+	if p.Spec.Template == nil || len(bytes.TrimSpace(p.Spec.Template.Raw)) == 0 {
+		return template, nil
+	}
+	template, problems, ok := readTemplate(p.Spec.Template.Raw, field)
+	if !ok {
+		return template, problems
+	}
+	add := func(at, message string) {
+		problems = append(problems, podmeta.Problem{Kind: podmeta.Invalid, Field: field + at, Message: message})
+	}
+	if podmeta.HoldsGPUs(&template.Spec) {
+		add(".spec.containers", "request "+string(podmeta.ResourceGPU)+": remove that, and say in spec.gpus how many a seat has")
+	}
+	if len(template.Spec.SchedulingGates) > 0 {
+		add(".spec.schedulingGates", "are not opened by the controller: remove them")
+	}
+	for _, key := range slices.Sorted(maps.Keys(template.Annotations)) {
+		if podmeta.IsReservedAnnotation(key) || podmeta.IsEngineAnnotation(key) {
+			add(".metadata.annotations["+key+"]", "is the controller's to write: remove it")
+		}
+	}
+	addReservedLabels(template.Labels, add)
+	return template, problems
+}
+
+// addReservedLabels adds the labels that only the controller writes.
+func addReservedLabels(labels map[string]string, add func(at, message string)) {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if podmeta.IsReservedLabel(key, labels[key]) {
+			add(".metadata.labels["+key+"]", "is the controller's to write: remove it")
+		}
+	}
+}
+
 // EntryPodTemplate reads the Pod template of a role's entry. A caller must not use a template with
 // problems: unknown fields, no container, GPUs without a server or a server without GPUs, and
 // labels and annotations that only the controller writes. The controller creates the Pods, so the
@@ -91,11 +129,7 @@ func (r *ServingRole) podTemplate(name string, raw *runtime.RawExtension) (corev
 			add(".metadata.annotations["+key+"]", "is the controller's to write: remove it")
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(template.Labels)) {
-		if podmeta.IsReservedLabel(key, template.Labels[key]) {
-			add(".metadata.labels["+key+"]", "is the controller's to write: remove it")
-		}
-	}
+	addReservedLabels(template.Labels, add)
 	return template, problems
 }
 

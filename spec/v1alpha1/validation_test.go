@@ -65,7 +65,7 @@ func readCRDs(t *testing.T) map[string]crd {
 		require.NoError(t, err)
 		crds[v1.Spec.Names.Kind] = crd{structural, plain, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
 	}
-	require.Len(t, crds, 9)
+	require.Len(t, crds, 10)
 	return crds
 }
 

@@ -365,7 +365,7 @@ func read(of *v1alpha1.Model) *Model {
 			m.PrefixCharLength = number(p.PrefixCharLength, number(p.PrefixChatLength, m.PrefixCharLength))
 		}
 	}
-	for _, e := range merge.Entries(of, func(string) *v1alpha1.ResourceProfile { return nil }) {
+	for _, e := range merge.Entries(of, func(string) *v1alpha1.ResourceProfile { return nil }, func(string) *v1alpha1.SeatPool { return nil }) {
 		m.weights[e.Name] = e.Target
 	}
 	return m

@@ -58,7 +58,8 @@ type Controller struct {
 	mu      sync.Mutex
 	windows map[types.NamespacedName]*decide.Window // the demand for each Model
 	told    map[types.NamespacedName]told
-	taken   map[ofEntry]string // which object of an entry's name is of somebody else, by the last attempt to create it
+	noSeat  map[ofEntry]time.Time // since when an entry waits for a seat
+	taken   map[ofEntry]string    // which object of an entry's name is of somebody else, by the last attempt to create it
 }
 
 // ofEntry is an entry of a Model.
@@ -75,7 +76,7 @@ type told struct {
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]told{}, taken: map[ofEntry]string{}}
+	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]told{}, noSeat: map[ofEntry]time.Time{}, taken: map[ofEntry]string{}}
 }
 
 // conflictPause is the pause after a write that was based on a stale cache. tellPause is the pause between two
@@ -148,6 +149,7 @@ func (c *Controller) clear(model types.NamespacedName) {
 	defer c.mu.Unlock()
 	delete(c.windows, model)
 	delete(c.told, model)
+	maps.DeleteFunc(c.noSeat, func(of ofEntry, _ time.Time) bool { return of.model == model })
 	maps.DeleteFunc(c.taken, func(of ofEntry, _ string) bool { return of.model == model })
 }
 

@@ -46,11 +46,13 @@ type world struct {
 type entry struct {
 	merge.Entry
 
-	deployment *appsv1.Deployment              // nil: there is none
+	deployment *appsv1.Deployment              // nil: there is none; an entry with seats has none
 	config     *v1alpha1.InferenceServerConfig // likewise
 	pods       []*corev1.Pod
 	taken      string // which object of its name is somebody else's; empty: none
 	asleep     int    // sleepers on free GPUs
+
+	noSeatSince time.Time // since when it waits for a seat; zero: it does not
 }
 
 // delay returns the longest scaleDownDelaySeconds of the entries.
@@ -74,7 +76,17 @@ func (c *Controller) observe(ctx context.Context, m *v1alpha1.Model) (*world, er
 		}
 		return &profile
 	}
-	for _, e := range merge.Entries(m, profiles) {
+	pools := func(name string) *v1alpha1.SeatPool {
+		var pool v1alpha1.SeatPool
+		if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: name}, &pool); err != nil {
+			if !apierrors.IsNotFound(err) {
+				failed = fmt.Errorf("cannot read SeatPool %s: %w", name, err)
+			}
+			return nil
+		}
+		return &pool
+	}
+	for _, e := range merge.Entries(m, profiles, pools) {
 		w.entries = append(w.entries, &entry{Entry: e})
 	}
 	if failed != nil {
@@ -87,7 +99,8 @@ func (c *Controller) observe(ctx context.Context, m *v1alpha1.Model) (*world, er
 		return nil, err
 	}
 	for _, e := range w.entries {
-		if e.deployment == nil || e.config == nil {
+		c.noteWaiting(client.ObjectKeyFromObject(m), e, w.now)
+		if e.deployment == nil && e.Pool == "" || e.config == nil {
 			e.taken = c.takenOf(m, e.Name)
 		}
 	}
@@ -139,7 +152,7 @@ func (c *Controller) observeObjects(ctx context.Context, w *world) error {
 	return nil
 }
 
-// observePods reads the Pods of the Model's Deployments. A Pod that somebody else made with the labels of one is
+// observePods reads the Pods of the Model's Deployments, and the seats that it has. A Pod that somebody else made with the labels of one is
 // none of them.
 func (c *Controller) observePods(ctx context.Context, w *world) error {
 	var pods corev1.PodList
@@ -149,7 +162,7 @@ func (c *Controller) observePods(ctx context.Context, w *world) error {
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		e := w.find(pod.Labels[podmeta.LabelModelEntry])
-		if e.deployment != nil && isOf(pod, e.deployment) && !podmeta.Finished(pod) {
+		if (e.deployment != nil && isOf(pod, e.deployment) || isSeatOf(pod, w.model.Name, e.Name)) && !podmeta.Finished(pod) {
 			e.pods = append(e.pods, pod)
 		}
 	}
@@ -166,10 +179,7 @@ func isOf(pod *corev1.Pod, d *appsv1.Deployment) bool {
 // observed returns what is to be decided about.
 func (w *world) observed() *decide.Model {
 	spec := &w.model.Spec
-	m := &decide.Model{Now: w.now, Mode: decide.Requests, TotalMin: number(spec.TotalMinReplicas), TotalMax: number(spec.TotalMaxReplicas)}
-	if a := spec.Autoscaling; a != nil && a.Mode != "" {
-		m.Mode = decide.Mode(a.Mode)
-	}
+	m := &decide.Model{Now: w.now, Mode: w.observedMode(), TotalMin: number(spec.TotalMinReplicas), TotalMax: number(spec.TotalMaxReplicas)}
 	m.Replicas = number(spec.Replicas)
 	peak, known := w.window.Peak(w.now, w.delay())
 	m.Demand = decide.Demand{Now: w.demand.Total(), Held: w.demand.Held, Mean: w.window.Mean(w.now), Peak: peak, Known: known && w.heard}
@@ -177,6 +187,13 @@ func (w *world) observed() *decide.Model {
 		m.Entries = append(m.Entries, w.observedEntry(e))
 	}
 	return m
+}
+
+func (w *world) observedMode() decide.Mode {
+	if a := w.model.Spec.Autoscaling; a != nil && a.Mode != "" {
+		return decide.Mode(a.Mode)
+	}
+	return decide.Requests
 }
 
 func number(n *int32) int {
@@ -194,13 +211,16 @@ func (w *world) observedEntry(e *entry) decide.Entry {
 	if e.taken != "" {
 		o.Invalid = e.taken
 	}
-	if d := e.deployment; d != nil {
+	if e.Pool != "" {
+		w.observeSeats(e, &o)
+	} else if d := e.deployment; d != nil {
 		o.Replicas = int(*d.Spec.Replicas)
 		_ = json.Unmarshal([]byte(d.Annotations[podmeta.AnnotationAsked]), &o.Asked) // zero if somebody has damaged it
 		o.Refused = refusedOf(d)
 	}
 	for _, pod := range e.pods {
 		p := podOf(pod, e.RunsIn)
+		p.Leaving = p.Leaving || podmeta.IsSeat(pod) != (e.Pool != "") // the entry was edited
 		p.InFlight = w.demand.InFlight[pod.Name]
 		o.Pods = append(o.Pods, p)
 	}

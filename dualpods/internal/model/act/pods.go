@@ -23,9 +23,12 @@ func podOf(pod *corev1.Pod, in v1alpha1.ModelRunsIn) decide.Pod {
 		Leaving: !pod.DeletionTimestamp.IsZero() || podmeta.Ending(pod),
 	}
 	p.Cost, _ = strconv.Atoi(pod.Annotations[corev1.PodDeletionCost]) // 0 if somebody has damaged it
-	if in == v1alpha1.RunsInLauncher {
+	switch in {
+	case v1alpha1.RunsInSeats:
+		readSeat(pod, &p)
+	case v1alpha1.RunsInLauncher:
 		readRequester(pod, &p)
-	} else {
+	default:
 		readEngine(pod, &p)
 	}
 	if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {

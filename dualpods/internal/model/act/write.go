@@ -22,7 +22,6 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/model/decide"
 	"hotseat.dev/hotseat/dualpods/internal/model/workload"
 	"hotseat.dev/hotseat/spec/podmeta"
-	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // act does what was decided.
@@ -54,7 +53,7 @@ func (c *Controller) actOn(ctx context.Context, w *world, e *entry, d *decide.En
 		}
 	}
 	for _, pod := range e.pods {
-		if !slices.Contains(d.Delete, pod.Name) || !pod.DeletionTimestamp.IsZero() {
+		if podmeta.IsSeat(pod) || !slices.Contains(d.Delete, pod.Name) || !pod.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if err := c.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
@@ -63,6 +62,9 @@ func (c *Controller) actOn(ctx context.Context, w *world, e *entry, d *decide.En
 	}
 	if d.Foreign != "" {
 		c.opts.Recorder.Eventf(w.model, nil, corev1.EventTypeWarning, "ScaledByOthers", "Scale", "spec %s: %s", e.Name, d.Foreign)
+	}
+	if e.Pool != "" {
+		return c.askForSeats(ctx, w, e, d)
 	}
 	return c.keepDeployment(ctx, w, e, d)
 }
@@ -85,7 +87,11 @@ func (c *Controller) mark(ctx context.Context, w *world, pod *corev1.Pod, d *dec
 	if maps.Equal(changed.Labels, pod.Labels) && maps.Equal(changed.Annotations, pod.Annotations) {
 		return nil
 	}
-	if err := c.opts.API.Patch(ctx, changed, client.MergeFrom(pod)); client.IgnoreNotFound(err) != nil {
+	patch := client.MergeFrom(pod)
+	if podmeta.IsSeat(pod) { // it may have been given to another Model
+		patch = client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})
+	}
+	if err := c.opts.API.Patch(ctx, changed, patch); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot mark Pod %s: %w", pod.Name, err)
 	}
 	return nil
@@ -93,21 +99,27 @@ func (c *Controller) mark(ctx context.Context, w *world, pod *corev1.Pod, d *dec
 
 // keepConfig creates or changes the InferenceServerConfig of an entry that launchers run.
 func (c *Controller) keepConfig(ctx context.Context, w *world, e *entry) error {
-	if e.Problem != "" || e.RunsIn != v1alpha1.RunsInLauncher {
+	if e.Problem != "" || !e.RunsIn.HasLauncher() {
 		return nil
 	}
 	want := workload.Config(w.model, &e.Entry)
-	switch {
-	case e.config == nil:
+	if e.config == nil {
 		return c.create(ctx, w, e, want)
-	case equality.Semantic.DeepEqual(want.Spec, e.config.Spec):
-		return nil
 	}
 	changed := e.config.DeepCopy()
 	changed.Spec = want.Spec
+	delete(changed.Labels, podmeta.LabelSeat)
+	maps.Copy(changed.Labels, want.Labels) // it has some, by which it was found
+	if e.Pool == "" {
+		delete(changed.Annotations, podmeta.AnnotationSeatsAsked)
+	}
+	if equality.Semantic.DeepEqual(changed.Spec, e.config.Spec) && maps.Equal(changed.Labels, e.config.Labels) && maps.Equal(changed.Annotations, e.config.Annotations) {
+		return nil
+	}
 	if err := c.opts.API.Update(ctx, changed); err != nil {
 		return fmt.Errorf("cannot change InferenceServerConfig %s: %w", changed.Name, err)
 	}
+	e.config = changed
 	return nil
 }
 
@@ -206,6 +218,9 @@ func (c *Controller) remove(ctx context.Context, w *world, e *entry) error {
 		}
 		err := c.opts.API.Delete(ctx, e.deployment, client.Preconditions{UID: &e.deployment.UID}, client.PropagationPolicy("Foreground"))
 		return client.IgnoreNotFound(err)
+	}
+	if waits, err := c.giveSeatsBack(ctx, e); waits || err != nil {
+		return err
 	}
 	if e.config != nil && e.config.DeletionTimestamp.IsZero() {
 		if err := c.forget(ctx, w, e); err != nil {

@@ -46,6 +46,12 @@ type Entry struct {
 	Unschedulable  time.Duration // how long a Pod may be unschedulable
 	ScaleUpTimeout time.Duration // how long a Pod may take to be ready
 
+	// Seated means that the Pods are seats of a SeatPool, which Models take turns on.
+	Seated bool
+	// NoSeat is since when the pool has no seat for a replica, and what it says; nil: the entry waits for none, or no
+	// other entry could take its place.
+	NoSeat *Failure
+
 	Replicas int // of the Deployment; 0 if there is none
 	Asked    Asked
 	Pods     []Pod

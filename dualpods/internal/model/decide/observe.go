@@ -114,6 +114,9 @@ func observe(m *Model) *pass {
 	if m.Demand.Held > 0 && !serves {
 		p.up = max(p.up, float64(m.Demand.Now))
 	}
+	if p.isAtRest() && !serves {
+		p.up = 0
+	}
 	p.down = max(p.up, float64(m.Demand.Peak))
 	if m.Mode == External {
 		p.up, p.down, p.known = float64(m.Replicas), float64(m.Replicas), true
@@ -202,12 +205,38 @@ func (p *pass) hopeful(e *numbers, asked int) (n int) {
 			p.note(e, row, f)
 		}
 	}
+	return n + p.uncreated(e, asked)
+}
+
+// uncreated returns how many replicas of an entry have no Pod or seat yet and may get one, and notes why they do not.
+func (p *pass) uncreated(e *numbers, asked int) int {
 	uncreated := max(asked-len(e.alive), 0)
-	if uncreated > 0 && e.Refused != nil {
-		p.note(e, RowRefused, e.Refused)
-		return n
+	if uncreated == 0 {
+		return 0
 	}
-	return n + uncreated
+	if e.Refused != nil {
+		p.note(e, RowRefused, e.Refused)
+		return 0
+	}
+	if f := e.NoSeat; f != nil {
+		if p.isOver(f.Time, e.Unschedulable) {
+			p.note(e, RowUnschedulable, &Failure{Reason: ReasonUnschedulable, Message: fmt.Sprintf("there has been no seat for %s: %s", e.Unschedulable, f.Message), Time: f.Time.Add(e.Unschedulable)})
+			return 0
+		}
+		p.remind(f.Time.Add(e.Unschedulable))
+	}
+	if kept := max(e.Min-len(e.alive), 0); e.Seated && p.isAtRest() && uncreated > kept {
+		e.hint(RowLess, "another Model has its seat, and no request needs it")
+		uncreated = kept
+	}
+	return uncreated
+}
+
+// isAtRest reports whether a Model with seats has no request. Others may take its seats then, and it gets one when
+// the next request comes.
+func (p *pass) isAtRest() bool {
+	seated := slices.ContainsFunc(p.Entries, func(e Entry) bool { return e.Seated })
+	return seated && p.Mode == Requests && p.Demand.Now == 0
 }
 
 // failed returns why a Pod that is not ready has failed; nil: it may become ready.

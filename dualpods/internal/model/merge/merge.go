@@ -31,6 +31,9 @@ const (
 // Profiles returns a ResourceProfile by its name; nil: there is none.
 type Profiles func(name string) *v1alpha1.ResourceProfile
 
+// Pools returns a SeatPool of the Model's namespace by its name; nil: there is none.
+type Pools func(name string) *v1alpha1.SeatPool
+
 // Entry is an entry of a Model with what it inherits.
 type Entry struct {
 	Name  string
@@ -41,6 +44,7 @@ type Entry struct {
 	Adapters []v1alpha1.ModelAdapter
 	Profile  v1alpha1.ResourceProfileSpec // zero: the entry names none
 	Units    int64                        // of the profile
+	Pool     string                       // the SeatPool whose seats are its replicas; empty: it has Pods of its own
 	RunsIn   v1alpha1.ModelRunsIn
 	Hash     string // of all that decides what runs
 
@@ -102,22 +106,22 @@ func isAccelerator(name corev1.ResourceName) bool {
 }
 
 // Entries returns the entries of a Model in their order.
-func Entries(m *v1alpha1.Model, profiles Profiles) []Entry {
+func Entries(m *v1alpha1.Model, profiles Profiles, pools Pools) []Entry {
 	specs := m.Specs
 	if len(specs) == 0 {
 		specs = []v1alpha1.ModelEntry{{Name: DefaultEntry}}
 	}
 	all := make([]Entry, len(specs))
 	for i := range specs {
-		all[i] = entryOf(m, &specs[i], profiles)
+		all[i] = entryOf(m, &specs[i], profiles, pools)
 	}
 	return all
 }
 
-func entryOf(m *v1alpha1.Model, own *v1alpha1.ModelEntry, profiles Profiles) Entry {
+func entryOf(m *v1alpha1.Model, own *v1alpha1.ModelEntry, profiles Profiles, pools Pools) Entry {
 	e := Entry{
 		Name: own.Name, Group: own.SimultaneousScaleUpGroup, Settings: inherit(&m.Spec.ServerSettings, own),
-		Names: append([]string{m.Name}, m.Spec.Aliases...), Adapters: m.Spec.Adapters,
+		Names: append([]string{m.Name}, m.Spec.Aliases...), Adapters: m.Spec.Adapters, Pool: own.SeatPool,
 	}
 	s := &e.Settings
 	e.Min, e.Max = int(or(s.MinReplicas, 0)), int(or(s.MaxReplicas, 0))
@@ -127,7 +131,11 @@ func entryOf(m *v1alpha1.Model, own *v1alpha1.ModelEntry, profiles Profiles) Ent
 	if s.Engine == "" {
 		s.Engine = v1alpha1.EngineVLLM
 	}
-	e.readProfile(profiles)
+	if e.Pool == "" {
+		e.readProfile(profiles)
+	} else {
+		e.readPool(pools)
+	}
 	e.RunsIn = e.runsIn()
 	if e.Problem == "" {
 		e.Problem = e.problem()
@@ -210,9 +218,28 @@ func (e *Entry) readProfile(profiles Profiles) {
 	}
 }
 
+// readPool finds the entry's SeatPool. What spec says of profiles, launchers, images and priorities is for the
+// entries with Pods of their own.
+func (e *Entry) readPool(pools Pools) {
+	s := &e.Settings
+	s.ResourceProfile, s.LauncherConfigName, s.Image, s.PriorityClassName = "", "", "", ""
+	pool := pools(e.Pool)
+	switch {
+	case pool == nil || !pool.DeletionTimestamp.IsZero():
+		e.Problem = fmt.Sprintf("there is no SeatPool %s: create it, or name another one in seatPool", e.Pool)
+	case s.Engine != v1alpha1.EngineVLLM:
+		e.Problem = fmt.Sprintf("engine: the launchers of seats run VLLM, not %s: set engine of this spec to VLLM, or remove seatPool", s.Engine)
+	default:
+		s.LauncherConfigName = pool.Spec.LauncherConfigName
+	}
+}
+
 // runsIn returns what runs the entry: launchers run vLLM on GPUs of NVIDIA, and its own Pods run
 // everything else. Without a profile, an entry with launchers has one GPU for each replica.
 func (e *Entry) runsIn() v1alpha1.ModelRunsIn {
+	if e.Pool != "" {
+		return v1alpha1.RunsInSeats
+	}
 	if e.Settings.Engine != v1alpha1.EngineVLLM {
 		return v1alpha1.RunsInPods
 	}
@@ -236,7 +263,8 @@ func (e *Entry) hash() string {
 		Names    []string
 		Adapters []v1alpha1.ModelAdapter
 		Profile  v1alpha1.ResourceProfileSpec
-	}{s, e.Names, e.Adapters, e.Profile})
+		Pool     string `json:",omitempty"` // entries without one keep their hashes over an upgrade from before there were any
+	}{s, e.Names, e.Adapters, e.Profile, e.Pool})
 	if err != nil {
 		panic(err) // these types cannot fail
 	}

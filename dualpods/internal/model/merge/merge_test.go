@@ -35,11 +35,19 @@ func profiles(name string) *v1alpha1.ResourceProfile {
 	return &v1alpha1.ResourceProfile{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 }
 
+// pools are the SeatPools of the tests.
+func pools(name string) *v1alpha1.SeatPool {
+	if name != "pool" {
+		return nil
+	}
+	return &v1alpha1.SeatPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.SeatPoolSpec{GPUs: 2, LauncherConfigName: "seats"}}
+}
+
 func read(t *testing.T, text string) []merge.Entry {
 	t.Helper()
 	m := v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Name: "llama"}}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(text), &m))
-	return merge.Entries(&m, profiles)
+	return merge.Entries(&m, profiles, pools)
 }
 
 func TestModelWithoutSpecsHasOneEntry(t *testing.T) {
@@ -176,4 +184,25 @@ specs:
 	} {
 		t.Run(name, func(t *testing.T) { assert.Contains(t, read(t, "spec: {"+tt.entry+"}")[0].Problem, tt.want) })
 	}
+}
+
+func TestEntryWithSeatsHasThoseOfItsPool(t *testing.T) {
+	all := read(t, `
+spec: {url: 'hf://org/m', resourceProfile: l4, launcherConfigName: vllm, priorityClassName: low}
+specs:
+- {name: seats, seatPool: pool}
+- {name: missing, seatPool: gone}
+- {name: pods}
+`)
+	seats, missing, pods := all[0], all[1], all[2]
+	assert.Equal(t, []string{"pool", "seats", ""}, []string{seats.Pool, seats.Settings.LauncherConfigName, seats.Settings.PriorityClassName}, "what spec says of Pods is not for seats")
+	assert.Empty(t, seats.Problem)
+	assert.Equal(t, v1alpha1.RunsInSeats, seats.RunsIn)
+	assert.Empty(t, seats.Accelerators(), "a seat holds them")
+	assert.Equal(t, "there is no SeatPool gone: create it, or name another one in seatPool", missing.Problem)
+	assert.Empty(t, pods.Problem, "its Pods are its own")
+	assert.NotEqual(t, seats.Hash, pods.Hash)
+
+	other := read(t, `{spec: {url: 'hf://org/m', engine: SGLang}, specs: [{name: a, seatPool: pool}]}`)[0]
+	assert.Contains(t, other.Problem, "the launchers of seats run VLLM, not SGLang")
 }

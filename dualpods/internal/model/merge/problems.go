@@ -33,11 +33,11 @@ func (e *Entry) problem() string {
 		return fmt.Sprintf("url: %q names no file or folder of a claim: it should be pvc://CLAIM/PATH, and PATH has no parts such as ..", s.URL)
 	case scheme == "ollama" && !modelref.ParseOllama(s.URL).IsValid():
 		return "url: " + modelref.NoOllama(s.URL)
-	case e.RunsIn == v1alpha1.RunsInLauncher && s.LauncherConfigName == "":
+	case e.RunsIn.HasLauncher() && s.LauncherConfigName == "":
 		return "no launchers run it: name a LauncherConfig in launcherConfigName, or in the ResourceProfile"
 	case e.RunsIn == v1alpha1.RunsInPods && s.Image == "":
 		return fmt.Sprintf("there is no image of the engine: set image, or images.%s in the ResourceProfile", s.Engine)
-	case e.RunsIn == v1alpha1.RunsInLauncher && len(e.Profile.ResourceClaims) > 0:
+	case e.RunsIn.HasLauncher() && len(e.Profile.ResourceClaims) > 0:
 		return "resourceClaims of the ResourceProfile: launchers get their GPUs by nvidia.com/gpu in limits: use another profile"
 	case len(e.Adapters) > 0 && s.Engine != v1alpha1.EngineVLLM:
 		return fmt.Sprintf("adapters: %s serves none; only VLLM does", s.Engine)
@@ -52,7 +52,7 @@ func (e *Entry) problem() string {
 
 // schemes returns those of the addresses that the entry may have.
 func (e *Entry) schemes() []string {
-	if e.RunsIn == v1alpha1.RunsInLauncher {
+	if e.RunsIn.HasLauncher() {
 		return []string{"hf"}
 	}
 	return sources[e.Settings.Engine]
@@ -60,7 +60,7 @@ func (e *Entry) schemes() []string {
 
 // runner names what takes the address, for people.
 func (e *Entry) runner() string {
-	if e.RunsIn == v1alpha1.RunsInLauncher {
+	if e.RunsIn.HasLauncher() {
 		return "an entry that launchers run"
 	}
 	return string(e.Settings.Engine)

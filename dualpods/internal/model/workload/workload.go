@@ -23,8 +23,12 @@ func Labels(model, entry string) map[string]string {
 
 // Config returns the InferenceServerConfig of an entry that launchers run.
 func Config(m *v1alpha1.Model, e *merge.Entry) *v1alpha1.InferenceServerConfig {
+	o := meta(m, e)
+	if e.Pool != "" {
+		o.Labels[podmeta.LabelSeat] = e.Pool
+	}
 	return &v1alpha1.InferenceServerConfig{
-		ObjectMeta: meta(m, e),
+		ObjectMeta: o,
 		Spec: v1alpha1.InferenceServerConfigSpec{
 			LauncherConfigName: e.Settings.LauncherConfigName,
 			ModelServerConfig:  v1alpha1.ModelServerConfig{Port: podmeta.PortModel, Args: vllmArgs(e), Env: configEnv(e.Settings.Env)},

@@ -32,6 +32,7 @@ spec:
 specs:
 - {name: gpu, url: 'hf://org/m', resourceProfile: 'l4:2', modelCache: require, priorityClassName: high}
 - {name: direct, url: 'hf://org/m', launcherConfigName: vllm}
+- {name: seats, url: 'hf://org/m', seatPool: pool}
 - {name: tpu, url: 'hf://org/m', resourceProfile: tpu}
 - {name: cpu, url: 'pvc://models/tiny/m.gguf', engine: LlamaCpp, resourceProfile: cpu, targetRequests: 0, minReplicas: 1}
 - {name: ollama, url: 'ollama://llama3.2:1b', engine: OLlama, resourceProfile: cpu, args: [-c, '4096']}
@@ -54,6 +55,8 @@ func TestObjectsOfEachKindOfEntry(t *testing.T) {
 	entries := merge.Entries(&m, func(name string) *v1alpha1.ResourceProfile {
 		spec := profiles[name]
 		return &v1alpha1.ResourceProfile{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	}, func(name string) *v1alpha1.SeatPool {
+		return &v1alpha1.SeatPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.SeatPoolSpec{LauncherConfigName: "seats"}}
 	})
 	var text []byte
 	add := func(o any) {
@@ -64,8 +67,11 @@ func TestObjectsOfEachKindOfEntry(t *testing.T) {
 	for i := range entries {
 		e := &entries[i]
 		require.Empty(t, e.Problem)
-		if e.RunsIn == v1alpha1.RunsInLauncher {
+		if e.RunsIn.HasLauncher() {
 			add(workload.Config(&m, e))
+		}
+		if e.Pool != "" {
+			continue // its Pods are the pool's
 		}
 		add(workload.Deployment(&m, e, workload.Images{Requester: "example.com/requester", Fetch: "example.com/launcher"}, 2))
 	}

@@ -41,7 +41,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 		o.Kubelet = c.allocation(w, l, id)
 	}
 	c.observeAhead(&o, pod)
-	if (o.SPI != nil || o.Ahead) && len(o.Problems) == 0 && o.Requester.Input != podmeta.InputNone {
+	if namesInstance(&o) {
 		o.Requester.Instance = form.InstanceID(o.Form, o.GPUs())
 	}
 	instance := o.Requester.Instance
@@ -69,6 +69,12 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	}
 	c.observeEndpoints(ctx, n, &o, pod)
 	return o
+}
+
+// namesInstance reports whether it is known which instance the requester would have. A seat without a model would have
+// none.
+func namesInstance(o *decide.Observation) bool {
+	return (o.SPI != nil || o.Ahead) && len(o.Problems) == 0 && o.Requester.Input != podmeta.InputNone
 }
 
 // observePod adds what the requester's Pod says.

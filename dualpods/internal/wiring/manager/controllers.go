@@ -13,6 +13,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/model/seatpool"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
@@ -35,7 +36,7 @@ type controllers struct {
 	leads  func() bool
 	own    string // the controller's namespace
 
-	nodes, counts, models, claims, servings, demands requests // what no watch reports
+	nodes, counts, models, claims, servings, demands, poolDemands requests // what no watch reports
 
 	keeper    *authority.Keeper
 	trusted   *trust
@@ -50,6 +51,7 @@ type controllers struct {
 	gangs     *gang.Controller
 	podGroups podgroups.Definitions
 	doors     *frontDoors
+	seatPools *seatpool.Controller
 
 	undo []func() error // closes what is open, the last first
 }
@@ -79,6 +81,7 @@ func (c *controllers) open(ctx context.Context) error {
 	c.podGroups = readPodGroups(c.config)
 	c.groups = c.newGroups()
 	c.openFrontDoors()
+	c.newSeatPools()
 	return nil
 }
 

@@ -5,12 +5,15 @@ import (
 	"syscall"
 
 	"hotseat.dev/hotseat/dualpods/internal/model/decide"
+	"hotseat.dev/hotseat/dualpods/internal/model/seats"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 )
 
 // crashEnv names the variable that lets a test kill the controller: a row of
 // spec/binding.md, after whose step the process ends by SIGKILL, before it has
-// noted anything of it; or a row of spec/model.md, after whose writes it does.
+// noted anything of it; or a row of spec/model.md, after whose writes it does; or
+// "seat: " and a row of spec/seats.md, after whose write it does, or with "before "
+// in front before it.
 const crashEnv = "HOTSEAT_CRASH_AT"
 
 // crashing is an Observer that kills this process after a row's step.
@@ -49,6 +52,20 @@ func crashesAtModel() func(decide.Row) {
 	}
 	return func(row decide.Row) {
 		if string(row) == at {
+			crash()
+		}
+	}
+}
+
+// crashesAtSeat returns what kills this process at the write of a row of spec/seats.md; nil: the variable names none.
+func crashesAtSeat() func(row seats.Row, written bool) {
+	at := os.Getenv(crashEnv)
+	if at == "" {
+		return nil
+	}
+	return func(row seats.Row, written bool) {
+		name := "seat: " + string(row)
+		if written && at == name || !written && at == "before "+name {
 			crash()
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/model/act"
 	"hotseat.dev/hotseat/dualpods/internal/model/pool"
+	"hotseat.dev/hotseat/dualpods/internal/model/seatpool"
 	"hotseat.dev/hotseat/dualpods/internal/model/workload"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
@@ -45,6 +46,7 @@ func (c *controllers) openFrontDoors() {
 				all[i] = reconcile.Request{NamespacedName: model}
 			}
 			c.demands.addAll(all)
+			c.poolDemands.addAll(c.seatPools.OfModels(models))
 		},
 	})
 	c.later(transport.CloseIdleConnections)
@@ -95,7 +97,15 @@ func forget(configs *serverconfig.Controller, views *nodeview.Set) func(context.
 	}
 }
 
-// setUpModel registers the controller of Models, and the watch of the front doors.
+// newSeatPools makes the controller of SeatPools.
+func (c *controllers) newSeatPools() {
+	c.seatPools = seatpool.New(seatpool.Options{
+		API: c.mgr.GetClient(), Demand: c.doors.pods.Listener, Views: c.views, Image: c.opts.RequesterImage, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads,
+		Acts: crashesAtSeat(), Now: time.Now,
+	})
+}
+
+// setUpModel registers the controllers of Models and SeatPools, and the watch of the front doors.
 func (c *controllers) setUpModel(ctx context.Context, configs *serverconfig.Controller) error {
 	own := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == c.own && o.GetLabels()[podmeta.LabelComponent] == podmeta.ComponentFrontDoor
@@ -109,5 +119,9 @@ func (c *controllers) setUpModel(ctx context.Context, configs *serverconfig.Cont
 		Sleepers: sleepers.Of, Forget: forget(configs, c.views), Acted: crashesAtModel(), Now: time.Now,
 	})
 	pools := pool.New(pool.Options{API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Leads: c.leads})
-	return errors.Join(models.SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide()), pools.SetupWithManager(c.mgr))
+	return errors.Join(
+		models.SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide()),
+		pools.SetupWithManager(c.mgr),
+		c.seatPools.SetupWithManager(ctx, c.mgr, c.poolDemands.source(), sideBySide()),
+	)
 }

@@ -1,0 +1,131 @@
+package act
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/model/decide"
+	serversdecide "hotseat.dev/hotseat/dualpods/internal/servers/decide"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// isSeatOf reports whether a Pod is a seat of a SeatPool that was given to an entry.
+func isSeatOf(pod *corev1.Pod, model, entry string) bool {
+	owner, of := metav1.GetControllerOf(pod), podmeta.ReadAssignment(pod)
+	return owner != nil && owner.Kind == "SeatPool" && owner.Name == pod.Labels[podmeta.LabelSeat] && of.Model == model && of.Entry == entry
+}
+
+// observeSeats adds how many seats an entry has asked for, and since when it waits for one.
+func (w *world) observeSeats(e *entry, o *decide.Entry) {
+	o.Seated = true
+	was := seatsAsked(e.config)
+	o.Asked.Replicas, o.Replicas = was.Replicas, was.Replicas
+	if since := e.noSeatSince; !since.IsZero() && w.hasOther(e) {
+		o.NoSeat = &decide.Failure{Reason: decide.ReasonUnschedulable, Message: "SeatPool " + e.Pool + " has none to give: raise its replicas", Time: since}
+	}
+}
+
+// hasOther reports whether the Model has an entry with Pods, or seats of another pool, that could take the place of an
+// entry with seats. A standby only does while nothing else can.
+func (w *world) hasOther(e *entry) bool {
+	for _, other := range w.entries {
+		if other.Pool != e.Pool && !other.IsStandby() {
+			return true
+		}
+	}
+	return false
+}
+
+// seatsAsked returns what an entry has asked for; zero: nothing.
+func seatsAsked(config *v1alpha1.InferenceServerConfig) (asked podmeta.SeatsAsked) {
+	if config != nil {
+		_ = json.Unmarshal([]byte(config.Annotations[podmeta.AnnotationSeatsAsked]), &asked) // zero if somebody has damaged it
+	}
+	return asked
+}
+
+// noteWaiting notes since when an entry waits for a seat. A new controller begins anew.
+func (c *Controller) noteWaiting(model types.NamespacedName, e *entry, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of, has := ofEntry{model, e.Name}, 0
+	for _, pod := range e.pods {
+		if podmeta.ReadAssignment(pod).Leaves.IsZero() && pod.DeletionTimestamp.IsZero() {
+			has++
+		}
+	}
+	switch {
+	case e.Pool == "" || has >= seatsAsked(e.config).Replicas:
+		delete(c.noSeat, of)
+	case c.noSeat[of].IsZero():
+		c.noSeat[of] = now
+	}
+	e.noSeatSince = c.noSeat[of]
+}
+
+// askForSeats writes how many seats an entry is to have. The controller of SeatPools gives them. A Deployment that the
+// entry had before goes.
+func (c *Controller) askForSeats(ctx context.Context, w *world, e *entry, d *decide.EntryDecision) error {
+	if e.deployment != nil && e.deployment.DeletionTimestamp.IsZero() {
+		if err := c.opts.API.Delete(ctx, e.deployment, client.Preconditions{UID: &e.deployment.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("cannot delete Deployment %s: %w", e.deployment.Name, err)
+		}
+	}
+	if e.config == nil {
+		return nil
+	}
+	asked := podmeta.SeatsAsked{
+		Replicas: d.Asked.Replicas, Min: e.Min, Target: e.Target, Hash: e.Hash, ModelCache: e.Settings.ModelCache,
+		Firm: w.observedMode() == decide.External || number(w.model.Spec.TotalMinReplicas) > 0,
+	}
+	if asked == seatsAsked(e.config) {
+		return nil
+	}
+	changed := e.config.DeepCopy()
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podmeta.AnnotationSeatsAsked, asked.Encode())
+	if err := c.opts.API.Update(ctx, changed); err != nil {
+		return fmt.Errorf("cannot ask for seats in InferenceServerConfig %s: %w", changed.Name, err)
+	}
+	return nil
+}
+
+// giveSeatsBack asks for no seats any more, and reports whether some are still to be given back.
+func (c *Controller) giveSeatsBack(ctx context.Context, e *entry) (waits bool, err error) {
+	for _, pod := range e.pods {
+		waits = waits || podmeta.IsSeat(pod) && pod.DeletionTimestamp.IsZero()
+	}
+	if e.config == nil || e.config.Annotations[podmeta.AnnotationSeatsAsked] == "" {
+		return waits, nil
+	}
+	changed := e.config.DeepCopy()
+	changed.Annotations = maps.Clone(changed.Annotations)
+	delete(changed.Annotations, podmeta.AnnotationSeatsAsked)
+	if err := c.opts.API.Update(ctx, changed); err != nil {
+		return waits, fmt.Errorf("cannot give back the seats of InferenceServerConfig %s: %w", changed.Name, err)
+	}
+	return true, nil // the write has it called again
+}
+
+// readSeat reads a seat that has a model. Its status may be about the one that it had before.
+func readSeat(pod *corev1.Pod, p *decide.Pod) {
+	of := podmeta.ReadAssignment(pod)
+	p.Since, p.Leaving = of.Since, p.Leaving || !of.Leaves.IsZero()
+	status := podmeta.ReadStatus(pod)
+	if status.Seat != of.ID() || status.Reason == string(serversdecide.NotServing) {
+		return
+	}
+	since := p.Since
+	readRequester(pod, p)
+	if !p.Ready {
+		p.Since = since
+	}
+}

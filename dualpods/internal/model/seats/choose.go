@@ -1,0 +1,199 @@
+package seats
+
+import (
+	"cmp"
+	"slices"
+)
+
+// seatAll gives each entry that waits a seat, one after the other: those that lack seats of their own first, then those
+// that have the fewest, and then those that have waited the longest.
+func (p *pass) seatAll() {
+	for again := true; again; {
+		again = p.seatOne()
+	}
+}
+
+// seatOne gives one entry a seat, or has one drain for it, and reports whether it has. Each of those that wait needs one of
+// the seats that drain. Each seat gets at most one step, so this ends.
+func (p *pass) seatOne() bool {
+	draining := p.draining()
+	for at, c := range p.waiting() {
+		if s := p.choose(c); s != nil {
+			s.take(c)
+			return true
+		}
+		if at >= draining && p.drainFor(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// waiting returns the entries that wait, in the order in which they get seats.
+func (p *pass) waiting() (all []*claim) {
+	for _, c := range p.claims {
+		if c.waits() {
+			all = append(all, c)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *claim) int {
+		return cmp.Or(first(a.isUrgent(), b.isUrgent()), cmp.Compare(len(a.has), len(b.has)), a.WaitsFrom.Compare(b.WaitsFrom), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// draining returns how many seats will be free once their requests have ended.
+func (p *pass) draining() (n int) {
+	for _, s := range p.seats {
+		if s.isOnItsWay() {
+			n++
+		}
+	}
+	return n
+}
+
+// isOnItsWay reports whether the seat will be free once its requests have ended.
+func (s *seat) isOnItsWay() bool {
+	return s.owner == nil && s.Claim != "" && !s.free && !s.goes
+}
+
+// choose returns the seat that an entry gets at once; nil: there is none.
+func (p *pass) choose(c *claim) *seat {
+	var best *seat
+	for _, s := range p.seats {
+		if (s.free || p.isIdleOther(s, c)) && (best == nil || p.isBetter(c, s, best)) {
+			best = s
+		}
+	}
+	return best
+}
+
+// isIdleOther reports whether a seat can be taken at once from another entry, whose Model has no request.
+func (p *pass) isIdleOther(s *seat, by *claim) bool {
+	o := s.owner
+	return o != nil && o != by && s.step == nil && o.Requests == 0 && !o.Firm && p.isQuiet(s) && o.canSpare(s)
+}
+
+// canSpare reports whether an entry has as many seats as are its own that answer, without one of them.
+func (c *claim) canSpare(s *seat) bool {
+	ready := 0
+	for _, has := range c.has {
+		if has != s && has.Ready {
+			ready++
+		}
+	}
+	return ready >= c.Min
+}
+
+// isBetter reports whether an entry gets rather one seat than another one: one behind which its model sleeps, then a
+// free one, then one of the Model that was used the longest ago. Of free ones it gets the one behind which the least
+// sleeps.
+func (p *pass) isBetter(c *claim, a, b *seat) bool {
+	order := cmp.Or(
+		first(a.hasAsleep(c), b.hasAsleep(c)), first(a.free, b.free), a.lastUsed().Compare(b.lastUsed()), cmp.Compare(a.Sleepers, b.Sleepers), cmp.Compare(a.Name, b.Name),
+	)
+	return order < 0
+}
+
+// hasAsleep reports whether the model of an entry sleeps behind a seat, or is still awake there.
+func (s *seat) hasAsleep(c *claim) bool { return s.isStill(c) || slices.Contains(s.Asleep, c.Name) }
+
+// isStill reports whether a seat has the model of an entry still, which it was to lose.
+func (s *seat) isStill(c *claim) bool { return s.Claim == c.Name && s.Hash == c.Hash }
+
+// take gives a seat to an entry.
+func (s *seat) take(c *claim) {
+	switch {
+	case s.isStill(c):
+		s.do(Stay, RowKept, "no other entry waits for it any more")
+	case s.hasAsleep(c):
+		s.do(Assign, RowAsleep, "the model of %s sleeps behind it", c.Name)
+	case s.free:
+		s.do(Assign, RowFree, "%s waits for a seat, and nobody has this one", c.Name)
+	default:
+		s.do(Assign, RowIdle, "%s waits for a seat, and %s has no request", c.Name, s.owner.Name)
+	}
+	if s.step.Do == Assign {
+		s.step.Claim = c.Name
+	}
+	if o := s.owner; o != nil {
+		o.has = slices.DeleteFunc(o.has, func(has *seat) bool { return has == s })
+	}
+	s.owner, s.free = c, false
+	c.has = append(c.has, s)
+}
+
+// drainFor has a seat of another entry drain for one that waits, and reports whether there is one.
+func (p *pass) drainFor(c *claim) bool {
+	var best *seat
+	for _, s := range p.seats {
+		if p.mayBeTaken(s, c) && (best == nil || isLongerThere(s, best)) {
+			best = s
+		}
+	}
+	if best == nil {
+		return false
+	}
+	p.leave(best, RowBusy, "%s waits for a seat, and %s has had this one the longest", c.Name, best.Claim)
+	return true
+}
+
+// mayBeTaken reports whether a seat may be taken from another entry, whose Model has requests. A Model that starts on it
+// keeps it. An entry with seats takes one only from an entry that has at least two more. One that has just lost a seat
+// to another one takes none at once.
+func (p *pass) mayBeTaken(s *seat, by *claim) bool {
+	o := s.owner
+	if !p.Known || o == nil || o == by || s.step != nil || !s.Ready || !o.canSpare(s) {
+		return false
+	}
+	if !by.isUrgent() && len(by.has) > 0 && len(o.has) < len(by.has)+2 {
+		return false
+	}
+	if turn := by.LostAt.Add(p.MinResidency); turn.After(p.Now) && !by.isUrgent() {
+		p.remind(turn)
+		return false
+	}
+	until := s.ReadySince.Add(p.MinResidency)
+	p.remind(until)
+	return !until.After(p.Now)
+}
+
+// isLongerThere reports whether a model has had its seat longer than another one. Of those that have had theirs as long,
+// the one with the least demand for its weight goes.
+func isLongerThere(a, b *seat) bool {
+	return cmp.Or(a.ReadySince.Compare(b.ReadySince), cmp.Compare(a.owner.load(), b.owner.load()), cmp.Compare(a.Name, b.Name)) < 0
+}
+
+// load is the demand for an entry's weight.
+func (c *claim) load() float64 { return float64(c.Requests) / float64(max(c.Weight, 1)) }
+
+// keepUnneeded has seats take requests again that drain for nobody any more, and releases those that have drained and
+// that nobody took. Each entry that waits needs one of those that drain: its own, if it has one.
+func (p *pass) keepUnneeded() {
+	var left []*seat
+	for _, s := range p.seats {
+		if s.isLeaving() && s.owner == nil && !s.goes && s.step == nil && s.Claim != "" {
+			left = append(left, s)
+		}
+	}
+	waiting := p.waiting()
+	for at, c := range waiting {
+		own := slices.IndexFunc(left, func(s *seat) bool { return s.isStill(c) })
+		switch {
+		case own >= 0:
+			left[own].take(c)
+			left = slices.Delete(left, own, own+1)
+		case len(left) > 0: // rather one that no later entry has
+			later := func(s *seat) bool { return slices.ContainsFunc(waiting[at:], s.isStill) }
+			of := max(slices.IndexFunc(left, func(s *seat) bool { return !later(s) }), 0)
+			left = slices.Delete(left, of, of+1)
+		}
+	}
+	for _, s := range left {
+		if c := p.by[s.Claim]; c != nil && len(c.has) < c.Wants && s.isStill(c) {
+			s.take(c)
+		} else {
+			p.release(s, "nobody waits for it")
+		}
+	}
+}

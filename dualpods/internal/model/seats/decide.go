@@ -1,0 +1,249 @@
+package seats
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// pass is one decision about a pool.
+type pass struct {
+	*Pool
+	d      *Decision
+	seats  []*seat
+	claims []*claim
+	by     map[string]*claim
+}
+
+// seat is a seat with what was decided about it.
+type seat struct {
+	*Seat
+	owner *claim // that has it and goes on to do so; nil: none
+	free  bool   // it can be given a model at once
+	goes  bool   // its Pod goes
+	step  *Step
+}
+
+// claim is a claim with the seats that it keeps.
+type claim struct {
+	Claim
+	has []*seat
+}
+
+// Decide decides what is to be done about a pool. It is to be called again when anything has changed, also by the
+// writes that it leads to, and after Again.
+func Decide(of *Pool) *Decision {
+	p := &pass{Pool: of, d: &Decision{}, by: map[string]*claim{}}
+	for i := range of.Claims {
+		c := &claim{Claim: of.Claims[i]}
+		p.claims = append(p.claims, c)
+		p.by[c.Name] = c
+	}
+	for i := range of.Seats {
+		p.seats = append(p.seats, &seat{Seat: &of.Seats[i]})
+	}
+	slices.SortFunc(p.seats, func(a, b *seat) int { return cmp.Compare(a.Name, b.Name) })
+	p.giveBack()
+	p.removeSurplus()
+	p.follow()
+	p.seatAll()
+	p.keepUnneeded()
+	p.replace()
+	for _, c := range p.waiting() {
+		p.d.Waiting = append(p.d.Waiting, c.Name)
+	}
+	for _, s := range p.seats {
+		if s.step != nil {
+			p.d.Steps = append(p.d.Steps, *s.step)
+		}
+	}
+	return p.d
+}
+
+func (s *seat) do(do Action, row Row, format string, args ...any) {
+	s.step = &Step{Do: do, Seat: s.Name, Row: row, Why: fmt.Sprintf(format, args...)}
+}
+
+// isLeaving reports whether the seat takes no new requests for its model.
+func (s *seat) isLeaving() bool { return !s.Leaves.IsZero() }
+
+// isDrained reports whether nothing has to be waited for before the seat's model sleeps. The time of a drain begins
+// when the seat leaves.
+func (p *pass) isDrained(s *seat) bool {
+	if p.isQuiet(s) {
+		return true
+	}
+	if !s.isLeaving() {
+		return false
+	}
+	p.remind(s.Leaves.Add(p.Drain))
+	return p.Now.Sub(s.Leaves) >= p.Drain
+}
+
+// isQuiet reports whether a seat answers no request, as far as that is known.
+func (p *pass) isQuiet(s *seat) bool { return p.Known && s.InFlight == 0 }
+
+func (p *pass) remind(at time.Time) {
+	if left := at.Sub(p.Now); left > 0 && (p.d.Again == 0 || left < p.d.Again) {
+		p.d.Again = left
+	}
+}
+
+// giveBack finds who has which seat, and the seats that nobody wants any more: those of entries that are gone or ask
+// for fewer, and those that have drained for another Model.
+func (p *pass) giveBack() {
+	for _, s := range p.seats {
+		c := p.by[s.Claim]
+		switch {
+		case s.Claim == "":
+			s.free = s.Usable
+		case c == nil:
+			p.release(s, "its entry asks for no seats any more")
+		case s.isLeaving():
+			s.free = p.isDrained(s)
+		default:
+			s.owner = c
+			c.has = append(c.has, s)
+		}
+	}
+	for _, c := range p.claims {
+		slices.SortStableFunc(c.has, staysLonger)
+		for len(c.has) > max(c.Wants, 0) {
+			last := c.has[len(c.has)-1]
+			c.has, last.owner = c.has[:len(c.has)-1], nil
+			p.release(last, "its entry asks for %d seats, and has more", c.Wants)
+		}
+	}
+}
+
+// release frees a seat, once its requests have ended.
+func (p *pass) release(s *seat, format string, args ...any) {
+	switch {
+	case p.isDrained(s):
+		s.free = true
+		s.do(Release, RowNotWanted, format, args...)
+	case !s.isLeaving():
+		s.do(Drain, RowNotWanted, format, args...)
+	}
+}
+
+// staysLonger orders the seats of an entry: those that go last come first.
+func staysLonger(a, b *seat) int {
+	return cmp.Or(
+		first(!a.Goes, !b.Goes), first(a.Ready, b.Ready), first(a.Serving, b.Serving), cmp.Compare(b.InFlight, a.InFlight), a.ReadySince.Compare(b.ReadySince), cmp.Compare(a.Name, b.Name),
+	)
+}
+
+// first orders what is so before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// follow gives a seat the edited model of its entry: one seat of an entry at a time, once its requests have ended.
+func (p *pass) follow() {
+	for _, c := range p.claims {
+		var old *seat
+		starting := false
+		for _, s := range c.has {
+			switch {
+			case s.Hash == c.Hash:
+				starting = starting || !s.Ready
+			case old == nil || !s.Ready || p.isQuiet(s) && !p.isQuiet(old):
+				old = s
+			}
+		}
+		switch {
+		case old == nil || old.goes || starting && old.Ready:
+		case p.isQuiet(old):
+			old.do(Assign, RowEdited, "its entry was edited")
+			old.step.Claim = c.Name
+		default:
+			p.leave(old, RowEdited, "its entry was edited")
+		}
+	}
+}
+
+// leave has a seat take no new requests, so that it is free once its requests have ended.
+func (p *pass) leave(s *seat, row Row, format string, args ...any) {
+	s.do(Drain, row, format, args...)
+	c := s.owner
+	c.has, s.owner = slices.DeleteFunc(c.has, func(has *seat) bool { return has == s }), nil
+	c.WaitsFrom, c.LostAt = p.Now, p.Now
+	p.remind(p.Now.Add(p.Drain))
+}
+
+// waits reports whether an entry is to get a seat more. What it asked for for requests that are gone it does not get.
+func (c *claim) waits() bool {
+	return len(c.has) < c.Wants && (c.Requests > 0 || c.Firm || c.isUrgent())
+}
+
+// isUrgent reports whether an entry has fewer seats than are its own.
+func (c *claim) isUrgent() bool { return len(c.has) < min(c.Min, c.Wants) }
+
+// removeSurplus deletes the seats that are too many: those without a model first, and then those whose Model has no
+// request.
+func (p *pass) removeSurplus() {
+	surplus := len(p.seats) - p.Replicas
+	if surplus <= 0 {
+		return
+	}
+	all := slices.SortedStableFunc(slices.Values(p.seats), func(a, b *seat) int {
+		return cmp.Or(first(!a.Usable && a.Claim == "", !b.Usable && b.Claim == ""), first(a.Claim == "", b.Claim == ""), first(a.Outdated, b.Outdated), a.lastUsed().Compare(b.lastUsed()), cmp.Compare(b.Name, a.Name))
+	})
+	for _, s := range all {
+		if surplus > 0 && p.mayGo(s) {
+			s.remove(RowSurplus, "there are %d seats, and %d are to be", len(p.seats), p.Replicas)
+			surplus--
+		}
+	}
+}
+
+func (s *seat) lastUsed() (last time.Time) {
+	if s.owner != nil {
+		last = s.owner.LastUsed
+	}
+	return last
+}
+
+// mayGo reports whether a seat's Pod may be deleted now.
+func (p *pass) mayGo(s *seat) bool {
+	switch {
+	case s.goes:
+		return false
+	case s.Claim == "":
+		return true
+	default:
+		return p.isQuiet(s) && (s.owner == nil || s.owner.Requests == 0)
+	}
+}
+
+// remove has the Pod of a seat deleted.
+func (s *seat) remove(row Row, format string, args ...any) {
+	s.do(Delete, row, format, args...)
+	if c := s.owner; c != nil {
+		c.has = slices.DeleteFunc(c.has, func(has *seat) bool { return has == s })
+	}
+	s.goes, s.free, s.owner = true, false, nil
+}
+
+// replace makes the seats that are missing, and deletes one seat of an earlier template at a time.
+func (p *pass) replace() {
+	p.d.Create = max(p.Replicas-len(p.seats), 0)
+	if p.d.Create > 0 || slices.ContainsFunc(p.seats, func(s *seat) bool { return s.goes || s.Claim == "" && !s.Usable && !s.Outdated }) {
+		return
+	}
+	for _, s := range p.seats {
+		if s.Outdated && (s.step == nil || s.step.Do == Release) && p.mayGo(s) {
+			s.remove(RowTemplate, "the template of the pool was edited")
+			return
+		}
+	}
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package seats
+
+// schedules is how many are played.
+const schedules = 40
