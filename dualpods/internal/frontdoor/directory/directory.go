@@ -118,8 +118,13 @@ func New(changed func(model types.NamespacedName)) *Directory {
 	}
 }
 
-// SetModel notes a Model.
+// SetModel notes a Model. A Model that is being deleted counts as gone, though it waits for its Pods: no client may ask
+// for it any more.
 func (d *Directory) SetModel(of *v1alpha1.Model) {
+	if !of.DeletionTimestamp.IsZero() {
+		d.DeleteModel(types.NamespacedName{Namespace: of.Namespace, Name: of.Name})
+		return
+	}
 	m := read(of)
 	d.mu.Lock()
 	d.changeNames(d.models[m.Key], m)

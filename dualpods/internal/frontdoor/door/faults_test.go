@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -185,6 +187,34 @@ func TestModelThatIsDeletedHoldsNobody(t *testing.T) {
 	}
 	assert.NotContains(t, w.scrape(), `model="llama"`)
 	assert.Empty(t, w.own.All())
+}
+
+// Its Pods drain meanwhile: what they have begun to answer goes on to its end.
+func TestModelThatIsBeingDeletedTakesNoRequests(t *testing.T) {
+	w := newWorld(t)
+	w.model(nil)
+	began, end := make(chan struct{}), make(chan struct{})
+	pod := w.pod("gpu", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "data: 1\n\n")
+		_ = http.NewResponseController(w).Flush()
+		began <- struct{}{}
+		<-end
+		_, _ = io.WriteString(w, "data: 2\n\n")
+	})
+	stream, held := make(chan answer), make(chan answer)
+	go func() { stream <- w.askWithin(t.Context(), "/v1/chat/completions", chat) }()
+	<-began
+	w.dir.DeletePod(types.NamespacedName{Namespace: namespace, Name: pod.Name})
+	go func() { held <- w.askWithin(t.Context(), "/v1/chat/completions", chat) }()
+	w.awaitHeld(1)
+	w.model(func(m *v1alpha1.Model) { m.DeletionTimestamp = new(metav1.Now()) })
+	assert.Equal(t, http.StatusNotFound, (<-held).status)
+	w.dir.SetPod(pod)
+	a := w.ask("/v1/chat/completions", chat)
+	assert.Equal(t, http.StatusNotFound, a.status)
+	assert.Contains(t, a.body, `there is no model \"llama\"`)
+	close(end)
+	assert.Equal(t, "data: 1\n\ndata: 2\n\n", (<-stream).body)
 }
 
 func TestNoPodIsAskedForAnotherProtocol(t *testing.T) {
