@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -166,6 +168,40 @@ func TestNoMoreRequestsWaitThanMayThoughAllComeAtOnce(t *testing.T) {
 	}
 	assert.Equal(t, 7, n, "three wait at other front doors")
 	assert.False(t, demand.NewOwn().Request(llama).Hold(0, 0))
+}
+
+func TestRefusedRequestCountsUntilItsClientMayHaveComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own := demand.NewOwn()
+		own.Refuse(llama, 10*time.Second)
+		time.Sleep(9 * time.Second)
+		own.Refuse(llama, 10*time.Second)
+		assert.Equal(t, []int{1, 1}, []int{own.Of(llama).Waiting(), own.Of(llama).Total()}, "together they are one")
+		r := own.Request(llama)
+		r.Enter("pod")
+		assert.Equal(t, []int{0, 1}, []int{own.Of(llama).Waiting(), own.Of(llama).Total()}, "another one counts instead")
+		r.Leave()
+		time.Sleep(9 * time.Second)
+		assert.Equal(t, 1, own.Of(llama).Total(), "the second refusal is younger")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Empty(t, own.All())
+	})
+}
+
+func TestRefusalsAtSeveralFrontDoorsCountOnce(t *testing.T) {
+	first, second := demand.NewOwn(), demand.NewOwn()
+	first.Refuse(llama, time.Hour)
+	a, b := serve(t, first), serve(t, second)
+	e := listen(t)
+	e.Listen(map[string]string{"a": a.URL, "b": b.URL})
+	e.await(t, llama, demand.Count{Refused: true})
+	second.Refuse(llama, time.Hour)
+	require.True(t, second.Request(qwen).Hold(1, 0)) // which is told no earlier
+	e.await(t, qwen, demand.Count{Held: 1})
+	total, _ := e.Of(llama)
+	assert.Equal(t, 1, total.Total())
+	e.Listen(nil)
 }
 
 // A front door of another version may leave out that its first report is whole.

@@ -185,11 +185,12 @@ func (l *Listener) note(s *source, report demandapi.Report) (changed []types.Nam
 	for _, m := range report.Models {
 		model := types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
 		changed = append(changed, model)
-		if m.Held == 0 && len(m.InFlight) == 0 {
+		count := Count{Held: m.Held, InFlight: m.InFlight, Refused: m.Refused}
+		if count.isNone() {
 			delete(s.counts, model)
 			continue
 		}
-		s.counts[model] = Count{Held: m.Held, InFlight: m.InFlight}
+		s.counts[model] = count
 	}
 	return changed
 }

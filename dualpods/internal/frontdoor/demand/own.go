@@ -22,20 +22,34 @@ const writeTime = 5 * demandapi.SilenceLimit
 type Count struct {
 	Held     int            // that wait
 	InFlight map[string]int // that Pods answer, by the name of the Pod
+	// Refused says that none may wait, and that requests were refused a moment ago since no Pod could answer them.
+	// Together they count as one that waits, while there is no other.
+	Refused bool
 }
 
 // Total returns all requests.
 func (c Count) Total() int {
-	total := c.Held
+	total := c.Waiting()
 	for _, n := range c.InFlight {
 		total += n
 	}
 	return total
 }
 
+// Waiting returns the requests that wait.
+func (c Count) Waiting() int {
+	if c.Refused && c.Held == 0 && len(c.InFlight) == 0 {
+		return 1
+	}
+	return c.Held
+}
+
+func (c Count) isNone() bool { return c.Total() == 0 && !c.Refused }
+
 // Add adds the requests of another count.
 func (c *Count) Add(other Count) {
 	c.Held += other.Held
+	c.Refused = c.Refused || other.Refused
 	for pod, n := range other.InFlight {
 		if c.InFlight == nil {
 			c.InFlight = map[string]int{}
@@ -48,6 +62,7 @@ func (c *Count) Add(other Count) {
 type Own struct {
 	mu        sync.Mutex
 	counts    map[types.NamespacedName]*Count
+	refusals  map[types.NamespacedName]*time.Timer // until which Refused holds
 	listeners map[*listener]struct{}
 }
 
@@ -59,7 +74,7 @@ type listener struct {
 
 // NewOwn returns an empty count.
 func NewOwn() *Own {
-	return &Own{counts: map[types.NamespacedName]*Count{}, listeners: map[*listener]struct{}{}}
+	return &Own{counts: map[types.NamespacedName]*Count{}, refusals: map[types.NamespacedName]*time.Timer{}, listeners: map[*listener]struct{}{}}
 }
 
 // Request counts one request for a Model: it waits, or a Pod answers it, or it counts nothing. It changes from one
@@ -105,20 +120,47 @@ func (r *Request) become(held bool, pod string) {
 	if r.held == held && r.pod == pod {
 		return
 	}
-	o := r.own
-	c := o.counts[r.model]
+	r.own.change(r.model, func(c *Count) {
+		c.add(r, -1)
+		r.held, r.pod = held, pod
+		c.add(r, 1)
+	})
+}
+
+// Refuse notes that a request was refused since none may wait. It counts for some time, in which its client may come
+// back.
+func (o *Own) Refuse(model types.NamespacedName, within time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if timer := o.refusals[model]; timer != nil {
+		timer.Stop()
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(within, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.refusals[model] == timer { // else there was another one
+			delete(o.refusals, model)
+			o.change(model, func(c *Count) { c.Refused = false })
+		}
+	})
+	o.refusals[model] = timer
+	o.change(model, func(c *Count) { c.Refused = true })
+}
+
+// change changes the count of a Model, and has it told.
+func (o *Own) change(model types.NamespacedName, change func(*Count)) {
+	c := o.counts[model]
 	if c == nil {
 		c = &Count{InFlight: map[string]int{}}
-		o.counts[r.model] = c
+		o.counts[model] = c
 	}
-	c.add(r, -1)
-	r.held, r.pod = held, pod
-	c.add(r, 1)
-	if c.Held == 0 && len(c.InFlight) == 0 {
-		delete(o.counts, r.model)
+	change(c)
+	if c.isNone() {
+		delete(o.counts, model)
 	}
 	for l := range o.listeners {
-		l.changed[r.model] = true
+		l.changed[model] = true
 		select {
 		case l.kick <- struct{}{}:
 		default:
@@ -224,7 +266,7 @@ func (o *Own) changes(l *listener) (report demandapi.Report) {
 func (o *Own) tell(model types.NamespacedName) demandapi.Model {
 	told := demandapi.Model{Namespace: model.Namespace, Name: model.Name}
 	if c := o.counts[model]; c != nil {
-		told.Held, told.InFlight = c.Held, maps.Clone(c.InFlight)
+		told.Held, told.InFlight, told.Refused = c.Held, maps.Clone(c.InFlight), c.Refused
 	}
 	return told
 }

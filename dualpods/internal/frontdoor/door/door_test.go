@@ -93,6 +93,20 @@ func TestNoMoreRequestsWaitThanMay(t *testing.T) {
 	assert.Len(t, seen, 2, "no engine sees the request whose client left")
 }
 
+func TestRequestThatMayNotWaitIsRefusedAndStartsItsModel(t *testing.T) {
+	w := newWorld(t)
+	w.model(func(m *v1alpha1.Model) { m.Spec.Hold = &v1alpha1.ModelHold{Max: new(int32(0))} })
+	for range 3 {
+		got := w.ask("/v1/chat/completions", chat)
+		assert.Equal(t, http.StatusTooManyRequests, got.status)
+		assert.Equal(t, "10", got.header.Get("Retry-After"))
+		assert.Contains(t, got.body, "hold.max of the Model lets no request wait")
+	}
+	assert.Equal(t, 1, w.own.Of(llama).Total(), "the controller hears of it")
+	w.pod("gpu", answers("a"))
+	assert.Equal(t, http.StatusOK, w.ask("/v1/chat/completions", chat).status)
+}
+
 func TestRequestThatWaitsTooLongIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.model(func(m *v1alpha1.Model) { m.Spec.Hold = &v1alpha1.ModelHold{TimeoutSeconds: new(int32(1))} })

@@ -230,7 +230,7 @@ func TestNoPodIsAskedForAnotherProtocol(t *testing.T) {
 	w.model(func(m *v1alpha1.Model) { m.Spec.Hold = &v1alpha1.ModelHold{Max: new(int32(0))} }) // it does not wait for the Pod again
 	got := w.ask("/v1/chat/completions", chat, "Connection", "Upgrade", "Upgrade", "x", "Expect", "100-continue")
 	assert.Equal(t, http.StatusTooManyRequests, got.status, got.body)
-	assert.Empty(t, w.own.All())
+	assert.Empty(t, w.own.Of(llama).InFlight)
 }
 
 // Each answer counts, also one that is cut.

@@ -75,7 +75,7 @@ func (d *Door) await(q *request) error {
 	}
 	others, _ := d.opts.Peers.Of(q.model.Key)
 	if !q.counted.Hold(q.model.MaxHeld, others.Held) {
-		return refuseFull(q.model.Key.Name, q.model.MaxHeld, d.retryAfter(q.model, 0))
+		return d.refuseFull(q.model)
 	}
 	since := time.Now()
 	starts := q.turn.first && len(d.dir.Serving(q.model.Key)) == 0

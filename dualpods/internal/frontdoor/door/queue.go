@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
 	"hotseat.dev/hotseat/launcher/inference"
 )
 
@@ -173,10 +174,14 @@ func (s *queues) close() {
 	}
 }
 
-// refuseFull refuses a request since too many wait already.
-func refuseFull(model string, most int, after time.Duration) error {
-	return &inference.Error{
-		Status: http.StatusTooManyRequests, RetryAfter: after,
-		Message: fmt.Sprintf("%d requests wait for the model %s, and hold.max of the Model allows no more: ask again later", most, model),
+// refuseFull refuses a request since too many wait already. If none may wait, it counts as demand until its client may
+// have come back: otherwise nothing would start the Model.
+func (d *Door) refuseFull(m *directory.Model) error {
+	after := d.retryAfter(m, 0)
+	why := fmt.Sprintf("%d requests wait for the model %s, and hold.max of the Model allows no more", m.MaxHeld, m.Key.Name)
+	if m.MaxHeld == 0 {
+		d.opts.Own.Refuse(m.Key, 2*after)
+		why = fmt.Sprintf("no replica of the model %s is ready, and hold.max of the Model lets no request wait", m.Key.Name)
 	}
+	return &inference.Error{Status: http.StatusTooManyRequests, RetryAfter: after, Message: why + ": ask again later"}
 }

@@ -86,7 +86,7 @@ func (n *now) Describe(to chan<- *prometheus.Desc) {
 
 func (n *now) Collect(to chan<- prometheus.Metric) {
 	for model, count := range n.own.All() {
-		to <- prometheus.MustNewConstMetric(inFlight, prometheus.GaugeValue, float64(count.Total()-count.Held), model.Namespace, model.Name)
+		to <- prometheus.MustNewConstMetric(inFlight, prometheus.GaugeValue, float64(count.Total()-count.Waiting()), model.Namespace, model.Name)
 		to <- prometheus.MustNewConstMetric(held, prometheus.GaugeValue, float64(count.Held), model.Namespace, model.Name)
 	}
 }

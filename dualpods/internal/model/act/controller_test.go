@@ -189,6 +189,13 @@ func TestModelScalesFromZeroAndBack(t *testing.T) {
 	assert.NotContains(t, s.pod("p").Labels, podmeta.LabelServes)
 }
 
+func TestRefusedRequestStartsAModelThatLetsNoneWait(t *testing.T) {
+	s := newSite(t, simple)
+	s.count.Refused = true
+	s.pass(0)
+	assert.Equal(t, int32(1), *s.deployment("llama-default").Spec.Replicas)
+}
+
 func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
 	theirs := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "llama-default"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(7))}}
 	s := newSite(t, simple, theirs)

@@ -182,7 +182,7 @@ func (w *world) observed() *decide.Model {
 	m := &decide.Model{Now: w.now, Mode: w.observedMode(), TotalMin: number(spec.TotalMinReplicas), TotalMax: number(spec.TotalMaxReplicas)}
 	m.Replicas = number(spec.Replicas)
 	peak, known := w.window.Peak(w.now, w.delay())
-	m.Demand = decide.Demand{Now: w.demand.Total(), Held: w.demand.Held, Mean: w.window.Mean(w.now), Peak: peak, Known: known && w.heard}
+	m.Demand = decide.Demand{Now: w.demand.Total(), Held: w.demand.Waiting(), Mean: w.window.Mean(w.now), Peak: peak, Known: known && w.heard}
 	for _, e := range w.entries {
 		m.Entries = append(m.Entries, w.observedEntry(e))
 	}
