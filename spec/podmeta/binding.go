@@ -47,6 +47,7 @@ type Binding struct {
 
 	Failures int       `json:"failures,omitempty"` // attempts, one after the other, that came to nothing since the requester was served last
 	Failure  string    `json:"failure,omitempty"`  // why the last of them did
+	Invalid  bool      `json:"invalid,omitempty"`  // it did since the launcher cannot use the input, whatever runs there
 	RetryAt  time.Time `json:"retryAt,omitzero"`   // when the attempt may be made; zero: at once
 	Kept     string    `json:"kept,omitempty"`     // how the instance ended while it served, where the requester says OnExitKeep
 

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -245,6 +246,9 @@ func TestAModelThatCannotComeFromTheStoreIsRefusedInWords(t *testing.T) {
 		assert.Equal(t, c.field, p.Errors[0].Location, name)
 		for _, word := range c.says {
 			assert.Contains(t, p.Detail, word, name)
+			if strings.HasPrefix(word, "launcher pull") {
+				assert.Equal(t, "model_not_found", p.Cause, name) // no mistake of the request
+			}
 		}
 	}
 	for _, i := range []*Node{n, without} {

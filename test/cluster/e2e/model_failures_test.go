@@ -94,6 +94,14 @@ func TestWrongInputOfAnEntryWaitsForAnEdit(t *testing.T) {
 	s.answersFrom("llama", "b (1)")
 	assert.Equal(t, f, s.failure("llama", "a"), "it was not tried again")
 
-	s.kubectlEdit("mdl/llama", "s/served-model-name=mine/seed=1/")
+	s.kubectlEdit("mdl/llama", "s/served-model-name=mine/tensor-parallel-size=2/") // which its launcher refuses
+	s.eventually("the words of the launcher are told", func() bool {
+		s.chat("llama")
+		f := s.entry("llama", "a").LastFailure
+		return f != nil && strings.Contains(f.Message, "tensor parallel 2")
+	})
+	assert.Equal(t, "InvalidInput", s.failure("llama", "a").Reason)
+	assert.Nil(t, s.entry("llama", "a").BackoffUntil)
+	s.kubectlEdit("mdl/llama", "s/tensor-parallel-size=2/seed=1/")
 	s.eventually("a is tried after an edit", func() bool { s.chat("llama"); return s.model("llama").Status.Serving == "a (1)" })
 }

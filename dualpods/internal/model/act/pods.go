@@ -55,6 +55,8 @@ func readRequester(pod *corev1.Pod, p *decide.Pod) {
 	switch {
 	case status.State == serversdecide.StateServing && status.Reason == "":
 		p.Ready, p.Since, p.Hot = true, status.Since, true
+	case len(status.Errors) == 0 && status.Reason == string(serversdecide.InvalidInput):
+		p.Failure = &decide.Failure{Reason: decide.ReasonInvalid, Message: status.Message, Time: status.Since}
 	case len(status.Errors) > 0:
 		p.Failure = &decide.Failure{Reason: decide.ReasonInvalid, Message: status.Errors[0], Time: status.Since}
 	case status.Reason == string(serversdecide.AttemptFailed):

@@ -51,6 +51,8 @@ func TestPodIsReadByWhatRunsIt(t *testing.T) {
 			decide.Pod{Since: begin, Failure: &decide.Failure{Reason: "LauncherRefuses", Message: "why", Time: later}}},
 		"a requester with wrong input": {status(`{"Errors":["no such flag"],"since":"1970-01-01T00:33:20Z"}`), v1alpha1.RunsInLauncher,
 			decide.Pod{Since: begin, Failure: &decide.Failure{Reason: decide.ReasonInvalid, Message: "no such flag", Time: later}}},
+		"a requester whose input its launcher cannot use": {status(`{"state":"Waiting","reason":"InvalidInput","message":"why","since":"1970-01-01T00:33:20Z"}`), v1alpha1.RunsInLauncher,
+			decide.Pod{Since: begin, Failure: &decide.Failure{Reason: decide.ReasonInvalid, Message: "why", Time: later}}},
 		"a requester that waits":      {status(`{"state":"Waiting","reason":"LauncherStarting"}`), v1alpha1.RunsInLauncher, decide.Pod{Since: begin}},
 		"what the kubelet says of it": {condition(corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}), v1alpha1.RunsInLauncher, decide.Pod{Since: begin}},
 		"an unschedulable Pod": {condition(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/2 nodes"}), v1alpha1.RunsInPods,

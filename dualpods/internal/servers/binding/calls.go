@@ -130,9 +130,27 @@ func (c *calls) attempt(key string, known uint64) decide.Attempt {
 	}
 	a := decide.Attempt{Asked: true, Phase: o.phase, Over: o.over && o.revision <= known && !errors.Is(o.err, errNoAnswer)}
 	if a.Over && o.err != nil {
-		a.Failure, a.Code, a.NoRoom, a.Evicted = o.err.Error(), launcher.CodeOf(o.err), noRoom(o.err), o.evicted
+		a.Failure, a.Code, a.Invalid, a.NoRoom, a.Evicted = o.err.Error(), launcher.CodeOf(o.err), isInvalid(o.err), noRoom(o.err), o.evicted
 	}
 	return a
+}
+
+// ofInput are the fields of a swap that have the input of a requester. What the launcher says of others depends on
+// how it was started, and so may be otherwise after its next start.
+var ofInput = map[string]bool{"args": true, "options": true, "gpu_uuids": true}
+
+// isInvalid reports whether a launcher cannot use the input of a requester. A model that it does not have yet is no
+// mistake of the input.
+func isInvalid(err error) bool {
+	e, ok := errors.AsType[*launcher.Error](err)
+	if !ok || e.Code != launcherapi.CodeInvalid || e.FailureCause != "" {
+		return false
+	}
+	field := strings.TrimPrefix(strings.TrimPrefix(e.Location, "body."), "in.")
+	if end := strings.IndexAny(field, ".["); end >= 0 {
+		field = field[:end]
+	}
+	return ofInput[field]
 }
 
 // moved notes how far the swap of a rank is.

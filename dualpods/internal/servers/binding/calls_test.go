@@ -10,7 +10,28 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
+
+func TestRefusalOfInputIsToldApartFromOthers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  launcher.Error
+		want bool
+	}{
+		"too few GPUs":            {launcher.Error{Code: launcherapi.CodeInvalid, Location: "body.gpu_uuids"}, true},
+		"an argument in a swap":   {launcher.Error{Code: launcherapi.CodeInvalid, Location: "body.in.args"}, true},
+		"one of the GPUs":         {launcher.Error{Code: launcherapi.CodeInvalid, Location: "body.gpu_uuids[1]"}, true},
+		"a model not there yet":   {launcher.Error{Code: launcherapi.CodeInvalid, Location: "body.args", FailureCause: "model_not_found"}, false},
+		"a launcher without vLLM": {launcher.Error{Code: launcherapi.CodeInvalid, Location: "body.engine"}, false},
+		"no room":                 {launcher.Error{Code: launcherapi.CodeDoesNotFit}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &calls{all: map[string]*outcome{"swap/a": {over: true, err: fmt.Errorf("the swap failed: %w", &tt.err)}}}
+			assert.Equal(t, tt.want, c.attempt("swap/a", 0).Invalid)
+		})
+	}
+}
 
 func TestASwapThatGotNoAnswerIsAskedForAgainAndIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

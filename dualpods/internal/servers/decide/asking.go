@@ -61,7 +61,7 @@ var asking = TableOf[Asking]{
 // Rows of an instance that is not awake, before and after its swap.
 var (
 	backingOff = RowOf[Bound]{"backing off", "the attempt before failed, or the instance ended again and again while it served earlier requesters; the attempt is to be made later",
-		(*Bound).retryLater, Tell, again((*Bound).untilAttempt, warn(AttemptFailed, "%s; the next one is at %s", (*Bound).failedSo, (*Bound).retryAt))}
+		(*Bound).retryLater, Tell, again((*Bound).untilAttempt, (*Bound).tellFailure)}
 	moving = RowOf[Bound]{"moving", "in all other cases",
 		always[Bound], Nothing, say("instance %s is %s", (*Bound).instanceID, (*Bound).instanceState)}
 )
@@ -77,6 +77,15 @@ func (a *Asking) isLeftover() bool { return a.instanceIn(launcher.Failed, launch
 
 // retryLater reports whether the attempt is to be made later.
 func (b *Bound) retryLater() bool { return b.Now.Before(b.attemptAt()) && !b.instanceAwake() }
+
+// tellFailure tells why the attempt before failed.
+func (b *Bound) tellFailure() Step {
+	reason := AttemptFailed
+	if b.Record.Invalid {
+		reason = InvalidInput
+	}
+	return warn(reason, "%s; the next one is at %s", (*Bound).failedSo, (*Bound).retryAt)(b)
+}
 
 func (b *Bound) untilAttempt() time.Duration { return b.attemptAt().Sub(b.Now) }
 

@@ -93,3 +93,21 @@ func TestANoteOfTheFutureKeepsNobodyWaitingForLongerThanOneOfNow(t *testing.T) {
 	o.Failures = &podmeta.Failures{Count: 2, Last: o.Now.AddDate(900, 0, 0), Why: "it ended"}
 	assert.Equal(t, o.Now.Add(SecondStart), Decide(o).Record.RetryAt)
 }
+
+func TestInputThatTheLauncherRefusesIsToldAsInvalid(t *testing.T) {
+	o := but(recorded(), func(o *Observation) {
+		o.Attempt = Attempt{Asked: true, Over: true, Failure: "two GPUs are needed", Invalid: true}
+	})
+	next := Decide(o)
+	require.Equal(t, NextAttempt, next.Do)
+	o.Record, o.Attempt = &next.Record, Attempt{}
+	waits := Decide(o)
+	assert.Equal(t, InvalidInput, waits.Reason)
+	assert.Contains(t, waits.Why, "failed: two GPUs are needed; the next one is at ")
+
+	o.Now = o.Now.Add(FirstPause)
+	o.Attempt = Attempt{Asked: true, Over: true, Failure: "no memory"}
+	next = Decide(o)
+	o.Record, o.Attempt = &next.Record, Attempt{}
+	assert.Equal(t, AttemptFailed, Decide(o).Reason, "the last attempt counts")
+}

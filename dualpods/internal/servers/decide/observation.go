@@ -151,6 +151,7 @@ type Attempt struct {
 	Over    bool
 	Failure string           // why it came to nothing
 	Code    string           // of the launcher's error: one of launcherapi.Code…; empty where it gave none
+	Invalid bool             // the launcher cannot use the input, whatever runs there
 	NoRoom  *launcherapi.Fit // it came to nothing since others than the launcher hold memory
 	Evicted []string         // neighbours that were asked to go for it
 	Earlier bool             // it is an earlier process's: what it came to may be long ago

@@ -47,7 +47,7 @@ func (s *Swapping) attemptRefused() bool {
 func (s *Swapping) renewed() podmeta.Binding {
 	record := *s.Record
 	record.Attempt++
-	record.Kept = ""
+	record.Kept, record.Invalid = "", false
 	if len(s.Problems) == 0 {
 		record.Annotations, record.ModelCache = s.Form.Annotations, cmp.Or(s.Form.ModelCache, s.ModelCache)
 	}
@@ -83,6 +83,6 @@ func (s *Swapping) nextAttempt(failure string) Step {
 	if record.New = s.Instance == nil; record.New {
 		record.LogFrom = 0
 	}
-	record.Failure, record.RetryAt = failure, s.Now.Add(pause)
+	record.Failure, record.Invalid, record.RetryAt = failure, s.Attempt.Invalid, s.Now.Add(pause)
 	return Step{Do: NextAttempt, Why: failure, Record: record}
 }

@@ -11,7 +11,7 @@ type Reason string
 
 // The reasons. An Event is a Warning if somebody has to do something about it.
 const (
-	InvalidInput     Reason = "InvalidInput"               // of the requester or its InferenceServerConfig
+	InvalidInput     Reason = "InvalidInput"               // of the requester or its InferenceServerConfig, by the controller or by the launcher
 	RequesterSilent  Reason = "RequesterSilent"            // the requester program does not answer
 	GPUsUnknown      Reason = "GPUsUnknown"                // the requester program cannot tell its GPUs
 	GPUsDoNotMatch   Reason = "GPUsDoNotMatch"             // it tells another number than the Pod asks for

@@ -83,9 +83,17 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 		return s.folderOfClaim(plan, field, "the model is in a folder of a claim, which the engine reads in place")
 	}
 	if spec.ModelCache == launcherapi.ModelCacheRequire || address != "" {
-		return modelSource{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %w; pull it first: launcher pull %s; on Kubernetes, a ClusterModelCache or a ModelCache pulls it", plan.Model, missing, pullAddress(plan))
+		return modelSource{}, missingModel(field, "cannot serve the model %s from the store: %w; pull it first: launcher pull %s; on Kubernetes, a ClusterModelCache or a ModelCache pulls it", plan.Model, missing, pullAddress(plan))
 	}
 	return modelSource{From: launcherapi.ModelFromSource, Why: missing.Error()}, nil
+}
+
+// missingModel returns the error for a model that this launcher does not have. Its cause tells it apart from a mistake in
+// the request: the launcher may get the model.
+func missingModel(field, format string, args ...any) error {
+	err := launcher.Invalidf(field, format, args...)
+	err.FailureCause = string(engine.CauseModelNotFound)
+	return err
 }
 
 // schemeOf returns the scheme of a model's address; empty: the model is a name, a path or
@@ -157,7 +165,7 @@ func readFromStore(plan *engine.Plan, v modelstore.Version, files, claim string)
 func (s *Supervisor) folderOfClaim(plan *engine.Plan, field, why string) (modelSource, error) {
 	folder, err := s.opts.Claims.Folder(plan.Model)
 	if err != nil {
-		return modelSource{}, launcher.Invalidf(field, "cannot serve the model %s: %w", plan.Model, err)
+		return modelSource{}, missingModel(field, "cannot serve the model %s: %w", plan.Model, err)
 	}
 	if err := plan.ReadFrom(folder); err != nil {
 		return modelSource{}, err
@@ -174,7 +182,7 @@ func (s *Supervisor) withoutStore(spec launcherapi.InstanceSpec, plan *engine.Pl
 	case address == fetchapi.ClaimScheme:
 		return s.folderOfClaim(plan, field, "") // returns the error that there is no such claim
 	case address != "":
-		return modelSource{}, launcher.Invalidf(field, "the model %s is an address to pull from, but this launcher has no model store; start it with --model-store (on Kubernetes: spec.modelCache of its LauncherConfig), and pull the model", plan.Model)
+		return modelSource{}, missingModel(field, "the model %s is an address to pull from, but this launcher has no model store; start it with --model-store (on Kubernetes: spec.modelCache of its LauncherConfig), and pull the model", plan.Model)
 	default:
 		return modelSource{}, nil
 	}
