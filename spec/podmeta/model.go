@@ -17,6 +17,9 @@ const PortModel int32 = 8000
 
 // Annotations of what a Model has made.
 const (
+	// AnnotationTemplateStored is on a Deployment of a Model: AnnotationTemplateHash, a dot, and a hash of the Pod
+	// template as the API server has stored it. An edit by somebody else changes the latter.
+	AnnotationTemplateStored = PrefixOwn + "template-stored"
 	// AnnotationAsked is on a Deployment of a Model: what the controller asked for last, as JSON.
 	AnnotationAsked = PrefixOwn + "asked"
 	// AnnotationServed is on a Pod of a Model that has had LabelServes: since when, in RFC 3339.

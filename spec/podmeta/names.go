@@ -33,7 +33,7 @@ const (
 	AnnotationStatus        = Prefix + "status"            // on a requester: [Status] as JSON
 	AnnotationBindingPrefix = Prefix + "binding."          // on a provider, the instance's id behind it: [Binding] as JSON
 	AnnotationRelayedLabels = PrefixOwn + "relayed-labels" // on a requester: JSON list of the keys of labels that the controller put there
-	AnnotationTemplateHash  = PrefixOwn + "template-hash"  // on a launcher Pod and on a requester of a Model: what it was made from
+	AnnotationTemplateHash  = PrefixOwn + "template-hash"  // on a launcher Pod, and on the objects of a Model: what it was made from
 	AnnotationUnboundSince  = PrefixOwn + "unbound-since"  // on a launcher Pod: when the last requester was unbound, in RFC 3339; absent while one is bound
 )
 

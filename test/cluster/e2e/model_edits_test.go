@@ -181,15 +181,27 @@ func TestModelLeavesDeploymentsOfOthersAlone(t *testing.T) {
 	s.eventually("a serves", func() bool { s.chat("llama"); return s.model("llama").Status.Serving == "a (1)" })
 }
 
+// eventsOf returns the messages of the Events about a Model with a reason.
+func (s *site) eventsOf(model, reason string) string {
+	s.t.Helper()
+	return s.kubectl("get", "events", "--field-selector=involvedObject.name="+model+",reason="+reason, "-o=jsonpath={.items[*].note}{.items[*].message}")
+}
+
 func TestModeOfAModelSaysWhoScalesIt(t *testing.T) {
 	s := newPool(t, nil)
 	s.declare(twoEntries)
 	s.serves("llama", "a (1), b (1)")
 	s.kubectl("scale", "deployment/llama-a", "--replicas=2")
 	s.eventually("an Event tells it", func() bool {
-		return strings.Contains(s.kubectl("get", "events", "--field-selector=involvedObject.name=llama,reason=ScaledByOthers", "-o=jsonpath={.items[*].note}{.items[*].message}"), "scaled from 1 to 2 replicas by somebody else")
+		return strings.Contains(s.eventsOf("llama", "ScaledByOthers"), "scaled from 1 to 2 replicas by somebody else")
 	})
 	s.eventually("it is undone", func() bool { return s.replicasOf("llama-a") == 1 })
+	was := s.deploymentOf("llama-a").Spec
+	s.kubectl("patch", "deployment/llama-a", "--type=merge", "-p", `{"spec": {"template": {"metadata": {"labels": {"mine": "x"}}}}}`)
+	s.eventually("an Event tells that the Pod template was edited", func() bool {
+		return strings.Contains(s.eventsOf("llama", "EditedByOthers"), "somebody else has edited the Pod template of Deployment llama-a")
+	})
+	assert.Equal(t, was, s.deploymentOf("llama-a").Spec, "it is put back")
 
 	s.kubectl("patch", "mdl/llama", "--type=merge", "-p", `{"spec": {"autoscaling": {"mode": "Off"}}}`)
 	s.eventually("the mode is observed", func() bool {

@@ -41,6 +41,7 @@ type site struct {
 	api     client.Client
 	now     time.Time
 	count   demand.Count
+	told    *events.FakeRecorder
 	unheard bool // a front door has not spoken
 	stale   bool // the cache shows no Deployments yet
 	writes  []string
@@ -61,10 +62,12 @@ func newSite(t *testing.T, model string, objects ...client.Object) *site {
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				s.note("create", o)
+				setDefaults(o)
 				return api.Create(ctx, o, opts...)
 			},
 			Update: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 				s.note("update", o)
+				setDefaults(o)
 				return api.Update(ctx, o, opts...)
 			},
 			Patch: func(ctx context.Context, api client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -86,8 +89,16 @@ func newSite(t *testing.T, model string, objects ...client.Object) *site {
 				return api.SubResource(sub).Update(ctx, o, opts...)
 			},
 		}).Build()
-	s.c = New(Options{API: s.api, Live: s.api, Demand: s, Images: workload.Images{Requester: "requester", Fetch: "launcher"}, Recorder: events.NewFakeRecorder(100), Now: func() time.Time { return s.now }})
+	s.told = events.NewFakeRecorder(100)
+	s.c = New(Options{API: s.api, Live: s.api, Demand: s, Images: workload.Images{Requester: "requester", Fetch: "launcher"}, Recorder: s.told, Now: func() time.Time { return s.now }})
 	return s
+}
+
+// setDefaults does to an object what the API server does.
+func setDefaults(o client.Object) {
+	if d, ok := o.(*appsv1.Deployment); ok && d.Spec.Template.Spec.DNSPolicy == "" {
+		d.Spec.Template.Spec.DNSPolicy = corev1.DNSClusterFirst
+	}
 }
 
 func (s *site) note(what string, o client.Object) {
@@ -154,7 +165,7 @@ const (
 
 func TestModelScalesFromZeroAndBack(t *testing.T) {
 	s := newSite(t, simple)
-	assert.Equal(t, []string{"create InferenceServerConfig llama-default", "create Deployment llama-default", "status of Model llama"}, s.pass(0))
+	assert.Equal(t, []string{"create InferenceServerConfig llama-default", "create Deployment llama-default", "update Deployment llama-default", "status of Model llama"}, s.pass(0))
 	assert.Zero(t, *s.deployment("llama-default").Spec.Replicas)
 	assert.Empty(t, s.pass(time.Second), "at rest nothing is written")
 	assert.True(t, meta.IsStatusConditionTrue(s.model().Status.Conditions, v1alpha1.ConditionAvailable))

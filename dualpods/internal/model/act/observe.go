@@ -179,7 +179,7 @@ func isOf(pod *corev1.Pod, d *appsv1.Deployment) bool {
 // observed returns what is to be decided about.
 func (w *world) observed() *decide.Model {
 	spec := &w.model.Spec
-	m := &decide.Model{Now: w.now, Mode: w.observedMode(), TotalMin: number(spec.TotalMinReplicas), TotalMax: number(spec.TotalMaxReplicas)}
+	m := &decide.Model{Now: w.now, Mode: w.mode(), TotalMin: number(spec.TotalMinReplicas), TotalMax: number(spec.TotalMaxReplicas)}
 	m.Replicas = number(spec.Replicas)
 	peak, known := w.window.Peak(w.now, w.delay())
 	m.Demand = decide.Demand{Now: w.demand.Total(), Held: w.demand.Waiting(), Mean: w.window.Mean(w.now), Peak: peak, Known: known && w.heard}
@@ -189,7 +189,8 @@ func (w *world) observed() *decide.Model {
 	return m
 }
 
-func (w *world) observedMode() decide.Mode {
+// mode returns who says how many replicas the Model has.
+func (w *world) mode() decide.Mode {
 	if a := w.model.Spec.Autoscaling; a != nil && a.Mode != "" {
 		return decide.Mode(a.Mode)
 	}

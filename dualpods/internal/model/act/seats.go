@@ -85,7 +85,7 @@ func (c *Controller) askForSeats(ctx context.Context, w *world, e *entry, d *dec
 	}
 	asked := podmeta.SeatsAsked{
 		Replicas: d.Asked.Replicas, Min: e.Min, Target: e.Target, Hash: e.Hash, ModelCache: e.Settings.ModelCache,
-		Firm: w.observedMode() == decide.External || number(w.model.Spec.TotalMinReplicas) > 0,
+		Firm: w.mode() == decide.External || number(w.model.Spec.TotalMinReplicas) > 0,
 	}
 	if asked == seatsAsked(e.config) {
 		return nil

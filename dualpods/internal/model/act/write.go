@@ -2,8 +2,6 @@ package act
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,6 +101,8 @@ func (c *Controller) keepConfig(ctx context.Context, w *world, e *entry) error {
 		return nil
 	}
 	want := workload.Config(w.model, &e.Entry)
+	hash := hashOf(want.Spec)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, podmeta.AnnotationTemplateHash, hash)
 	if e.config == nil {
 		return c.create(ctx, w, e, want)
 	}
@@ -113,11 +113,17 @@ func (c *Controller) keepConfig(ctx context.Context, w *world, e *entry) error {
 	if e.Pool == "" {
 		delete(changed.Annotations, podmeta.AnnotationSeatsAsked)
 	}
-	if equality.Semantic.DeepEqual(changed.Spec, e.config.Spec) && maps.Equal(changed.Labels, e.config.Labels) && maps.Equal(changed.Annotations, e.config.Annotations) {
+	same := equality.Semantic.DeepEqual(changed.Spec, e.config.Spec)
+	edited := !same && e.config.Annotations[podmeta.AnnotationTemplateHash] == hash
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podmeta.AnnotationTemplateHash, hash)
+	if same && maps.Equal(changed.Labels, e.config.Labels) && maps.Equal(changed.Annotations, e.config.Annotations) {
 		return nil
 	}
 	if err := c.opts.API.Update(ctx, changed); err != nil {
 		return fmt.Errorf("cannot change InferenceServerConfig %s: %w", changed.Name, err)
+	}
+	if edited {
+		c.tellEdited(w, e, "InferenceServerConfig "+changed.Name)
 	}
 	e.config = changed
 	return nil
@@ -156,16 +162,14 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 		if e.Problem != "" || e.taken != "" {
 			return nil
 		}
-		return c.create(ctx, w, e, w.deploymentOf(e, c.opts.Images, d))
+		made := w.deploymentOf(e, c.opts.Images, d)
+		if err := c.create(ctx, w, e, made); err != nil || e.taken != "" {
+			return err
+		}
+		return c.noteTemplate(ctx, made)
 	}
 	changed := e.deployment.DeepCopy()
-	if e.Problem == "" {
-		want := w.deploymentOf(e, c.opts.Images, d)
-		if hash := want.Annotations[podmeta.AnnotationTemplateHash]; hash != changed.Annotations[podmeta.AnnotationTemplateHash] {
-			changed.Spec.Template, changed.Spec.Strategy = want.Spec.Template, want.Spec.Strategy
-			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podmeta.AnnotationTemplateHash, hash)
-		}
-	}
+	edited := e.Problem == "" && w.keepTemplate(changed, w.deploymentOf(e, c.opts.Images, d))
 	if d.Write {
 		replicas := int32(d.Asked.Replicas)
 		changed.Spec.Replicas = &replicas
@@ -177,18 +181,19 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 	if err := c.opts.API.Update(ctx, changed); err != nil {
 		return fmt.Errorf("cannot change Deployment %s: %w", changed.Name, err)
 	}
-	return nil
+	if edited && templateHash(changed) != templateHash(e.deployment) { // else an update of the API server has other defaults
+		c.tellEdited(w, e, "the Pod template of Deployment "+changed.Name)
+	}
+	if e.Problem != "" {
+		return nil // its template may be that of an earlier edition, or of somebody else
+	}
+	return c.noteTemplate(ctx, changed)
 }
 
 // deploymentOf returns the Deployment that an entry is to have.
 func (w *world) deploymentOf(e *entry, images workload.Images, d *decide.EntryDecision) *appsv1.Deployment {
 	o := workload.Deployment(w.model, &e.Entry, images, int32(d.Asked.Replicas))
-	text, err := json.Marshal([]any{o.Spec.Template, o.Spec.Strategy})
-	if err != nil {
-		panic(err) // these types cannot fail
-	}
-	sum := sha256.Sum256(text)
-	o.Annotations = map[string]string{podmeta.AnnotationTemplateHash: hex.EncodeToString(sum[:6]), podmeta.AnnotationAsked: asked(d)}
+	o.Annotations = map[string]string{podmeta.AnnotationTemplateHash: hashOf(o.Spec.Template, o.Spec.Strategy), podmeta.AnnotationAsked: asked(d)}
 	return o
 }
 

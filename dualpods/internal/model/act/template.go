@@ -1,0 +1,87 @@
+package act
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hotseat.dev/hotseat/dualpods/internal/model/decide"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// annotationRestartedAt is what `kubectl rollout restart` writes into a Pod template. It stays: a restart is no edit.
+// (https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-k8s-io-restart-at)
+const annotationRestartedAt = "kubectl.kubernetes.io/restartedAt"
+
+// hashOf returns a short hash of objects of Kubernetes.
+func hashOf(of ...any) string {
+	text, err := json.Marshal(of)
+	if err != nil {
+		panic(err) // these types cannot fail
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6])
+}
+
+// templateHash returns a hash of what a Deployment makes its Pods of, and how it replaces them.
+func templateHash(d *appsv1.Deployment) string {
+	template := d.Spec.Template
+	if template.Annotations[annotationRestartedAt] != "" {
+		template.Annotations = maps.Clone(template.Annotations)
+		delete(template.Annotations, annotationRestartedAt)
+	}
+	return hashOf(template, d.Spec.Strategy)
+}
+
+// stored returns the value of AnnotationTemplateStored for a Deployment as the API server has stored it.
+func stored(d *appsv1.Deployment) string {
+	return d.Annotations[podmeta.AnnotationTemplateHash] + "." + templateHash(d)
+}
+
+// keepTemplate puts the Pod template into a Deployment that is wanted. edited reports whether somebody else has edited it
+// since the controller wrote it. In mode Off such an edit stays.
+func (w *world) keepTemplate(d, want *appsv1.Deployment) (edited bool) {
+	hash := want.Annotations[podmeta.AnnotationTemplateHash]
+	if d.Annotations[podmeta.AnnotationTemplateHash] == hash {
+		was := d.Annotations[podmeta.AnnotationTemplateStored]
+		edited = strings.HasPrefix(was, hash+".") && was != stored(d)
+		if was == stored(d) || edited && w.mode() == decide.Off {
+			return false
+		}
+	}
+	restarted := d.Spec.Template.Annotations[annotationRestartedAt]
+	d.Spec.Template, d.Spec.Strategy = want.Spec.Template, want.Spec.Strategy
+	if restarted != "" {
+		metav1.SetMetaDataAnnotation(&d.Spec.Template.ObjectMeta, annotationRestartedAt, restarted)
+	}
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, podmeta.AnnotationTemplateHash, hash)
+	return edited
+}
+
+// noteTemplate notes on a Deployment, as the API server has answered with it, how its Pod template was stored: with the
+// defaults of the API server, and with what others add when it is written.
+func (c *Controller) noteTemplate(ctx context.Context, d *appsv1.Deployment) error {
+	if d.Annotations[podmeta.AnnotationTemplateStored] == stored(d) {
+		return nil
+	}
+	changed := d.DeepCopy()
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podmeta.AnnotationTemplateStored, stored(d))
+	if err := c.opts.API.Update(ctx, changed); err != nil {
+		return fmt.Errorf("cannot note the Pod template of Deployment %s: %w", d.Name, err)
+	}
+	return nil
+}
+
+// tellEdited tells that an edit of somebody else was undone.
+func (c *Controller) tellEdited(w *world, e *entry, what string) {
+	c.opts.Recorder.Eventf(w.model, nil, corev1.EventTypeWarning, "EditedByOthers", "Edit",
+		"entry %s: somebody else has edited %s, which is put back: edit the Model instead, or set spec.autoscaling.mode to Off", e.Name, what)
+}
