@@ -169,6 +169,7 @@ func TestModelScalesFromZeroAndBack(t *testing.T) {
 	assert.Zero(t, *s.deployment("llama-default").Spec.Replicas)
 	assert.Empty(t, s.pass(time.Second), "at rest nothing is written")
 	assert.True(t, meta.IsStatusConditionTrue(s.model().Status.Conditions, v1alpha1.ConditionAvailable))
+	assert.Equal(t, "each entry can run", meta.FindStatusCondition(s.model().Status.Conditions, v1alpha1.ConditionAccepted).Message)
 
 	s.count.Held = 1
 	assert.Contains(t, s.pass(time.Second), "update Deployment llama-default")
@@ -217,7 +218,7 @@ func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
 	c := meta.FindStatusCondition(s.model().Status.Conditions, v1alpha1.ConditionAccepted)
 	require.NotNil(t, c)
 	assert.Equal(t, metav1.ConditionFalse, c.Status)
-	assert.Contains(t, c.Message, "Deployment llama-default is not of this Model")
+	assert.Equal(t, "entry default: Deployment llama-default is not of this Model, and is left alone: delete it, or give the entry another name", c.Message)
 
 	stranger := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "stranger", Labels: map[string]string{podmeta.LabelModel: "llama", podmeta.LabelModelEntry: "default"}, Annotations: map[string]string{podmeta.AnnotationStatus: serves}}}
 	s = newSite(t, simple, stranger)

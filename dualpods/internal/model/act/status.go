@@ -107,7 +107,7 @@ func (w *world) status(s *v1alpha1.ModelStatus) {
 			sleeps = append(sleeps, of.SleepsOn)
 		}
 		if e.Problem != "" || e.taken != "" {
-			wrong = append(wrong, fmt.Sprintf("spec %s: %s", e.Name, of.Message))
+			wrong = append(wrong, fmt.Sprintf("entry %s: %s", e.Name, of.Message))
 		}
 	}
 	s.Serving, s.BackingOff = strings.Join(serving, ", "), strings.Join(backing, ", ")
@@ -159,7 +159,7 @@ func (w *world) conditions(s *v1alpha1.ModelStatus, wrong []string, waiting, los
 	if len(wrong) > 0 {
 		set(v1alpha1.ConditionAccepted, false, v1alpha1.ReasonInvalid, strings.Join(wrong, "; "))
 	} else {
-		set(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, "each spec can run")
+		set(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, "each entry can run")
 	}
 	d := w.decision
 	switch {

@@ -59,7 +59,7 @@ func (c *Controller) actOn(ctx context.Context, w *world, e *entry, d *decide.En
 		}
 	}
 	if d.Foreign != "" {
-		c.opts.Recorder.Eventf(w.model, nil, corev1.EventTypeWarning, "ScaledByOthers", "Scale", "spec %s: %s", e.Name, d.Foreign)
+		c.opts.Recorder.Eventf(w.model, nil, corev1.EventTypeWarning, "ScaledByOthers", "Scale", "entry %s: %s", e.Name, d.Foreign)
 	}
 	if e.Pool != "" {
 		return c.askForSeats(ctx, w, e, d)
@@ -145,7 +145,7 @@ func (c *Controller) create(ctx context.Context, w *world, e *entry, o client.Ob
 	if metav1.IsControlledBy(o, w.model) {
 		return err
 	}
-	e.taken = fmt.Sprintf("%s %s is not of this Model, and is left alone: delete it, or give the spec another name", kindOf(o), o.GetName())
+	e.taken = fmt.Sprintf("%s %s is not of this Model, and is left alone: delete it, or give the entry another name", kindOf(o), o.GetName())
 	return nil
 }
 
