@@ -71,6 +71,9 @@ func TestFailingEngineLeadsToTheNextEntry(t *testing.T) {
 	assert.Equal(t, "EngineFailed", f.Reason)
 	assert.Contains(t, f.Message, "exit code 3")
 	t.Log(f.Message)
+	s.eventually("Events tell it", func() bool {
+		return strings.Contains(s.eventsOf("llama", "EngineFailed"), "exit code 3") && strings.Contains(s.eventsOf("llama", "EntryAsked"), "entry b: it is asked for replicas (1)")
+	})
 
 	// The same in Pods of its own.
 	s.declare(strings.NewReplacer("e2e-gpu", "e2e-processor", "WORDS", "--sim-crash-at-load=exit:3", "name: llama", "name: other").Replace(preferred))

@@ -34,7 +34,11 @@ func (c *Controller) tellFailures(ctx context.Context, w *world) error {
 	before := w.model.Status.DeepCopy()
 	for i := range changed.Status.Specs {
 		if of := &changed.Status.Specs[i]; !same(*of, *entryOf(before, of.Name)) {
-			return c.write(ctx, w, changed)
+			if err := c.write(ctx, w, changed); err != nil {
+				return err
+			}
+			c.tellNewFailures(w, before, &changed.Status)
+			return nil
 		}
 	}
 	return nil

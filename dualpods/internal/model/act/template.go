@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods/internal/model/decide"
@@ -78,10 +77,4 @@ func (c *Controller) noteTemplate(ctx context.Context, d *appsv1.Deployment) err
 		return fmt.Errorf("cannot note the Pod template of Deployment %s: %w", d.Name, err)
 	}
 	return nil
-}
-
-// tellEdited tells that an edit of somebody else was undone.
-func (c *Controller) tellEdited(w *world, e *entry, what string) {
-	c.opts.Recorder.Eventf(w.model, nil, corev1.EventTypeWarning, "EditedByOthers", "Edit",
-		"entry %s: somebody else has edited %s, which is put back: edit the Model instead, or set spec.autoscaling.mode to Off", e.Name, what)
 }

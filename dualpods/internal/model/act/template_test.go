@@ -24,18 +24,6 @@ func (s *site) edit(name string, change func(*appsv1.Deployment)) *appsv1.Deploy
 	return was
 }
 
-// events returns the Events since it was called last.
-func (s *site) events() (all []string) {
-	for {
-		select {
-		case e := <-s.told.Events:
-			all = append(all, e)
-		default:
-			return all
-		}
-	}
-}
-
 func addContainer(d *appsv1.Deployment) {
 	d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "mine"})
 }

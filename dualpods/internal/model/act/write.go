@@ -59,7 +59,7 @@ func (c *Controller) actOn(ctx context.Context, w *world, e *entry, d *decide.En
 		}
 	}
 	if d.Foreign != "" {
-		c.opts.Recorder.Eventf(w.model, nil, corev1.EventTypeWarning, "ScaledByOthers", "Scale", "entry %s: %s", e.Name, d.Foreign)
+		c.event(w, e, corev1.EventTypeWarning, eventScaled, "Scale", d.Foreign)
 	}
 	if e.Pool != "" {
 		return c.askForSeats(ctx, w, e, d)
@@ -166,6 +166,7 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 		if err := c.create(ctx, w, e, made); err != nil || e.taken != "" {
 			return err
 		}
+		c.tellMove(w, e, d)
 		return c.noteTemplate(ctx, made)
 	}
 	changed := e.deployment.DeepCopy()
@@ -181,6 +182,7 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 	if err := c.opts.API.Update(ctx, changed); err != nil {
 		return fmt.Errorf("cannot change Deployment %s: %w", changed.Name, err)
 	}
+	c.tellMove(w, e, d)
 	if edited && templateHash(changed) != templateHash(e.deployment) { // else an update of the API server has other defaults
 		c.tellEdited(w, e, "the Pod template of Deployment "+changed.Name)
 	}

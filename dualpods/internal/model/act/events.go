@@ -1,0 +1,64 @@
+package act
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/model/decide"
+	serversdecide "hotseat.dev/hotseat/dualpods/internal/servers/decide"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Reasons of Events. The Event of a failure has the reason of the failure.
+const (
+	eventScaled = "ScaledByOthers"
+	eventEdited = "EditedByOthers"
+	eventAsked  = "EntryAsked"
+)
+
+// event tells about an entry. The recorder joins Events that are alike but for their notes, unless they are related to
+// different objects: each entry has its own.
+func (c *Controller) event(w *world, e *entry, kind, reason, action, note string) {
+	var related runtime.Object
+	if e.deployment != nil {
+		related = e.deployment
+	}
+	c.opts.Recorder.Eventf(w.model, related, kind, reason, action, "%s", dualpods.Truncate("entry "+e.Name+": "+note, serversdecide.MaxNote))
+}
+
+// tellEdited tells that an edit of somebody else was undone.
+func (c *Controller) tellEdited(w *world, e *entry, what string) {
+	c.event(w, e, corev1.EventTypeWarning, eventEdited, "Edit", "somebody else has edited "+what+", which is put back: edit the Model instead, or set spec.autoscaling.mode to Off")
+}
+
+// tellNewFailures tells of the failures that a status has and an earlier one has not.
+func (c *Controller) tellNewFailures(w *world, before, now *v1alpha1.ModelStatus) {
+	for _, e := range w.entries {
+		of := entryOf(now, e.Name)
+		if of.LastFailure == nil || equality.Semantic.DeepEqual(of.LastFailure, entryOf(before, e.Name).LastFailure) {
+			continue
+		}
+		next := "it is tried again after an edit"
+		if of.BackoffUntil != nil {
+			next = "it is tried again at " + of.BackoffUntil.UTC().Format("2006-01-02T15:04:05Z")
+		}
+		c.event(w, e, corev1.EventTypeWarning, of.LastFailure.Reason, "Scale", fmt.Sprintf("%s; %s", of.LastFailure.Message, next))
+	}
+}
+
+// moves are the rows by which another entry may come to serve the Model.
+var moves = map[decide.Row]bool{decide.RowDemand: true, decide.RowWakes: true, decide.RowRaces: true, decide.RowTried: true, decide.RowStandbyAlone: true}
+
+// tellMove tells that an entry without replicas is asked for some, if the Model moves to it: the first entry is asked
+// first, which is no move, unless a later one serves.
+func (c *Controller) tellMove(w *world, e *entry, d *decide.EntryDecision) {
+	isFirst := e == w.entries[0] && d.Row != decide.RowTried
+	had := e.deployment != nil && *e.deployment.Spec.Replicas > 0
+	if d.Asked.Replicas > 0 && !had && !isFirst && moves[d.Row] {
+		c.event(w, e, corev1.EventTypeNormal, eventAsked, "Scale", fmt.Sprintf("it is asked for replicas (%d): %s", d.Asked.Replicas, d.Why))
+	}
+}
