@@ -20,6 +20,9 @@ const (
 	// AnnotationTemplateStored is on a Deployment of a Model: AnnotationTemplateHash, a dot, and a hash of the Pod
 	// template as the API server has stored it. An edit by somebody else changes the latter.
 	AnnotationTemplateStored = PrefixOwn + "template-stored"
+	// AnnotationEditions is on an InferenceServerConfig of a Model: its earlier editions, of which instances may sleep, as
+	// JSON. It goes when these instances are gone.
+	AnnotationEditions = PrefixOwn + "earlier-editions"
 	// AnnotationAsked is on a Deployment of a Model: what the controller asked for last, as JSON.
 	AnnotationAsked = PrefixOwn + "asked"
 	// AnnotationServed is on a Pod of a Model that has had LabelServes: since when, in RFC 3339.

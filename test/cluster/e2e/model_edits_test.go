@@ -142,6 +142,7 @@ func TestModelIsEditedAndDeleted(t *testing.T) {
 	args, env = s.entryConfig("llama-a")
 	assert.Contains(t, args, "--gpu-memory-utilization=0.35")
 	assert.Equal(t, map[string]string{"OF_BOTH": "entry"}, env, "unsetEnv is kept by apply and edit")
+	s.eventually("nothing sleeps of the edition before", func() bool { return len(s.instancesOf("org/llama")) == 2 })
 
 	s.declare(strings.Replace(twoEntries, "- name: b\n", "", 1))
 	s.eventually("the objects of b are gone, its InferenceServerConfig last", func() bool {
@@ -157,7 +158,7 @@ func TestModelIsEditedAndDeleted(t *testing.T) {
 	assert.True(t, s.isAbsent("llama-a", &v1alpha1.InferenceServerConfig{}))
 	assert.True(t, s.isAbsent("llama-a", &appsv1.Deployment{}))
 	assert.Empty(t, s.modelPods("llama"))
-	s.eventually("nothing of it sleeps on the launchers but what was edited", func() bool { return len(s.instancesOf("org/llama")) <= 1 })
+	s.eventually("nothing of it sleeps on the launchers", func() bool { return len(s.instancesOf("org/llama")) == 0 })
 }
 
 func TestModelLeavesDeploymentsOfOthersAlone(t *testing.T) {

@@ -72,7 +72,7 @@ func (c *Controller) forget(ctx context.Context, w *world, e *entry) error {
 	if c.opts.Forget == nil {
 		return nil
 	}
-	err := c.opts.Forget(ctx, e.config)
+	err := errors.Join(c.opts.Forget(ctx, e.config), forgetEditions(ctx, e.config, c.opts.Forget))
 	if d := w.model.DeletionTimestamp; err != nil && d != nil && w.now.Sub(d.Time) >= forgetLimit {
 		return nil
 	}

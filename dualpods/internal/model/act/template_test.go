@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -97,23 +96,18 @@ func TestOtherDefaultsAreNoEdit(t *testing.T) {
 func TestEditedConfigIsPutBackAndTold(t *testing.T) {
 	s := newSite(t, simple)
 	s.pass(0)
-	config := func() *v1alpha1.InferenceServerConfig {
-		var o v1alpha1.InferenceServerConfig
-		require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: "llama-default"}, &o))
-		return &o
-	}
-	edited := config()
+	edited := s.config()
 	was := edited.DeepCopy()
 	edited.Spec.ModelServerConfig.Args = append(edited.Spec.ModelServerConfig.Args, "--mine")
 	require.NoError(t, s.api.Update(t.Context(), edited))
 	s.pass(time.Second)
-	assert.Equal(t, was.Spec, config().Spec)
+	assert.Equal(t, was.Spec, s.config().Spec)
 	told := s.events()
 	require.Len(t, told, 1)
 	assert.Contains(t, told[0], "somebody else has edited InferenceServerConfig llama-default, which is put back")
 
 	s.change(func(m *v1alpha1.Model) { m.Spec.Args = []string{"--seed=1"} })
 	s.pass(time.Second)
-	assert.Contains(t, config().Spec.ModelServerConfig.Args, "--seed=1")
+	assert.Contains(t, s.config().Spec.ModelServerConfig.Args, "--seed=1")
 	assert.Empty(t, s.events(), "an edit of the Model is not somebody else's")
 }

@@ -115,6 +115,9 @@ func (c *Controller) keepConfig(ctx context.Context, w *world, e *entry) error {
 	}
 	same := equality.Semantic.DeepEqual(changed.Spec, e.config.Spec)
 	edited := !same && e.config.Annotations[podmeta.AnnotationTemplateHash] == hash
+	if !same {
+		addEdition(changed, e.config.Spec, e.Hash)
+	}
 	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podmeta.AnnotationTemplateHash, hash)
 	if same && maps.Equal(changed.Labels, e.config.Labels) && maps.Equal(changed.Annotations, e.config.Annotations) {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
@@ -17,7 +18,8 @@ import (
 )
 
 // Unwanted returns the instances of a configuration that sleep, and that neither another configuration nor a requester
-// of its namespace could wake, by the UIDs of their launchers.
+// of its namespace could wake, by the UIDs of their launchers. config may be an earlier edition: then its present one is
+// another configuration.
 func (c *Controller) Unwanted(ctx context.Context, config *v1alpha1.InferenceServerConfig) (map[string][]string, error) {
 	own, problems := form.CheckConfig(config)
 	if len(problems) > 0 {
@@ -61,6 +63,11 @@ func namesOn(pod *corev1.Pod, forms ...form.Form) (all []func(gpus []string) str
 	return all
 }
 
+// isSame reports whether a configuration is another one in its present edition.
+func isSame(other, config *v1alpha1.InferenceServerConfig) bool {
+	return other.Name == config.Name && equality.Semantic.DeepEqual(other.Spec, config.Spec)
+}
+
 // others returns the forms of the other configurations and of the requesters of a namespace.
 func (c *Controller) others(ctx context.Context, config *v1alpha1.InferenceServerConfig) (all []form.Form, err error) {
 	var configs v1alpha1.InferenceServerConfigList
@@ -73,7 +80,7 @@ func (c *Controller) others(ctx context.Context, config *v1alpha1.InferenceServe
 	}
 	for i := range configs.Items {
 		other := &configs.Items[i]
-		if f, problems := form.CheckConfig(other); other.Name != config.Name && other.DeletionTimestamp.IsZero() && len(problems) == 0 {
+		if f, problems := form.CheckConfig(other); !isSame(other, config) && other.DeletionTimestamp.IsZero() && len(problems) == 0 {
 			all = append(all, f)
 		}
 	}

@@ -54,22 +54,32 @@ func TestSleepersThatOthersCouldWakeAreWanted(t *testing.T) {
 	index := func(of func(*corev1.Pod) []string) client.IndexerFunc {
 		return func(o client.Object) []string { return of(o.(*corev1.Pod)) }
 	}
+	edited := configOf("llama", "ns")
+	edited.Spec.ModelServerConfig.Args = append(edited.Spec.ModelServerConfig.Args, "--seed=1")
+	sameForm := configOf("llama", "ns")
+	sameForm.Spec.ModelServerConfig.Labels = map[string]v1alpha1.LabelValue{"of": "mine"}
 	for name, tt := range map[string]struct {
-		objects []client.Object
+		objects []client.Object // with the configuration, unless it is as it was
 		want    []string
 	}{
-		"nobody else":                     {nil, []string{id("0"), id("2")}},
-		"another model":                   {[]client.Object{other}, []string{id("0"), id("2")}},
-		"the same in another namespace":   {[]client.Object{configOf("same", "elsewhere")}, []string{id("0"), id("2")}},
-		"the same by another name":        {[]client.Object{configOf("same", "ns")}, nil},
-		"a requester of it":               {[]client.Object{requester("asks", in)}, nil},
-		"a requester of it that is ended": {[]client.Object{requester("asks", in, hasEnded)}, []string{id("0"), id("2")}},
+		"another edition of it":              {[]client.Object{edited}, []string{id("0"), id("2")}},
+		"another edition that runs the same": {[]client.Object{sameForm}, nil},
+		"nobody else":                        {nil, []string{id("0"), id("2")}},
+		"another model":                      {[]client.Object{other}, []string{id("0"), id("2")}},
+		"the same in another namespace":      {[]client.Object{configOf("same", "elsewhere")}, []string{id("0"), id("2")}},
+		"the same by another name":           {[]client.Object{configOf("same", "ns")}, nil},
+		"a requester of it":                  {[]client.Object{requester("asks", in)}, nil},
+		"a requester of it that is ended":    {[]client.Object{requester("asks", in, hasEnded)}, []string{id("0"), id("2")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := configOf("llama", "ns")
+			objects := append(tt.objects, launcherConfig.DeepCopy(), launcherPod.DeepCopy())
+			if !slices.ContainsFunc(objects, func(o client.Object) bool { return o.GetName() == config.Name }) {
+				objects = append(objects, config)
+			}
 			api := fake.NewClientBuilder().WithScheme(scheme).
 				WithIndex(&corev1.Pod{}, IndexConfig, index(IndexedConfig)).WithIndex(&corev1.Pod{}, launcherpool.IndexConfig, index(launcherpool.IndexedConfig)).
-				WithObjects(append(tt.objects, config, launcherConfig.DeepCopy(), launcherPod.DeepCopy())...).Build()
+				WithObjects(objects...).Build()
 			got, err := New(Options{API: api, Views: views}).Unwanted(t.Context(), config)
 			require.NoError(t, err)
 			slices.Sort(tt.want)

@@ -114,13 +114,14 @@ func (c *controllers) setUpModel(ctx context.Context, configs *serverconfig.Cont
 		return fmt.Errorf("cannot watch the front doors: %w", err)
 	}
 	sleepers := placement.NewSleepers(placement.Options{API: c.mgr.GetClient(), Views: c.views, Now: time.Now})
-	models := act.New(act.Options{
+	options := act.Options{
 		API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Demand: c.doors.pods.Listener, Images: workload.Images{Requester: c.opts.RequesterImage, Fetch: c.opts.LauncherImage}, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads,
 		Sleepers: sleepers.Of, Forget: forget(configs, c.views), Acted: crashesAtModel(), Now: time.Now,
-	})
+	}
 	pools := pool.New(pool.Options{API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Leads: c.leads})
 	return errors.Join(
-		models.SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide()),
+		act.New(options).SetupWithManager(ctx, c.mgr, c.demands.source(), sideBySide()),
+		(&act.Sweeper{Options: options}).SetupWithManager(c.mgr, sideBySide()),
 		pools.SetupWithManager(c.mgr),
 		c.seatPools.SetupWithManager(ctx, c.mgr, c.poolDemands.source(), sideBySide()),
 	)

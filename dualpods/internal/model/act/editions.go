@@ -1,0 +1,142 @@
+package act
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// editions are what AnnotationEditions has: earlier editions of an InferenceServerConfig, of which instances may sleep.
+type editions struct {
+	Hash  string                               `json:"hash"` // of the edition of the entry whose Pods are to replace theirs
+	Specs []v1alpha1.InferenceServerConfigSpec `json:"specs"`
+}
+
+// mostEditions bounds how many earlier editions are kept: of older ones, launchers evict what sleeps.
+const mostEditions = 8
+
+// editionsOf reads the earlier editions of an InferenceServerConfig. What somebody has damaged has none.
+func editionsOf(config *v1alpha1.InferenceServerConfig) (all editions) {
+	if json.Unmarshal([]byte(config.Annotations[podmeta.AnnotationEditions]), &all) != nil {
+		return editions{}
+	}
+	return all
+}
+
+// addEdition notes an edition that another one replaces.
+func addEdition(config *v1alpha1.InferenceServerConfig, earlier v1alpha1.InferenceServerConfigSpec, hash string) {
+	all := editionsOf(config)
+	all.Hash = hash
+	all.Specs = slices.DeleteFunc(append(all.Specs, earlier), func(s v1alpha1.InferenceServerConfigSpec) bool {
+		return equality.Semantic.DeepEqual(s, config.Spec) // it has come back
+	})
+	all.Specs = all.Specs[max(len(all.Specs)-mostEditions, 0):]
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // this type cannot fail
+	}
+	metav1.SetMetaDataAnnotation(&config.ObjectMeta, podmeta.AnnotationEditions, string(text))
+}
+
+// forgetEditions deletes what sleeps of the earlier editions of an InferenceServerConfig.
+func forgetEditions(ctx context.Context, config *v1alpha1.InferenceServerConfig, forget func(context.Context, *v1alpha1.InferenceServerConfig) error) error {
+	var errs []error
+	for _, spec := range editionsOf(config).Specs {
+		earlier := config.DeepCopy()
+		earlier.Spec = spec
+		errs = append(errs, forget(ctx, earlier))
+	}
+	return errors.Join(errs...)
+}
+
+// Sweeper deletes what sleeps of earlier editions of entries, once the Pods of the present edition have replaced theirs.
+// It is a controller of its own, as launchers may be slow, and a Model is not to wait for them.
+type Sweeper struct{ Options }
+
+// Reconcile looks at the InferenceServerConfig of an entry.
+func (s *Sweeper) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var config v1alpha1.InferenceServerConfig
+	if err := s.API.Get(ctx, request.NamespacedName, &config); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	owner := metav1.GetControllerOf(&config)
+	if config.Annotations[podmeta.AnnotationEditions] == "" || !config.DeletionTimestamp.IsZero() || owner == nil || owner.Kind != "Model" {
+		return reconcile.Result{}, nil
+	}
+	rolled, err := s.isRolled(ctx, &config)
+	if err != nil || !rolled {
+		return reconcile.Result{}, err // a change of its Deployment or Pods has it called again
+	}
+	if s.Leads != nil && !s.Leads() {
+		return reconcile.Result{}, dualpods.ErrNotLeading
+	}
+	if err := forgetEditions(ctx, &config, s.Forget); err != nil {
+		return reconcile.Result{}, fmt.Errorf("cannot delete what sleeps of earlier editions of InferenceServerConfig %s: %w", request, err)
+	}
+	changed := config.DeepCopy()
+	delete(changed.Annotations, podmeta.AnnotationEditions)
+	err = s.API.Update(ctx, changed)
+	if isConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// isRolled reports whether all replicas of an entry are of its present edition and ready, and no other Pod of it is left.
+// While a replica of the new edition does not become ready, the edit may be undone.
+func (s *Sweeper) isRolled(ctx context.Context, config *v1alpha1.InferenceServerConfig) (bool, error) {
+	var d appsv1.Deployment
+	if err := s.API.Get(ctx, client.ObjectKeyFromObject(config), &d); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("cannot read Deployment %s: %w", config.Name, err)
+	}
+	hash, n := editionsOf(config).Hash, *d.Spec.Replicas
+	if d.Spec.Template.Annotations[podmeta.AnnotationTemplateHash] != hash || d.Status.ObservedGeneration != d.Generation ||
+		d.Status.Replicas != n || d.Status.UpdatedReplicas != n || d.Status.ReadyReplicas != n {
+		return false, nil
+	}
+	var pods corev1.PodList
+	if err := s.API.List(ctx, &pods, client.InNamespace(config.Namespace), client.MatchingFields{Index: config.Labels[podmeta.LabelModel]}, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("cannot list Pods: %w", err)
+	}
+	return !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
+		return pod.Labels[podmeta.LabelModelEntry] == config.Labels[podmeta.LabelModelEntry] && isOf(&pod, &d) && pod.Annotations[podmeta.AnnotationTemplateHash] != hash
+	}), nil
+}
+
+// SetupWithManager has the Sweeper look at an InferenceServerConfig when it changes, its Deployment or one of its Pods.
+// Pods are indexed by [Index].
+func (s *Sweeper) SetupWithManager(mgr ctrl.Manager, options controller.Options) error {
+	ofPod := func(_ context.Context, o client.Object) []reconcile.Request {
+		model, entry := o.GetLabels()[podmeta.LabelModel], o.GetLabels()[podmeta.LabelModelEntry]
+		if model == "" || entry == "" {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: model + "-" + entry}}}
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("modeleditions").
+		For(&v1alpha1.InferenceServerConfig{}).
+		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
+		WithOptions(options).
+		Complete(s)
+}
