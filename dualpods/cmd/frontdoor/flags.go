@@ -16,6 +16,7 @@ import (
 // settings are what the command line says.
 type settings struct {
 	listen, demandListen, probesListen string
+	tlsCert, tlsKey                    string // files; empty: clients speak HTTP
 	namespace                          string // of the Models that a host name without a rule stands for
 	hosts                              map[string]string
 	domain                             string // of host names that begin with a namespace
@@ -45,6 +46,8 @@ func parse(args []string) (settings, error) {
 	flags.SortFlags = false
 	flags.Usage = func() {}
 	flags.StringVar(&s.listen, "listen", ":8000", "`address` for clients")
+	flags.StringVar(&s.tlsCert, "tls-cert", "", "`file` with the certificate for clients, which then speak HTTPS; it is read again for each connection, so that a renewed one takes effect at once")
+	flags.StringVar(&s.tlsKey, "tls-key", "", "`file` with the key of that certificate")
 	flags.StringVar(&s.demandListen, "demand-listen", ":8002", "`address` where the controller and the other front doors ask for the number of requests")
 	flags.StringVar(&s.probesListen, "probes-listen", ":8082", "`address` of /healthz, /readyz and /metrics")
 	flags.StringVar(&s.namespace, "namespace", "", "`namespace` of the Models of clients whose host name has no --host")
@@ -73,6 +76,8 @@ func parse(args []string) (settings, error) {
 		return s, errors.New("--namespace is missing: give the namespace of the Models")
 	case s.ownNamespace == "":
 		return s, errors.New("--own-namespace is missing: give the namespace of this Pod")
+	case (s.tlsCert == "") != (s.tlsKey == ""):
+		return s, errors.New("--tls-cert and --tls-key belong together: give both, or none of them")
 	case s.connections < 1:
 		return s, fmt.Errorf("--max-connections %d is too few: give 1 or more", s.connections)
 	case s.level.UnmarshalText([]byte(level)) != nil:

@@ -19,6 +19,7 @@ func TestMistakeOfAFlagIsNamed(t *testing.T) {
 		"no own namespace": {[]string{"--namespace=a"}, "--own-namespace is missing: give the namespace of this Pod"},
 		"a word":           {[]string{"--namespace=a", "--own-namespace=a", "serve"}, `"serve" is no flag: there are only flags; see --help`},
 		"a level":          {[]string{"--namespace=a", "--own-namespace=a", "--log-level=loud"}, `--log-level "loud" is none of debug, info, warn and error`},
+		"half of TLS":      {[]string{"--namespace=a", "--own-namespace=a", "--tls-cert=tls.crt"}, "--tls-cert and --tls-key belong together: give both, or none of them"},
 		"no connections":   {[]string{"--namespace=a", "--own-namespace=a", "--max-connections=0"}, "--max-connections 0 is too few: give 1 or more"},
 		"an unknown flag":  {[]string{"--nmespace=a"}, "unknown flag: --nmespace"},
 		"a host":           {[]string{"--host=a"}, "a must be formatted as key=value"},

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/watch"
 	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/demandapi"
+	"hotseat.dev/hotseat/spec/mtls"
 )
 
 // gcPercent trades time, of which the program needs little, for memory.
@@ -128,7 +130,19 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 			return nil, fmt.Errorf("cannot listen: %w", err)
 		}
 	}
-	return f, nil
+	return f, f.secure()
+}
+
+// secure has clients speak HTTPS, if there is a certificate.
+func (f *frontDoor) secure() error {
+	if f.tlsCert == "" {
+		return nil
+	}
+	secured, err := mtls.Server{CertFile: f.tlsCert, KeyFile: f.tlsKey}.Config()
+	if err == nil {
+		f.clients = tls.NewListener(f.clients, secured)
+	}
+	return err
 }
 
 // apiServer returns where the API server is: as a kubeconfig says, or else as every Pod knows.

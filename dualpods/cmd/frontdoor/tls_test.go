@@ -1,0 +1,48 @@
+package main
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/mtls/mtlstest"
+)
+
+func TestClientsSpeakHTTPSWithACertificateThatIsRenewed(t *testing.T) {
+	first, second := mtlstest.New(t, "first"), mtlstest.New(t, "second")
+	dir := t.TempDir()
+	cert, key := mtlstest.Write(t, dir, first.Server(t, "models.example.com"))
+	api := newFakeAPI(t)
+	p := start(t, api, "--tls-cert="+cert, "--tls-key="+key)
+	p.await(p.probes.Addr(), "/readyz", http.StatusOK, "")
+	list := func(ca *mtlstest.CA) error {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{ServerName: "models.example.com", RootCAs: ca.Pool()}}
+		defer transport.CloseIdleConnections()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.clients.Addr().String()+"/v1/models", nil)
+		require.NoError(t, err)
+		got, err := (&http.Client{Transport: transport}).Do(r)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = got.Body.Close() }()
+		assert.Equal(t, http.StatusOK, got.StatusCode)
+		return nil
+	}
+	require.NoError(t, list(first))
+	mtlstest.Write(t, dir, second.Server(t, "models.example.com"))
+	require.NoError(t, list(second), "a renewed one counts at once")
+	require.Error(t, list(first))
+	status, _ := p.get(p.clients.Addr(), "/v1/models")
+	assert.Equal(t, http.StatusBadRequest, status, "HTTP is refused")
+}
+
+func TestCertificateThatCannotBeReadIsNamed(t *testing.T) {
+	s, err := parse([]string{"--namespace=team", "--own-namespace=system", "--listen=127.0.0.1:0", "--demand-listen=127.0.0.1:0", "--probes-listen=127.0.0.1:0", "--kubeconfig=" + kubeconfig(t, "http://127.0.0.1:1"), "--tls-cert=/none.crt", "--tls-key=/none.key"})
+	require.NoError(t, err)
+	_, err = open(s, slog.New(slog.DiscardHandler))
+	require.ErrorContains(t, err, "cannot use the certificate /none.crt")
+}
