@@ -42,6 +42,10 @@ func LauncherName(namespace, config string) string {
 // namespace.
 func AgentName(namespace string) string { return namespace + ".agents.hotseat.dev" }
 
+// FrontDoorName is the name in the certificate of the front doors of the controller in that
+// namespace.
+func FrontDoorName(namespace string) string { return namespace + ".frontdoors.hotseat.dev" }
+
 // Server configures the TLS of a server.
 type Server struct {
 	// CertFile and KeyFile have the server's certificate and key. Both empty: the program
@@ -50,6 +54,10 @@ type Server struct {
 	// ClientCAFile has the authorities that may sign certificates of clients. Empty: the
 	// server does not ask clients for a certificate.
 	ClientCAFile string
+	// Peer is the name in the certificates of servers that call each other, which are good for no
+	// other server as clients. Such a server accepts connections only from these, and from clients
+	// with a certificate. Empty: there are none.
+	Peer string
 }
 
 // Config returns the TLS configuration of a server of HTTP/1.1. The server reads the files again
@@ -83,6 +91,9 @@ func (s Server) Config() (*tls.Config, error) {
 			c.ClientAuth = tls.VerifyClientCertIfGiven
 			c.ClientCAs, err = ReadPool(s.ClientCAFile)
 		}
+		if s.Peer != "" {
+			c.ClientAuth, c.VerifyConnection = tls.RequireAnyClientCert, s.verifyClient(c.ClientCAs)
+		}
 		return c, err
 	}
 	if _, err := now(); err != nil {
@@ -92,6 +103,34 @@ func (s Server) Config() (*tls.Config, error) {
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return now() },
 	}, nil
+}
+
+// verifyClient returns what verifies the certificate of a client, or of a peer.
+func (s Server) verifyClient(authorities *x509.CertPool) func(tls.ConnectionState) error {
+	return func(c tls.ConnectionState) error {
+		shown := c.PeerCertificates[0]
+		_, err := shown.Verify(x509.VerifyOptions{Roots: authorities, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		if err == nil {
+			return nil
+		}
+		if _, other := shown.Verify(x509.VerifyOptions{Roots: authorities, DNSName: s.Peer, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); other != nil {
+			return fmt.Errorf("the certificate is neither a client's (%w) nor one of %s: %w", err, s.Peer, other)
+		}
+		return nil
+	}
+}
+
+// Call returns the TLS configuration by which a server calls its peers. It reads the files now.
+func (s Server) Call() (*tls.Config, error) {
+	certificate, err := s.readCertificate()
+	if err != nil {
+		return nil, err
+	}
+	authorities, err := ReadPool(s.ClientCAFile)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, ServerName: s.Peer, RootCAs: authorities, Certificates: []tls.Certificate{*certificate}}, nil
 }
 
 func (s Server) readCertificate() (*tls.Certificate, error) {

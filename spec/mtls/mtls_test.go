@@ -177,3 +177,42 @@ func TestAServerWithoutACertificateMakesOne(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, got)
 }
+
+func TestServersThatCallEachOtherKnowTheirClientsAndPeers(t *testing.T) {
+	ours, theirs := mtlstest.New(t, "ours"), mtlstest.New(t, "theirs")
+	server := files(t, ours, ours)
+	server.Peer = name
+	config, err := server.Config()
+	require.NoError(t, err)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	require.NoError(t, err)
+	s := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.NotFoundHandler()}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	t.Cleanup(func() {
+		assert.NoError(t, s.Close())
+		assert.ErrorIs(t, <-ended, http.ErrServerClosed)
+	})
+	url := "https://" + l.Addr().String()
+	got, err := status(client(t, ours.Pool(), ours.Client(t, time.Hour)), url)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusNotFound, got)
+	call, err := server.Call()
+	require.NoError(t, err)
+	transport := &http.Transport{TLSClientConfig: call}
+	t.Cleanup(transport.CloseIdleConnections)
+	got, err = status(&http.Client{Transport: transport}, url)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusNotFound, got)
+	_, err = status(client(t, ours.Pool()), url)
+	assert.ErrorContains(t, err, "remote error: tls:", "none")
+	for what, wrong := range map[string]tls.Certificate{
+		"that of another server":           ours.Server(t, "other.launchers.hotseat.dev"),
+		"one of that name, of a stranger":  theirs.Server(t, name),
+		"another authority's":              theirs.Client(t, time.Hour),
+		"that of a client, but it is over": ours.Client(t, -time.Second),
+	} {
+		_, err := status(show(client(t, ours.Pool()), wrong), url)
+		assert.ErrorContains(t, err, "remote error: tls:", what)
+	}
+}

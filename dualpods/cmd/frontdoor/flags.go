@@ -17,6 +17,7 @@ import (
 type settings struct {
 	listen, demandListen, probesListen string
 	tlsCert, tlsKey                    string // files; empty: clients speak HTTP
+	demandTLS                          string // a folder; empty: the controller and the other front doors speak HTTP
 	namespace                          string // of the Models that a host name without a rule stands for
 	hosts                              map[string]string
 	domain                             string // of host names that begin with a namespace
@@ -49,6 +50,7 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.tlsCert, "tls-cert", "", "`file` with the certificate for clients, which then speak HTTPS; it is read again for each connection, so that a renewed one takes effect at once")
 	flags.StringVar(&s.tlsKey, "tls-key", "", "`file` with the key of that certificate")
 	flags.StringVar(&s.demandListen, "demand-listen", ":8002", "`address` where the controller and the other front doors ask for the number of requests")
+	flags.StringVar(&s.demandTLS, "demand-tls", "", "`folder` with tls.crt, tls.key and ca.crt, which the controller makes: only the controller and front doors with that certificate may ask then; the front doors call each other by it")
 	flags.StringVar(&s.probesListen, "probes-listen", ":8082", "`address` of /healthz, /readyz and /metrics")
 	flags.StringVar(&s.namespace, "namespace", "", "`namespace` of the Models of clients whose host name has no --host")
 	flags.StringToStringVar(&s.hosts, "host", nil, "`HOST=NAMESPACE`: the namespace of the Models of a host name; may be given again")

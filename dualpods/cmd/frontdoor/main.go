@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -107,7 +108,7 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 	f := &frontDoor{settings: s, log: log, own: demand.NewOwn(), tokens: access.New(s.namespace, s.requireTokens)}
 	f.metrics = metrics.New(f.own)
 	f.toPods = &http.Transport{MaxIdleConnsPerHost: idleForeach, IdleConnTimeout: idleToPod, DisableCompression: true, DialContext: (&net.Dialer{Timeout: s.dialTimeout, KeepAlive: idleTime}).DialContext}
-	f.toPeers = &http.Transport{IdleConnTimeout: idleTime, DialContext: (&net.Dialer{Timeout: demandapi.SilenceLimit}).DialContext}
+	f.toPeers = demand.Transport(func(context.Context) (*tls.Config, error) { return f.peers().Call() })
 	f.listener = demand.NewListener(demand.Options{Client: &http.Client{Transport: f.toPeers}, Logger: log})
 	defer func() {
 		if err != nil {
@@ -130,19 +131,32 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 			return nil, fmt.Errorf("cannot listen: %w", err)
 		}
 	}
-	return f, f.secure()
+	if s.tlsCert != "" {
+		if err := secure(&f.clients, mtls.Server{CertFile: s.tlsCert, KeyFile: s.tlsKey}); err != nil {
+			return nil, err
+		}
+	}
+	if s.demandTLS != "" {
+		if err := secure(&f.counts, s.peers()); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
 }
 
-// secure has clients speak HTTPS, if there is a certificate.
-func (f *frontDoor) secure() error {
-	if f.tlsCert == "" {
-		return nil
-	}
-	secured, err := mtls.Server{CertFile: f.tlsCert, KeyFile: f.tlsKey}.Config()
+// secure has a listener speak TLS.
+func secure(l *net.Listener, by mtls.Server) error {
+	config, err := by.Config()
 	if err == nil {
-		f.clients = tls.NewListener(f.clients, secured)
+		*l = tls.NewListener(*l, config)
 	}
 	return err
+}
+
+// peers returns how the front doors know the controller and each other.
+func (s *settings) peers() mtls.Server {
+	in := func(name string) string { return filepath.Join(s.demandTLS, name) }
+	return mtls.Server{CertFile: in(mtls.CertFile), KeyFile: in(mtls.KeyFile), ClientCAFile: in(mtls.CAFile), Peer: mtls.FrontDoorName(s.ownNamespace)}
 }
 
 // apiServer returns where the API server is: as a kubeconfig says, or else as every Pod knows.

@@ -1,14 +1,21 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
+	"encoding/json"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
+	"hotseat.dev/hotseat/spec/demandapi"
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 )
 
@@ -45,4 +52,38 @@ func TestCertificateThatCannotBeReadIsNamed(t *testing.T) {
 	require.NoError(t, err)
 	_, err = open(s, slog.New(slog.DiscardHandler))
 	require.ErrorContains(t, err, "cannot use the certificate /none.crt")
+}
+
+func TestOnlyTheControllerAndFrontDoorsHearTheDemand(t *testing.T) {
+	ca := mtlstest.New(t, "ca")
+	dir := t.TempDir()
+	mtlstest.Write(t, dir, ca.Server(t, mtls.FrontDoorName("system")))
+	mtlstest.WriteCAs(t, filepath.Join(dir, mtls.CAFile), ca)
+	p := start(t, newFakeAPI(t), "--demand-tls="+dir)
+	p.await(p.probes.Addr(), "/readyz", http.StatusOK, "")
+	hear := func(by func(context.Context) (*tls.Config, error)) (report demandapi.Report, err error) {
+		transport := demand.Transport(by)
+		defer transport.CloseIdleConnections()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.counts.Addr().String()+demandapi.Path, nil)
+		require.NoError(t, err)
+		got, err := (&http.Client{Transport: transport}).Do(r)
+		if err != nil {
+			return report, err
+		}
+		defer func() { _ = got.Body.Close() }()
+		return report, json.NewDecoder(got.Body).Decode(&report)
+	}
+	controller := &tls.Config{ServerName: mtls.FrontDoorName("system"), RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.Client(t, time.Hour)}}
+	report, err := hear(func(context.Context) (*tls.Config, error) { return controller, nil })
+	require.NoError(t, err)
+	assert.True(t, report.Whole)
+	report, err = hear(func(context.Context) (*tls.Config, error) { return p.peers().Call() })
+	require.NoError(t, err, "another front door")
+	assert.True(t, report.Whole)
+	nobody := controller.Clone()
+	nobody.Certificates = nil
+	_, err = hear(func(context.Context) (*tls.Config, error) { return nobody, nil })
+	require.ErrorContains(t, err, "remote error: tls:")
+	status, _ := p.get(p.counts.Addr(), demandapi.Path)
+	assert.Equal(t, http.StatusBadRequest, status, "HTTP is refused")
 }

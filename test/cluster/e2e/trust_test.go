@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/authoritytest"
+	"hotseat.dev/hotseat/spec/demandapi"
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
@@ -168,13 +169,14 @@ func (s *site) refused(dial func(context.Context, string, string) (net.Conn, err
 }
 
 // otherCertificates are those that somebody may have who is not the controller:
-// a launcher's, which Pods of its namespace can mount, and an agent's, which root of a
-// node can read.
+// a launcher's, which Pods of its namespace can mount, and those of an agent and of a front
+// door, which root of a node can read.
 func (s *site) otherCertificates() map[string]tls.Certificate {
 	s.t.Helper()
 	all := map[string]tls.Certificate{}
 	for whose, key := range map[string]client.ObjectKey{
 		"a launcher's": {Namespace: s.ns, Name: "simulated-launcher-tls"}, "an agent's": {Namespace: system, Name: podmeta.AgentSecret},
+		"a front door's": {Namespace: system, Name: podmeta.FrontDoorSecret},
 	} {
 		var secret corev1.Secret
 		require.NoError(s.t, s.api.Get(s.t.Context(), key, &secret))
@@ -200,6 +202,26 @@ func (s *site) openToTheControllerAlone(ip string) {
 	assert.Equal(s.t, http.StatusOK, status)
 	_, err = try(s.t, s.cluster.Dial, asController(s.t, mtls.LauncherName("another", "simulated")), list, "")
 	assert.ErrorContains(s.t, err, "certificate is valid for "+mtls.LauncherName(s.ns, "simulated"), "the controller knows launchers, too")
+}
+
+// demandIsForTheControllerAlone says that the front doors tell their requests to the controller, and to each other.
+func (s *site) demandIsForTheControllerAlone() {
+	s.t.Helper()
+	demand := attempt{http.MethodGet, "https://" + s.frontDoors()[0].Status.PodIP + ":8002" + demandapi.Path, ""}
+	_, err := try(s.t, s.cluster.Dial, &tls.Config{InsecureSkipVerify: true}, demand, "")
+	assert.ErrorContains(s.t, err, "remote error: tls: ", "without a certificate")
+	for what, shown := range s.otherCertificates() {
+		if what == "a front door's" {
+			continue
+		}
+		show := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shown, nil }
+		_, err := try(s.t, s.cluster.Dial, &tls.Config{InsecureSkipVerify: true, GetClientCertificate: show}, demand, "")
+		assert.ErrorContains(s.t, err, "remote error: tls: ", what)
+	}
+	demand.url += "/none" // the stream itself has no end
+	status, err := try(s.t, s.cluster.Dial, asController(s.t, mtls.FrontDoorName(system)), demand, "")
+	require.NoError(s.t, err)
+	assert.Equal(s.t, http.StatusNotFound, status, "the controller is let in")
 }
 
 func TestNobodyButTheControllerGivesOrdersToLaunchersAndRequesters(t *testing.T) {
@@ -232,6 +254,7 @@ func TestNobodyButTheControllerGivesOrdersToLaunchersAndRequesters(t *testing.T)
 			s.refused(dial, a)
 		}
 	}
+	s.demandIsForTheControllerAlone()
 	after := s.instances(s.launcher(launcher.Name))["org/model-a"]
 	assert.Equal(t, before.Revision, after.Revision, "nothing has happened")
 	assert.Equal(t, requester.UID, s.served("model-a", 1)[0].UID)
@@ -254,13 +277,14 @@ func TestAnotherAuthorityDisturbsNobodyAndBindingGoesOn(t *testing.T) {
 		return !bytes.HasPrefix(trusted, firstPEM(before.Data[corev1.TLSCertKey])) && bytes.Contains(trusted, before.Data[corev1.TLSCertKey])
 	})
 	s.eventually("launchers and requesters of the namespace are told, and agents", func() bool {
-		var launchers, agents corev1.Secret
+		var launchers, agents, doors corev1.Secret
 		var published corev1.ConfigMap
 		err := errors.Join(
 			s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-tls"}, &launchers),
 			s.api.Get(t.Context(), client.ObjectKey{Namespace: system, Name: podmeta.AgentSecret}, &agents),
+			s.api.Get(t.Context(), client.ObjectKey{Namespace: system, Name: podmeta.FrontDoorSecret}, &doors),
 			s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: mtls.ConfigMap}, &published))
-		return err == nil && bytes.Equal(launchers.Data[mtls.CAFile], trusted) && bytes.Equal(agents.Data[mtls.CAFile], trusted) && published.Data[mtls.CAFile] == string(trusted)
+		return err == nil && bytes.Equal(launchers.Data[mtls.CAFile], trusted) && bytes.Equal(agents.Data[mtls.CAFile], trusted) && bytes.Equal(doors.Data[mtls.CAFile], trusted) && published.Data[mtls.CAFile] == string(trusted)
 	})
 	s.eventually("the API server is told whom to trust", func() bool {
 		var hook admissionv1.ValidatingWebhookConfiguration

@@ -29,10 +29,14 @@ func (p *Pods) Set(pod *corev1.Pod) {
 		p.Delete(name)
 		return
 	}
+	scheme := "http"
+	if pod.Annotations[podmeta.AnnotationDemandTLS] == "true" {
+		scheme = "https"
+	}
 	p.change(func() {
 		p.forget(name)
 		p.uids[name] = string(pod.UID)
-		p.urls[string(pod.UID)] = "http://" + net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(podmeta.PortDemand))) + demandapi.Path
+		p.urls[string(pod.UID)] = scheme + "://" + net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(podmeta.PortDemand))) + demandapi.Path
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -35,14 +36,26 @@ func openAuthority(ctx context.Context, mgr ctrl.Manager, config *rest.Config, n
 	return keeper, follows, keeper.SetupWithManager(ctx, mgr, secrets)
 }
 
-// setUpAgents has the certificate of the agents kept.
-func setUpAgents(mgr ctrl.Manager, config *rest.Config, namespace string, keeper *authority.Keeper, on *trust) error {
-	secrets, api, err := openSecret(mgr, config, namespace, podmeta.AgentSecret)
-	if err != nil {
-		return fmt.Errorf("cannot watch the certificate of the agents: %w", err)
+// setUpServers has the certificates of the agents and of the front doors kept.
+func setUpServers(mgr ctrl.Manager, config *rest.Config, namespace string, keeper *authority.Keeper, on *trust) error {
+	for _, s := range []struct {
+		authority.Servers
+		others *requests
+	}{
+		{authority.Servers{Kind: "agents", Secret: podmeta.AgentSecret, Name: mtls.AgentName(namespace)}, &on.agents},
+		{authority.Servers{Kind: "frontdoorcertificates", Secret: podmeta.FrontDoorSecret, Name: mtls.FrontDoorName(namespace)}, &on.frontDoors},
+	} {
+		secrets, api, err := openSecret(mgr, config, namespace, s.Secret)
+		if err != nil {
+			return fmt.Errorf("cannot watch Secret %s: %w", s.Secret, err)
+		}
+		servers := &s.Servers
+		servers.API, servers.Namespace, servers.Current, servers.Now = api, namespace, keeper.Current, time.Now
+		if err := servers.SetupWithManager(mgr, secrets, s.others.source()); err != nil {
+			return err
+		}
 	}
-	agents := &authority.Agents{API: api, Namespace: namespace, Current: keeper.Current, Now: time.Now}
-	return agents.SetupWithManager(mgr, secrets, on.agents.source())
+	return nil
 }
 
 // openSecret makes a cache of one Secret alone, whose namespace may not be among those that are
@@ -70,13 +83,15 @@ type trust struct {
 	namespaces requests  // where it is published
 	asked      requests  // whom the API server asks
 	agents     requests  // their certificate
+	frontDoors requests  // likewise
 }
 
 // changed has every LauncherConfig looked at, every namespace, what the API server is told,
-// and the certificate of the agents.
+// and the certificates of the agents and of the front doors.
 func (c *trust) changed(ctx context.Context) {
 	c.asked.add("")
 	c.agents.add("")
+	c.frontDoors.add("")
 	var configs v1alpha1.LauncherConfigList
 	var published corev1.ConfigMapList
 	if errors.Join(c.api.List(ctx, &configs, client.UnsafeDisableDeepCopy), c.api.List(ctx, &published, client.UnsafeDisableDeepCopy)) != nil {

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,6 +26,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
 	launcherclient "hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -37,7 +39,9 @@ type frontDoors struct {
 
 // openFrontDoors makes the listener to the front doors. changed is called with Models whose requests have changed.
 func (c *controllers) openFrontDoors() {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := demand.Transport(func(ctx context.Context) (*tls.Config, error) {
+		return c.keeper.Launcher(ctx, mtls.FrontDoorName(c.own))
+	})
 	listener := demand.NewListener(demand.Options{
 		Client: &http.Client{Transport: transport}, Logger: slogOf(c.opts.Log.WithName("demand")),
 		Changed: func(models []types.NamespacedName) {

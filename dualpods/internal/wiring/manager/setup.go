@@ -49,7 +49,7 @@ func (c *controllers) setUp(ctx context.Context) error {
 		c.binder.SetupWithManager(ctx, mgr, c.nodes.source(), opts.Namespace, controller.Options{MaxConcurrentReconciles: opts.Nodes}),
 		c.pool.SetupWithManager(ctx, mgr, c.counts.source()),
 		configs.SetupWithManager(ctx, mgr),
-		setUpAgents(mgr, c.config, c.own, c.keeper, c.trusted),
+		setUpServers(mgr, c.config, c.own, c.keeper, c.trusted),
 		publisher.SetupWithManager(mgr, c.trusted.namespaces.source(), opts.Namespace),
 		setUpModels(ctx, mgr, c.caches, &c.models, opts),
 		claims.SetupWithManager(ctx, mgr, c.claims.source(), triedAgain()),

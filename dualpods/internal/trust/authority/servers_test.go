@@ -17,7 +17,7 @@ import (
 func TestCertificateOfAgentsIsRenewedAndFollowsTheAuthority(t *testing.T) {
 	k := newKept(t)
 	k.pass(k.Keeper)
-	a := &Agents{API: k.api, Namespace: "system", Current: k.Current, Now: k.clock.read}
+	a := &Servers{API: k.api, Kind: "agents", Namespace: "system", Secret: podmeta.AgentSecret, Name: mtls.AgentName("system"), Current: k.Current, Now: k.clock.read}
 	look := func() (secret corev1.Secret, again time.Duration) {
 		t.Helper()
 		result, err := a.Reconcile(t.Context(), reconcile.Request{})
