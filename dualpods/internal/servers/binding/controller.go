@@ -162,7 +162,7 @@ func (c *Controller) work(name string) *nodeWork {
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
 	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: allocations.NewBook(), damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, answers: map[types.UID]answer{}, told: map[types.UID]decide.Telling{}, serves: map[types.UID]bool{}, repeats: repeats{}}
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: allocations.NewBook(), damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, answers: map[types.UID]answer{}, told: map[types.UID]decide.Telling{}, serves: map[types.UID]bool{}, repeats: repeats{}, assigned: map[types.UID]string{}}
 		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]callTrouble{}, written: map[string]bool{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}

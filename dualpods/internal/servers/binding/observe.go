@@ -111,6 +111,9 @@ func (c *Controller) observePod(ctx context.Context, o *decide.Observation, n *n
 	seat := podmeta.ReadAssignment(pod)
 	o.Requester.Seat, o.Requester.Assigned, o.Requester.Input = podmeta.IsSeat(pod), seat.ID(), read.Input
 	o.Requester.Behind = len(o.Problems) == 0 && o.Form.Generation < seat.Generation
+	if o.Requester.Seat {
+		n.seated(pod.UID, o.Requester.Assigned)
+	}
 	if owner := podmeta.ServingOf(pod); owner != nil {
 		o.Requester.Serving = owner.Name
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
@@ -48,4 +50,20 @@ func TestAFailedWriteIsNotCountedAsReverted(t *testing.T) {
 	made := repeats{}
 	assert.ErrorIs(t, made.add(servedOne(), decide.Publish, assert.AnError), assert.AnError)
 	assert.Empty(t, made)
+}
+
+func TestSeatWithAnotherModelIsShownAtOnce(t *testing.T) {
+	n := &nodeWork{told: map[types.UID]decide.Telling{}, repeats: repeats{}, assigned: map[types.UID]string{}}
+	now := time.Now()
+	o := decide.Observation{Common: decide.Common{Now: now, Requester: decide.Requester{UID: "seat"}}}
+	n.seated("seat", "a")
+	for range decide.Freely + 1 {
+		require.NoError(t, n.repeats.add(o, decide.Publish, nil))
+		n.toldNow("seat", decide.AttemptFailed, now)
+	}
+	n.seated("seat", "a")
+	assert.Equal(t, decide.Freely+1, n.repeats.of("seat")[decide.Publish].Times, "it has the same model")
+	n.seated("seat", "b")
+	assert.Empty(t, n.repeats.of("seat"))
+	assert.Empty(t, n.told)
 }

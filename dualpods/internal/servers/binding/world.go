@@ -181,6 +181,7 @@ func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
 	maps.DeleteFunc(n.answers, func(uid types.UID, _ answer) bool { return gone(uid) })
 	maps.DeleteFunc(n.told, func(uid types.UID, _ decide.Telling) bool { return gone(uid) })
 	n.repeats.forget(gone)
+	maps.DeleteFunc(n.assigned, func(uid types.UID, _ string) bool { return gone(uid) })
 	n.gpus.Forget(gone)
 	maps.DeleteFunc(n.damaged, func(uid types.UID, _ string) bool { return gone(uid) })
 	maps.DeleteFunc(n.mute, func(uid types.UID, _ bool) bool { return gone(uid) })

@@ -86,5 +86,12 @@ func (o *Observation) Drain(usual time.Duration) time.Duration {
 	case o.isEnding() && b.instanceAwake():
 		return min(max(usual, o.Requester.Grace), requesterapi.MaxDrain)
 	}
+	if o.Requester.Seat {
+		return min(usual, SeatDrain)
+	}
 	return usual
 }
+
+// SeatDrain is how long the connections of a seat may take to end when it changes its model. The pool has waited for its
+// requests before.
+const SeatDrain = time.Second
