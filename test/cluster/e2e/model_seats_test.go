@@ -31,11 +31,13 @@ func (s *site) idleSeats(name string, n int) {
 	s.t.Helper()
 	s.eventually(fmt.Sprintf("SeatPool %s has %d idle seats", name, n), func() bool {
 		pool := s.seatPool(name)
-		available := slices.ContainsFunc(pool.Status.Conditions, func(c metav1.Condition) bool {
-			return c.Type == v1alpha1.ConditionAvailable && c.Status == "True"
-		})
-		return available && int(pool.Status.Seats.Idle) == n && int(pool.Status.Seats.Total) == n
+		return isTrue(pool.Status.Conditions, v1alpha1.ConditionAvailable) && int(pool.Status.Seats.Idle) == n && int(pool.Status.Seats.Total) == n
 	})
+}
+
+// isTrue reports whether a condition is true.
+func isTrue(all []metav1.Condition, kind string) bool {
+	return slices.ContainsFunc(all, func(c metav1.Condition) bool { return c.Type == kind && c.Status == metav1.ConditionTrue })
 }
 
 // seats returns the Pods of a pool, by name, that are not being deleted.
