@@ -319,6 +319,7 @@ lint: ## run golangci-lint, pinned in go.mod
 generate: ## generate the generated files again
 	go run ./launcher/internal/edges/api/genopenapi spec/launcherapi/openapi.yaml
 	go tool controller-gen object crd paths=./spec/v1alpha1 output:crd:dir=deploy/chart/crds
+	go run ./spec/externalscaler/gen spec/externalscaler
 	WRITE=1 go test -count=1 -run TestSpecHasTheTables ./dualpods/internal/servers/decide
 	gofmt -w $$(find dualpods launcher spec test -name '*.go' -not -path 'test/llmd/source/*')
 

@@ -56,6 +56,15 @@ if ! diff -u spec/v1alpha1/zz_generated.deepcopy.go "$work/object/zz_generated.d
   bad=1
 fi
 
+mkdir "$work/externalscaler"
+go run ./spec/externalscaler/gen "$work/externalscaler"
+for file in "$work"/externalscaler/*; do
+  if ! diff -u "spec/externalscaler/$(basename "$file")" "$file" >&2; then
+    echo "spec/externalscaler/$(basename "$file") is not what externalscaler.proto says (run: make generate)" >&2
+    bad=1
+  fi
+done
+
 for module in . test/cluster/helm test/cluster/kube test/cluster/kuberouter test/cluster/kwok test/cluster/lws test/cluster/volcano test/fetchclients test/llmd test/modelservers; do
   if ! go -C "$module" mod tidy -diff >"$work/tidy" 2>&1; then
     cat "$work/tidy" >&2

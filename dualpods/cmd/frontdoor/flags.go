@@ -18,6 +18,7 @@ type settings struct {
 	listen, demandListen, probesListen string
 	tlsCert, tlsKey                    string // files; empty: clients speak HTTP
 	demandTLS                          string // a folder; empty: the controller and the other front doors speak HTTP
+	scalerListen                       string // empty: KEDA is not served
 	namespace                          string // of the Models that a host name without a rule stands for
 	hosts                              map[string]string
 	domain                             string // of host names that begin with a namespace
@@ -52,6 +53,7 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.demandListen, "demand-listen", ":8002", "`address` where the controller and the other front doors ask for the number of requests")
 	flags.StringVar(&s.demandTLS, "demand-tls", "", "`folder` with tls.crt, tls.key and ca.crt, which the controller makes: only the controller and front doors with that certificate may ask then; the front doors call each other by it")
 	flags.StringVar(&s.probesListen, "probes-listen", ":8082", "`address` of /healthz, /readyz and /metrics")
+	flags.StringVar(&s.scalerListen, "scaler-listen", "", "`address` where KEDA asks by gRPC, as of an external scaler; empty: nowhere")
 	flags.StringVar(&s.namespace, "namespace", "", "`namespace` of the Models of clients whose host name has no --host")
 	flags.StringToStringVar(&s.hosts, "host", nil, "`HOST=NAMESPACE`: the namespace of the Models of a host name; may be given again")
 	flags.StringVar(&s.domain, "host-domain", "", "`domain` of host names that begin with a namespace: NAMESPACE.DOMAIN stands for the Models of NAMESPACE")

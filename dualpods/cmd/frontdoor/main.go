@@ -27,6 +27,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/door"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/metrics"
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/scaler"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/watch"
 	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/demandapi"
@@ -81,8 +82,10 @@ type frontDoor struct {
 	tokens   *access.Tokens
 	listener *demand.Listener
 	watch    *watch.Watch
+	scaler   *scaler.Scaler
 
 	clients, counts, probes net.Listener
+	forKEDA                 net.Listener // nil: nobody asks
 	toPods, toPeers         *http.Transport
 }
 
@@ -109,7 +112,7 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 	f.metrics = metrics.New(f.own)
 	f.toPods = &http.Transport{MaxIdleConnsPerHost: idleForeach, IdleConnTimeout: idleToPod, DisableCompression: true, DialContext: (&net.Dialer{Timeout: s.dialTimeout, KeepAlive: idleTime}).DialContext}
 	f.toPeers = demand.Transport(func(context.Context) (*tls.Config, error) { return f.peers().Call() })
-	f.listener = demand.NewListener(demand.Options{Client: &http.Client{Transport: f.toPeers}, Logger: log})
+	f.listener = demand.NewListener(demand.Options{Client: &http.Client{Transport: f.toPeers}, Logger: log, Changed: func(models []types.NamespacedName) { f.scaler.Changed(models) }})
 	defer func() {
 		if err != nil {
 			f.close()
@@ -117,6 +120,7 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 	}()
 	d, directory := door.New(door.Options{Own: f.own, Peers: f.listener, Namespace: s.namespaceOf, Access: f.tokens, Transport: f.toPods, SignEvery: signEvery, Observer: f.metrics, Logger: log})
 	f.door = d
+	f.scaler = scaler.New(scaler.Options{Directory: directory, Own: f.own, Peers: f.listener})
 	if f.watch, err = watch.New(watch.Options{
 		Config: config, Namespace: s.watchNamespace, Own: s.ownNamespace, Directory: directory, Peers: &demand.Pods{Listener: f.listener, Own: types.UID(s.podUID)},
 		Tokens: f.tokens,
@@ -126,7 +130,10 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 	for _, l := range []struct {
 		to      *net.Listener
 		address string
-	}{{&f.clients, s.listen}, {&f.counts, s.demandListen}, {&f.probes, s.probesListen}} {
+	}{{&f.clients, s.listen}, {&f.counts, s.demandListen}, {&f.probes, s.probesListen}, {&f.forKEDA, s.scalerListen}} {
+		if l.address == "" {
+			continue
+		}
 		if *l.to, err = net.Listen("tcp", l.address); err != nil { //nolint:noctx // a bind does not wait
 			return nil, fmt.Errorf("cannot listen: %w", err)
 		}
@@ -177,7 +184,7 @@ func apiServer(kubeconfig string) (*rest.Config, error) {
 
 // close gives back what open has opened.
 func (f *frontDoor) close() {
-	for _, l := range []net.Listener{f.clients, f.counts, f.probes} {
+	for _, l := range []net.Listener{f.clients, f.counts, f.probes, f.forKEDA} {
 		if l != nil {
 			_ = l.Close() // which a server may have done
 		}
@@ -193,7 +200,7 @@ func (f *frontDoor) serve(ctx context.Context) error {
 	defer f.close()
 	life, end := context.WithCancel(context.Background())
 	defer end()
-	watched, failed := make(chan struct{}), make(chan error, 3)
+	watched, failed := make(chan struct{}), make(chan error, 4)
 	go func() { defer close(watched); f.watch.Run(life) }()
 	defer func() { end(); <-watched }()
 
@@ -222,6 +229,7 @@ func (f *frontDoor) serve(ctx context.Context) error {
 	debug.FreeOSMemory()                   // a list of all Pods takes more than what is kept of them
 	defer func() { _ = clients.Close() }() // its listener is closed then
 	serve(clients, f.clients)
+	defer f.serveKEDA(life, &servers, failed)()
 	ready.set(true)
 	f.log.Info("the front door is open", "address", f.clients.Addr().String())
 	select {
@@ -230,6 +238,21 @@ func (f *frontDoor) serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return f.end(clients, ready, failed)
+}
+
+// serveKEDA serves KEDA, if it may ask, until the returned function is called.
+func (f *frontDoor) serveKEDA(life context.Context, servers *sync.WaitGroup, failed chan<- error) (end func()) {
+	if f.forKEDA == nil {
+		return func() {}
+	}
+	life, stop := context.WithCancel(life)
+	servers.Go(func() { f.own.Follow(life, f.scaler.Changed) })
+	servers.Go(func() {
+		if err := f.scaler.Serve(f.forKEDA); err != nil {
+			failed <- err
+		}
+	})
+	return func() { stop(); f.scaler.Close() }
 }
 
 // end ends the server of clients.

@@ -17,6 +17,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"hotseat.dev/hotseat/spec/externalscaler"
 )
 
 // kubeconfig says where a fake API server is.
@@ -155,6 +159,34 @@ func TestFrontDoorFollowsTheCluster(t *testing.T) {
 	p.await(p.clients.Addr(), "/v1/models", http.StatusOK, "llama")
 	api.remove("models", modelObject())
 	p.await(p.clients.Addr(), "/v1/models/llama", http.StatusNotFound, "")
+}
+
+func TestKEDAHearsOfARequestThatIsHeld(t *testing.T) {
+	api := newFakeAPI(t)
+	model := modelObject()
+	model["spec"] = object{"autoscaling": object{"mode": "External"}}
+	api.set("models", model)
+	p := start(t, api, "--scaler-listen=127.0.0.1:0")
+	p.await(p.probes.Addr(), "/readyz", http.StatusOK, "")
+	conn, err := grpc.NewClient(p.forKEDA.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, conn.Close()) }()
+	stream, err := externalscaler.NewExternalScalerClient(conn).StreamIsActive(t.Context(), &externalscaler.ScaledObjectRef{Namespace: "team", ScalerMetadata: map[string]string{"model": "llama"}})
+	require.NoError(t, err)
+	held := make(chan string)
+	go func() { _, text := p.ask(); held <- text }()
+	for active := false; !active; { // it may say first that nobody asks
+		is, err := stream.Recv()
+		require.NoError(t, err)
+		active = is.Result
+	}
+	engine(t, "127.40.1.3", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answered") })
+	api.set("pods", podObject("llama-1", "127.40.1.3"))
+	assert.Equal(t, "answered", <-held)
+	p.end()
+	for err == nil { // it ends with the program
+		_, err = stream.Recv()
+	}
 }
 
 func TestTokenMayBeRequiredBeforeThereIsOne(t *testing.T) {

@@ -70,7 +70,7 @@ func (l *lane) install(ctx context.Context, values ...string) error {
 
 func (l *lane) installChart(ctx context.Context, chart string, values ...string) error {
 	args := []string{"upgrade", "--install", "hotseat", chart, "--namespace", system, "--create-namespace", "--wait", "--timeout", patience.Wait().String()}
-	values = append([]string{"controller.replicas=1", "frontDoor.domain=" + modelsDomain}, values...)
+	values = append([]string{"controller.replicas=1", "frontDoor.domain=" + modelsDomain, "frontDoor.externalScaler=true"}, values...)
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}

@@ -1,6 +1,7 @@
 package demand
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -205,9 +206,32 @@ func (o *Own) All() map[types.NamespacedName]Count {
 	return all
 }
 
+// Follow calls changed with Models whose requests have changed, in no lock, until ctx ends.
+func (o *Own) Follow(ctx context.Context, changed func(models []types.NamespacedName)) {
+	l := newListener()
+	o.listen(l)
+	defer o.forget(l)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.kick:
+		}
+		var models []types.NamespacedName
+		for _, m := range o.changes(l).Models {
+			models = append(models, types.NamespacedName{Namespace: m.Namespace, Name: m.Name})
+		}
+		changed(models)
+	}
+}
+
+func newListener() *listener {
+	return &listener{changed: map[types.NamespacedName]bool{}, kick: make(chan struct{}, 1)}
+}
+
 // ServeHTTP streams reports until the client leaves.
 func (o *Own) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	l := &listener{changed: map[types.NamespacedName]bool{}, kick: make(chan struct{}, 1)}
+	l := newListener()
 	report := o.listen(l)
 	defer o.forget(l)
 	w.Header().Set("Content-Type", "application/x-ndjson")

@@ -45,6 +45,8 @@ type Model struct {
 	Hold     time.Duration           // how long a request may wait
 	MaxHeld  int                     // how many may wait, at all front doors
 	ByPrefix bool                    // the strategy is PrefixHash
+	External bool                    // its mode is External
+	Target   int                     // the targetRequests of its first entry that is no standby; 0: all are standbys
 	// Of PrefixHash: points of a Pod for each 100 of its weight, the bound of its load in percent of the
 	// mean, and how many characters count.
 	Replication, MeanLoadPercentage, PrefixCharLength int
@@ -357,6 +359,9 @@ func read(of *v1alpha1.Model) *Model {
 	for _, a := range of.Spec.Adapters {
 		m.Adapters = append(m.Adapters, a.Name)
 	}
+	if a := of.Spec.Autoscaling; a != nil {
+		m.External = a.Mode == v1alpha1.ScaleExternally
+	}
 	if hold := of.Spec.Hold; hold != nil {
 		m.MaxHeld = number(hold.Max, defaultMaxHeld)
 		if hold.TimeoutSeconds != nil {
@@ -372,6 +377,9 @@ func read(of *v1alpha1.Model) *Model {
 	}
 	for _, e := range merge.Entries(of, func(string) *v1alpha1.ResourceProfile { return nil }, func(string) *v1alpha1.SeatPool { return nil }) {
 		m.weights[e.Name] = e.Target
+		if m.Target == 0 {
+			m.Target = e.Target
+		}
 	}
 	return m
 }

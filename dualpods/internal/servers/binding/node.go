@@ -31,7 +31,7 @@ type nodeWork struct {
 	repeats repeats
 	// assigned is the model that each seat was given last, as this process has seen it.
 	assigned map[types.UID]string
-	damaged map[types.UID]string // records of launchers that cannot be read, as was told
+	damaged  map[types.UID]string // records of launchers that cannot be read, as was told
 	// current: the cache is as new as what an earlier controller wrote.
 	current bool
 	// unheard: the API server may have a record that the cache lacks, since the answer
