@@ -151,7 +151,7 @@ var pods = []rule{
 	{"Pod being changed", func(w *World, m *Member, s *Step) bool {
 		return w.isBeingChanged(m) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonChanging, "Pod "+m.name()+" gets the model of the new template")
 	}},
-	{"Pod of another revision", func(w *World, m *Member, s *Step) bool {
+	{rowOutdated, func(w *World, m *Member, s *Step) bool {
 		return !w.isInvalid(m) && w.isOutdated(m) && s.writes(Delete, m.Pod.Is) && s.replaces(m, w.notInPlace[m.group])
 	}},
 	{"Pod of another size", func(w *World, m *Member, s *Step) bool { // it cannot be a rank of the server that is wanted
@@ -178,7 +178,11 @@ var pods = []rule{
 	{"Pod ready", func(*World, *Member, *Step) bool { return true }},
 }
 
-const rowSurplus = "surplus"
+// The rows by which a Pod is deleted for what it was when it was read.
+const (
+	rowSurplus  = "surplus"
+	rowOutdated = "Pod of another revision"
+)
 
 // isInvalid reports whether a Pod would be created from the present template, and that is not valid.
 func (w *World) isInvalid(m *Member) bool {

@@ -2,6 +2,7 @@ package groups
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -95,6 +96,31 @@ func TestTemplateIsRolledOutGroupByGroup(t *testing.T) {
 	var revisions appsv1.ControllerRevisionList
 	require.NoError(t, s.api.List(t.Context(), &revisions))
 	assert.Len(t, revisions.Items, 1, "that of the template before is not used any more")
+}
+
+func TestPodThatHasTheNewRevisionMeanwhileIsNotDeleted(t *testing.T) {
+	s := routers(t)
+	first := s.status().Revision
+	s.change(func(m *v1alpha1.ModelServing) { m.Spec.Template.Roles[0].EntryTemplate = router("b") })
+	s.before = func(o client.Object) { // as a pass may have written it that the cache does not show yet
+		s.before = nil
+		var revisions appsv1.ControllerRevisionList
+		require.NoError(t, s.api.List(t.Context(), &revisions))
+		var pod corev1.Pod
+		require.True(t, s.read(o.GetName(), &pod))
+		for _, r := range revisions.Items {
+			if hash := strings.TrimPrefix(r.Name, "llama-"); hash != first {
+				pod.Labels[podmeta.LabelServingRevision] = hash
+			}
+		}
+		require.NotEqual(t, first, pod.Labels[podmeta.LabelServingRevision])
+		require.NoError(t, s.api.Update(t.Context(), &pod))
+	}
+	result := s.passes(1)
+	assert.Equal(t, conflictPause, result.RequeueAfter)
+	assert.Len(t, s.images(), 3)
+	s.passes(1)
+	assert.Len(t, s.images(), 2, "it counts as updated, and runs: it is the turn of the next group")
 }
 
 func TestGroupBelowThePartitionIsRebuiltFromItsOwnTemplate(t *testing.T) {

@@ -36,12 +36,13 @@ func (c *Controller) noteTold(key types.NamespacedName, before string) {
 	c.told[key] = before
 }
 
-// remove deletes the object of a step. A Pod that is surplus is deleted only if it has not changed
-// since it was read: it may have been chosen since it was not ready, and be ready by now.
+// remove deletes the object of a step. A Pod that is surplus, or of another revision, is deleted only if it
+// has not changed since it was read: it may have been chosen since it was not ready, and be ready by now,
+// or have the label of the new revision by now.
 func (c *Controller) remove(ctx context.Context, s *Step) error {
 	uid, version := s.Object.GetUID(), s.Object.GetResourceVersion()
 	only := client.Preconditions{UID: &uid}
-	if s.Row == rowSurplus {
+	if s.Row == rowSurplus || s.Row == rowOutdated {
 		only.ResourceVersion = &version
 	}
 	err := client.IgnoreNotFound(c.opts.API.Delete(ctx, s.Object, only))

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -107,7 +108,7 @@ func (c *apiClient) Delete(ctx context.Context, o client.Object, opts ...client.
 		switch {
 		case there == nil:
 			return apierrors.NewNotFound(resource(kindOf(o)), o.GetName())
-		case do.Preconditions != nil && *do.Preconditions.UID != there.GetUID():
+		case !meets(there, do.Preconditions):
 			return conflict(o)
 		}
 		a.w.note("API server: the controller deletes %s %s", kindOf(o), o.GetName())
@@ -117,6 +118,11 @@ func (c *apiClient) Delete(ctx context.Context, o client.Object, opts ...client.
 		a.remove(there, 30)
 		return nil
 	})
+}
+
+// meets reports whether an object is as the preconditions of a deletion say.
+func meets(there client.Object, only *metav1.Preconditions) bool {
+	return only == nil || *only.UID == there.GetUID() && (only.ResourceVersion == nil || *only.ResourceVersion == there.GetResourceVersion())
 }
 
 func (c *apiClient) Patch(ctx context.Context, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
