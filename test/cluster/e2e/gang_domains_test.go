@@ -102,3 +102,52 @@ func TestGroupGetsNodesInTheDomainWhereItSleeps(t *testing.T) {
 	s.kubectl("scale", "ms/llama", "--replicas=1")
 	s.runsOn(1)
 }
+
+func TestReplicaOfTwoPodsGetsNodesInOneDomain(t *testing.T) {
+	s := newPool(t, nil)
+	require.Equal(t, []int{2, 2}, []int{s.cluster.Nodes, s.cluster.GPUs})
+	s.inDomains()
+	s.onOneGPU()
+	s.onOneGPUOf(2, "0")
+	s.gang("llama", 1, 1, func(serving *v1alpha1.ModelServing) {
+		role := &serving.Spec.Template.Roles[0]
+		role.WorkerReplicas = new(int32(1))
+		role.EntryTemplate = raw(t, server{app: "llama", args: []string{"--tensor-parallel-size=2"}}.template(t))
+		role.WorkerTemplate = role.EntryTemplate
+		serving.Spec.Template.NetworkTopology = &v1alpha1.NetworkTopology{RolePolicy: &v1alpha1.NetworkTopologyPolicy{HighestTierName: domainOfGangs}}
+	})
+	s.waits("llama", "2 Pods need 2 GPUs together, and the nodes that they may use have 2 free, but not so that each replica of a role is in one domain of the label "+domainOfGangs)
+	s.stays("no Pod of it has a node, though two GPUs are free", func() bool { return s.waitsWhole("llama", 2) })
+
+	s.kubectl("delete", "pod/other-gpus-node-2", "--timeout="+patience.Wait().String())
+	s.replicaIsOn(2)
+
+	// A rank that is lost comes back to the domain of the other, though another domain has more free GPUs.
+	s.kubectl("delete", "pod/other-gpus", "--timeout="+patience.Wait().String())
+	const worker = "llama-0-server-0-1"
+	before := s.pod(worker).UID
+	s.delete(worker)
+	s.eventually("there is another worker", func() bool {
+		uid := s.uidOf(worker)
+		return uid != "" && uid != before
+	})
+	s.replicaIsOn(2)
+}
+
+// replicaIsOn waits until the only group of llama runs, and checks that both ranks of its replica are in the
+// domain of a node.
+func (s *site) replicaIsOn(node int) {
+	s.t.Helper()
+	serving := s.runs("llama", 1)
+	domain := domainOfGangs + "=" + cluster.NodeName(node)
+	require.NotNil(s.t, serving.Status.Groups[0].Gang)
+	assert.Empty(s.t, serving.Status.Groups[0].Gang.Domain)
+	assert.Equal(s.t, map[string]string{"server-0": domain}, serving.Status.Groups[0].Gang.RoleDomains)
+	for _, pod := range s.served("llama", 2) {
+		assert.Equal(s.t, cluster.NodeName(node), pod.Spec.NodeName, pod.Name)
+		assert.Equal(s.t, cluster.NodeName(node), pod.Spec.NodeSelector[domainOfGangs], pod.Name)
+	}
+	answered, err := s.ask(s.leadsToLauncher("llama-0-server-0-0"), "org/llama")
+	require.NoError(s.t, err)
+	assert.Equal(s.t, "org/llama", answered)
+}

@@ -8,9 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -26,18 +24,6 @@ func (s *site) onBothNodes(name string, policy v1alpha1.RecoveryPolicy) {
 		serving.Spec.Template.Roles = append(serving.Spec.Template.Roles, v1alpha1.ServingRole{Name: role, EntryTemplate: raw(s.t, server{app: name, node: n + 1}.template(s.t))})
 	}
 	require.NoError(s.t, s.api.Create(s.t.Context(), serving))
-}
-
-// uidOf returns the UID of a Pod that stays; empty: there is none.
-func (s *site) uidOf(name string) types.UID {
-	s.t.Helper()
-	var pod corev1.Pod
-	err := s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &pod)
-	require.NoError(s.t, client.IgnoreNotFound(err))
-	if !pod.DeletionTimestamp.IsZero() {
-		return ""
-	}
-	return pod.UID
 }
 
 // TestGroupsOfALostNodeAreRestartedOnceByTheirPolicy has Kubernetes itself delete the Pods of the node.

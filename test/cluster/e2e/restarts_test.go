@@ -31,16 +31,20 @@ func (s *site) twoGroups(policy v1alpha1.RecoveryPolicy) {
 // podsOf returns the UIDs of a group's Pods that stay, by role.
 func (s *site) podsOf(group int) (prefill, decode types.UID) {
 	s.t.Helper()
-	uid := func(role string) types.UID {
-		var pod corev1.Pod
-		err := s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: fmt.Sprintf("llama-%d-%s-0-0", group, role)}, &pod)
-		require.NoError(s.t, client.IgnoreNotFound(err))
-		if !pod.DeletionTimestamp.IsZero() {
-			return ""
-		}
-		return pod.UID
-	}
+	uid := func(role string) types.UID { return s.uidOf(fmt.Sprintf("llama-%d-%s-0-0", group, role)) }
 	return uid("prefill"), uid("decode")
+}
+
+// uidOf returns the UID of a Pod that stays; empty: there is none.
+func (s *site) uidOf(name string) types.UID {
+	s.t.Helper()
+	var pod corev1.Pod
+	err := s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &pod)
+	require.NoError(s.t, client.IgnoreNotFound(err))
+	if !pod.DeletionTimestamp.IsZero() {
+		return ""
+	}
+	return pod.UID
 }
 
 // onExit waits until all requesters of both groups say what becomes of them.
