@@ -29,6 +29,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/metrics"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/scaler"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/watch"
+	"hotseat.dev/hotseat/dualpods/internal/tracing"
 	"hotseat.dev/hotseat/spec/connlimit"
 	"hotseat.dev/hotseat/spec/demandapi"
 	"hotseat.dev/hotseat/spec/mtls"
@@ -87,6 +88,7 @@ type frontDoor struct {
 	clients, counts, probes net.Listener
 	forKEDA                 net.Listener // nil: nobody asks
 	toPods, toPeers         *http.Transport
+	traces                  *tracing.Tracing
 }
 
 // Bounds of connections.
@@ -109,6 +111,9 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 		return nil, err
 	}
 	f := &frontDoor{settings: s, log: log, own: demand.NewOwn(), tokens: access.New(s.namespace, s.requireTokens)}
+	if f.traces, err = tracing.Open(context.Background(), os.Getenv, "hotseat-frontdoor"); err != nil {
+		return nil, err
+	}
 	f.metrics = metrics.New(f.own)
 	f.toPods = &http.Transport{MaxIdleConnsPerHost: idleForeach, IdleConnTimeout: idleToPod, DisableCompression: true, DialContext: (&net.Dialer{Timeout: s.dialTimeout, KeepAlive: idleTime}).DialContext}
 	f.toPeers = demand.Transport(func(context.Context) (*tls.Config, error) { return f.peers().Call() })
@@ -118,7 +123,7 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 			f.close()
 		}
 	}()
-	d, directory := door.New(door.Options{Own: f.own, Peers: f.listener, Namespace: s.namespaceOf, Access: f.tokens, Transport: f.toPods, SignEvery: signEvery, Observer: f.metrics, Logger: log})
+	d, directory := door.New(door.Options{Own: f.own, Peers: f.listener, Namespace: s.namespaceOf, Access: f.tokens, Transport: f.toPods, SignEvery: signEvery, Observer: f.metrics, Tracer: f.traces.Tracer("hotseat.dev/hotseat/dualpods/frontdoor"), Logger: log})
 	f.door = d
 	f.scaler = scaler.New(scaler.Options{Directory: directory, Own: f.own, Peers: f.listener})
 	if f.watch, err = watch.New(watch.Options{
@@ -192,6 +197,9 @@ func (f *frontDoor) close() {
 	f.listener.Close()
 	f.toPods.CloseIdleConnections()
 	f.toPeers.CloseIdleConnections()
+	if err := f.traces.Close(); err != nil {
+		f.log.Warn("the last traces were not sent", "error", err)
+	}
 }
 
 // serve serves until ctx ends. Then it goes on for the shutdown delay, since clients are still led here, and then

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,9 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/helpers/figures"
 )
+
+// templateHash is that of the ReplicaSets that nobody makes here.
+const templateHash = "6d4cf56db6"
 
 // Of many Models.
 const (
@@ -108,7 +112,10 @@ func (p *played) manyCome(first, last int) error {
 		pods = append(pods, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: manyName(n) + "-e0", Annotations: map[string]string{ipAnnotation: podAddress(node, firstRequester+n/p.nodes)},
-				Labels: map[string]string{podmeta.LabelModel: m.Name, podmeta.LabelModelEntry: "e0"},
+				Labels: map[string]string{podmeta.LabelModel: m.Name, podmeta.LabelModelEntry: "e0", appsv1.DefaultDeploymentUniqueLabelKey: templateHash},
+				OwnerReferences: []metav1.OwnerReference{{
+					APIVersion: "apps/v1", Kind: "ReplicaSet", Name: m.Name + "-e0-" + templateHash, UID: "replica-set", Controller: new(true),
+				}},
 			},
 			Spec: corev1.PodSpec{NodeName: nodeName(node), Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: m.Spec.Image}}},
 		})

@@ -82,6 +82,7 @@ func (m *Model) Has(feature v1alpha1.ModelFeature) bool { return slices.Contains
 // Endpoint is a Pod that serves a Model.
 type Endpoint struct {
 	Pod     string
+	UID     types.UID
 	Address string // with the port
 	Entry   string
 	Weight  int // the targetRequests of its entry; 0: it is a standby
@@ -178,7 +179,7 @@ func (d *Directory) SetPod(pod *corev1.Pod) {
 	}
 	s := &serving{
 		model:    types.NamespacedName{Namespace: pod.Namespace, Name: model},
-		Endpoint: Endpoint{Pod: pod.Name, Address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(podmeta.PortModel))), Entry: pod.Labels[podmeta.LabelModelEntry]},
+		Endpoint: Endpoint{Pod: pod.Name, UID: pod.UID, Address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(podmeta.PortModel))), Entry: pod.Labels[podmeta.LabelModelEntry]},
 	}
 	d.changePod(name, s)
 }

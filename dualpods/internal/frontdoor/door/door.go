@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -68,6 +69,7 @@ type Options struct {
 	SignEvery time.Duration     // between two signs of life for a stream that waits
 	BodyTime  time.Duration     // for a body; 0: as long as bodyTime
 	Observer  Observer
+	Tracer    trace.Tracer // nil: nobody wants traces
 	Logger    *slog.Logger
 }
 
@@ -137,10 +139,13 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer answers a request for a Model.
 func (d *Door) answer(w http.ResponseWriter, r *http.Request, grant access.Grant) {
 	q := &request{r: r, grant: grant, signs: inference.Signs{Writer: w, Request: r, Interval: d.opts.SignEvery}}
+	d.trace(q)
 	code := 0 // that is counted
 	defer func() {
 		d.close(q)
-		d.opts.Observer.Answered(d.seriesOf(q), q.entry, cmp.Or(code, codeOfCut(q)))
+		code = cmp.Or(code, codeOfCut(q))
+		d.opts.Observer.Answered(d.seriesOf(q), q.entry, code)
+		q.endTrace(code)
 	}()
 	err := d.read(q)
 	if err == nil {

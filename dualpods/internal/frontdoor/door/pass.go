@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/balance"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
@@ -82,6 +85,7 @@ func (d *Door) await(q *request) error {
 	ctx, cancel := context.WithTimeoutCause(q.r.Context(), q.model.Hold-q.waited, errWaitedTooLong)
 	defer cancel()
 	q.signs.Request = q.r.WithContext(ctx)
+	span := d.part(q, "hold")
 	err := q.signs.Wait(q.turn.ready, func() string { return "no replica serves " + q.model.Key.Name + " yet" })
 	q.signs.Request = q.r
 	waited := time.Since(since)
@@ -91,6 +95,7 @@ func (d *Door) await(q *request) error {
 	} else {
 		err = d.gaveUp(ctx, q)
 	}
+	endPart(span, err)
 	d.opts.Observer.Held(d.seriesOf(q), outcomeOf(err), waited)
 	if err == nil && starts {
 		d.starts.Observe(q.model.Key.String(), inference.Start, waited)
@@ -177,6 +182,8 @@ func (d *Door) choose(q *request) (directory.Endpoint, bool) {
 		strategy = v1alpha1.StrategyPrefixHash
 	}
 	d.opts.Observer.Chosen(strategy)
+	span := d.part(q, "choose")
+	defer span.End()
 	of := make([]balance.Endpoint, len(may))
 	for i, e := range may {
 		of[i] = balance.Endpoint{Name: e.Pod, Weight: e.Weight}
@@ -194,25 +201,30 @@ func (d *Door) choose(q *request) (directory.Endpoint, bool) {
 		at = balance.LeastLoad(of)
 	}
 	q.counted.Enter(may[at].Pod)
+	q.noteChoice(span, may[at], strategy)
 	return may[at], true
 }
 
 // send sends a request to a Pod.
-func (d *Door) send(q *request, out *http.Request, to directory.Endpoint) (*http.Response, error) {
+func (d *Door) send(q *request, out *http.Request, to directory.Endpoint) (answer *http.Response, err error) {
+	span := d.part(q, "proxy", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String("k8s.pod.name", to.Pod)))
+	defer func() { endPart(span, err) }()
 	// The next request in the queue follows once this one is under way. The transport may say so late, when the
 	// request has another turn.
 	turn := q.turn
 	var wrote atomic.Bool
-	trace := &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
+	written := &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
 		wrote.Store(info.Err == nil)
 		if info.Err == nil {
 			d.queues.leave(turn)
 		}
 	}}
 	if !q.whole {
-		trace.WroteHeaders = func() { d.queues.leave(turn) }
+		written.WroteHeaders = func() { d.queues.leave(turn) }
 	}
-	answer, err := d.opts.Transport.RoundTrip(q.forPod(httptrace.WithClientTrace(out.Context(), trace), out, to.Address))
+	sent := q.forPod(httptrace.WithClientTrace(out.Context(), written), out, to.Address)
+	passTrace(span, sent)
+	answer, err = d.opts.Transport.RoundTrip(sent)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/access"
@@ -60,6 +61,8 @@ type request struct {
 	came    time.Time     // when it had to wait first
 	waited  time.Duration // in all
 	tried   []string      // Pods that have failed
+
+	span trace.Span // of all of it
 
 	failure  error  // why nothing was answered
 	entry    string // whose replica answered

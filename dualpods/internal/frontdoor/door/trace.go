@@ -1,0 +1,88 @@
+package door
+
+import (
+	"context"
+	"net/http"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"hotseat.dev/hotseat/dualpods/internal/frontdoor/directory"
+	"hotseat.dev/hotseat/dualpods/internal/tracing"
+)
+
+// The trace of a request has a span for all of it, which continues the trace of the client if there is one, and below
+// that
+//
+//	hold    it waits for a Pod
+//	choose  a Pod is chosen; after a wait with a link to the actuation of that Pod
+//	proxy   it is passed to the Pod, until the answer begins
+//
+// The Pod gets the traceparent of the span proxy.
+
+// traceContext reads and writes https://www.w3.org/TR/trace-context/.
+var traceContext propagation.TraceContext
+
+// trace begins the span of a request.
+func (d *Door) trace(q *request) {
+	if d.opts.Tracer == nil {
+		q.span = noop.Span{}
+		return
+	}
+	ctx := traceContext.Extract(q.r.Context(), propagation.HeaderCarrier(q.r.Header))
+	_, q.span = d.opts.Tracer.Start(ctx, q.r.Method+" "+q.r.URL.Path, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("http.request.method", q.r.Method), attribute.String("url.path", q.r.URL.Path)))
+}
+
+// endTrace ends the span of a request. code is the one that counts.
+func (q *request) endTrace(code int) {
+	if q.span.IsRecording() {
+		q.span.SetAttributes(attribute.Int("http.response.status_code", code))
+		if q.model != nil {
+			q.span.SetAttributes(attribute.String("k8s.namespace.name", q.model.Key.Namespace), attribute.String("hotseat.model", q.model.Key.Name), attribute.String("hotseat.entry", q.entry))
+		}
+		if code >= http.StatusInternalServerError {
+			q.span.SetStatus(codes.Error, http.StatusText(code))
+		}
+	}
+	q.span.End()
+}
+
+// part begins a span below that of a request.
+func (d *Door) part(q *request, name string, options ...trace.SpanStartOption) trace.Span {
+	if d.opts.Tracer == nil {
+		return noop.Span{}
+	}
+	_, span := d.opts.Tracer.Start(trace.ContextWithSpan(q.r.Context(), q.span), name, options...)
+	return span
+}
+
+// endPart ends a span, which has failed if there is an error.
+func endPart(span trace.Span, err error) {
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End()
+}
+
+// noteChoice says in a span which Pod was chosen. A request that has waited may have caused the actuation of that Pod.
+func (q *request) noteChoice(span trace.Span, to directory.Endpoint, strategy string) {
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(attribute.String("k8s.pod.name", to.Pod), attribute.String("k8s.pod.uid", string(to.UID)), attribute.String("hotseat.strategy", strategy))
+	if q.waited > 0 {
+		span.AddLink(trace.Link{SpanContext: tracing.Actuation(to.UID)})
+	}
+}
+
+// passTrace passes the trace of a span on in the header of what is sent. An earlier attempt may read the header still.
+func passTrace(span trace.Span, sent *http.Request) {
+	if span.SpanContext().IsValid() {
+		sent.Header = sent.Header.Clone()
+		traceContext.Inject(trace.ContextWithSpan(context.Background(), span), propagation.HeaderCarrier(sent.Header))
+	}
+}
