@@ -2,11 +2,47 @@ package inference
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
 
 const mostNearest = 3
+
+// UnknownModel says that no model has a name.
+type UnknownModel struct {
+	Name    string
+	Off     string   // the profile that turned the name off; empty: none did
+	Nearest []string // names that may have been meant, the nearest first
+	All     []string
+}
+
+// NewUnknownModel returns the error for a name that is none of all.
+func NewUnknownModel(name string, all []string) *UnknownModel {
+	return &UnknownModel{Name: name, Nearest: NearestNames(name, all), All: all}
+}
+
+func (e *UnknownModel) Error() string {
+	text := fmt.Sprintf("there is no model %q", e.Name)
+	switch {
+	case e.Off != "":
+		return fmt.Sprintf("the model %q is turned off by the profile %s", e.Name, e.Off)
+	case len(e.All) == 0:
+		return text + ": there is none here"
+	case len(e.Nearest) == 0:
+		return text + ". There are: " + FewNames(e.All)
+	}
+	return text + ": did you mean " + strings.Join(e.Nearest, " or ") + "? There are: " + FewNames(e.All)
+}
+
+// FewNames lists names, and counts those beyond the first ten.
+func FewNames(names []string) string {
+	const most = 10
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
 
 // NearestNames returns names of models that may have been meant, the nearest first. A name may be right
 // without its organisation ("Qwen/") or its tag (":latest").

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/launcher/inference"
 )
 
 // The keys of a Secret with a token.
@@ -129,8 +131,8 @@ func (t *Tokens) Of(r *http.Request) (Grant, bool) {
 
 // tokenOf returns the token of a request; empty: it has none.
 func tokenOf(h http.Header) string {
-	if scheme, token, _ := strings.Cut(h.Get(headerBearer), " "); strings.EqualFold(scheme, "Bearer") {
-		return strings.TrimSpace(token)
+	if token, ok := inference.BearerToken(h); ok {
+		return token
 	}
 	return strings.TrimSpace(h.Get(headerKey))
 }

@@ -4,12 +4,10 @@ package directory
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -285,32 +283,9 @@ func (d *Directory) Ring(key types.NamespacedName) *balance.Ring {
 	return s.ring()
 }
 
-// UnknownModel says that a namespace has no Model with a name.
-type UnknownModel struct {
-	Name    string
-	Nearest []string // names that may have been meant, the nearest first
-	All     []string
-}
-
-// mostListed bounds how many names an error lists.
-const mostListed = 10
-
-func (e *UnknownModel) Error() string {
-	text := fmt.Sprintf("there is no model %q", e.Name)
-	switch {
-	case len(e.All) == 0:
-		return text + ": there is none here"
-	case len(e.Nearest) > 0:
-		return text + ": did you mean " + strings.Join(e.Nearest, " or ") + "?"
-	case len(e.All) > mostListed:
-		return fmt.Sprintf("%s. There are: %s and %d more", text, strings.Join(e.All[:mostListed], ", "), len(e.All)-mostListed)
-	}
-	return text + ". There are: " + strings.Join(e.All, ", ")
-}
-
 // Find returns the Model that has a name in a namespace, among some, and the name of
 // the adapter that is asked for; empty: none is. Models go by their own names first. The error is an
-// *UnknownModel.
+// *inference.UnknownModel.
 func (d *Directory) Find(namespace, name string, among func(*Model) bool) (*Model, string, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -326,7 +301,7 @@ func (d *Directory) Find(namespace, name string, among func(*Model) bool) (*Mode
 	for _, m := range d.list(namespace, among) {
 		all = append(all, m.Names()...)
 	}
-	return nil, "", &UnknownModel{Name: name, Nearest: inference.NearestNames(name, all), All: all}
+	return nil, "", inference.NewUnknownModel(name, all)
 }
 
 // List returns the Models of a namespace that are among some, sorted by name.

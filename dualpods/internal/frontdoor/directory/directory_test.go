@@ -102,7 +102,7 @@ func TestModelIsFoundByItsNames(t *testing.T) {
 		assert.Equal(t, want, [2]string{found.Key.Name, adapter}, name)
 	}
 	_, _, err := d.Find("team", "lama", all)
-	require.EqualError(t, err, `there is no model "lama": did you mean llama?`)
+	require.EqualError(t, err, `there is no model "lama": did you mean llama? There are: llama, gpt-4o, qwen, llama_a, qwen`)
 	_, _, err = d.Find("team", "something", all)
 	require.EqualError(t, err, `there is no model "something". There are: llama, gpt-4o, qwen, llama_a, qwen`)
 	_, _, err = d.Find("other", "llama", all)

@@ -3,7 +3,6 @@ package door
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 
@@ -42,8 +41,8 @@ func (d *Door) showModels(w http.ResponseWriter, r *http.Request, grant access.G
 	may := func(m *directory.Model) bool { return selector.Matches(m.Labels) && grant.Allows(m.Key) }
 	if name, ok := strings.CutPrefix(r.URL.Path, modelsPath+"/"); ok {
 		m, _, err := d.dir.Find(namespace, name, may)
-		if unknown := (*directory.UnknownModel)(nil); errors.As(err, &unknown) {
-			return inference.ModelNotFound(unknown)
+		if err != nil {
+			return inference.ModelNotFound(err)
 		}
 		writeJSON(w, d.card(m, name))
 		return nil

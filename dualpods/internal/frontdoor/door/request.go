@@ -146,8 +146,8 @@ func (d *Door) find(q *request, selector labels.Selector) (err error) {
 	if err != nil { // the names of others are none of its business
 		_, _, err = d.dir.Find(namespace, q.body.Model, func(m *directory.Model) bool { return selector.Matches(m.Labels) && q.grant.Allows(m.Key) })
 	}
-	if unknown := (*directory.UnknownModel)(nil); errors.As(err, &unknown) {
-		return inference.ModelNotFound(unknown)
+	if err != nil {
+		return inference.ModelNotFound(err)
 	}
 	q.model, q.adapter, q.counted = model, adapter, d.opts.Own.Request(model.Key)
 	return nil

@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
-	"strings"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/inference"
 	"hotseat.dev/hotseat/launcher/internal/machine/regular"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/mtls"
@@ -62,11 +62,11 @@ func (t *TokenFile) Allow(r *http.Request) error {
 	if err != nil {
 		return launcher.Unavailablef("cannot check tokens: %w", err)
 	}
-	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
+	given, ok := inference.BearerToken(r.Header)
+	if !ok {
 		return unauthorized("this launcher needs a token; send Authorization: Bearer <token>")
 	}
-	if !sameSecret(want, []byte(strings.TrimSpace(given))) {
+	if !sameSecret(want, []byte(given)) {
 		return unauthorized("wrong token")
 	}
 	return nil

@@ -95,16 +95,7 @@ func meant(name string, all map[string]claim) string {
 	if len(known) == 0 {
 		return ""
 	}
-	return "; there are " + few(known)
-}
-
-// few lists names, and counts those beyond the first ten.
-func few(names []string) string {
-	const most = 10
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
+	return "; there are " + inference.FewNames(known)
 }
 
 // checkGPUs finds models that need GPUs that the machine lacks.
@@ -117,7 +108,7 @@ func (d *decoder) checkGPUs(c *Catalogue) {
 			if uuid == "" || slices.Contains(there, uuid) {
 				continue
 			}
-			near := "; there are " + few(there)
+			near := "; there are " + inference.FewNames(there)
 			if meant := config.Nearest(uuid, there); meant != "" {
 				near = ": did you mean " + meant + "?"
 			}

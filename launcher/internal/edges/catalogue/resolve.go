@@ -2,10 +2,8 @@ package catalogue
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"hotseat.dev/hotseat/launcher/inference"
 )
@@ -24,30 +22,8 @@ type Candidate struct {
 	Params inference.Params
 }
 
-// UnknownModel says that no model or selector has the name.
-type UnknownModel struct {
-	Name    string
-	Off     string   // the profile that turned the name off
-	Nearest []string // names that may have been meant, the nearest first
-	All     []string
-}
-
-func (e *UnknownModel) Error() string {
-	text := fmt.Sprintf("there is no model %q", e.Name)
-	if e.Off != "" {
-		return fmt.Sprintf("the model %q is turned off by the profile %s", e.Name, e.Off)
-	}
-	if len(e.All) == 0 {
-		return text + ": none is configured"
-	}
-	if len(e.Nearest) == 0 {
-		return text + ". There are: " + few(e.All)
-	}
-	return text + ": did you mean " + strings.Join(e.Nearest, " or ") + "? There are: " + few(e.All)
-}
-
 // Resolve says what a name means while a profile is chosen; empty: none is. The error is
-// an *UnknownModel.
+// an *[inference.UnknownModel].
 func (c *Catalogue) Resolve(name, profile string) (Target, error) {
 	target := name
 	for _, p := range c.Profiles {
@@ -56,7 +32,7 @@ func (c *Catalogue) Resolve(name, profile string) (Target, error) {
 		}
 		if pin, pinned := p.Pins[name]; pinned {
 			if pin == "" {
-				return Target{}, &UnknownModel{Name: name, Off: profile}
+				return Target{}, &inference.UnknownModel{Name: name, Off: profile}
 			}
 			target = pin
 		}
@@ -75,8 +51,7 @@ func (c *Catalogue) Resolve(name, profile string) (Target, error) {
 		}
 		return found, nil
 	}
-	all := c.Names()
-	return Target{}, &UnknownModel{Name: name, Nearest: inference.NearestNames(name, all), All: all}
+	return Target{}, inference.NewUnknownModel(name, c.Names())
 }
 
 // candidate finds a model by any of its names.

@@ -64,11 +64,11 @@ func TestUnknownNamesAreToldTheNearest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.Resolve(tt.name, tt.profile)
-			var unknown *UnknownModel
+			var unknown *inference.UnknownModel
 			require.ErrorAs(t, err, &unknown)
 			assert.Equal(t, tt.want, err.Error())
 		})
 	}
 	_, err := (&Catalogue{}).Resolve("x", "")
-	assert.EqualError(t, err, `there is no model "x": none is configured`)
+	assert.EqualError(t, err, `there is no model "x": there is none here`)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // resolve says what a client's name means now: models of the catalogue, or else an instance that
-// somebody has made. The error is a *[catalogue.UnknownModel].
+// somebody has made. The error is a *[inference.UnknownModel].
 func (f *FrontDoor) resolve(name string) (catalogue.Target, error) {
 	offers := f.fleet.offers.Load()
 	means, err := offers.catalogue.Resolve(name, f.Profile())
