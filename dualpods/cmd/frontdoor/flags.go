@@ -76,16 +76,9 @@ func parse(args []string) (settings, error) {
 		return s, err
 	case flags.NArg() > 0:
 		return s, fmt.Errorf("%q is no flag: there are only flags; see --help", flags.Arg(0))
-	case s.namespace == "":
-		return s, errors.New("--namespace is missing: give the namespace of the Models")
-	case s.ownNamespace == "":
-		return s, errors.New("--own-namespace is missing: give the namespace of this Pod")
-	case (s.tlsCert == "") != (s.tlsKey == ""):
-		return s, errors.New("--tls-cert and --tls-key belong together: give both, or none of them")
-	case s.connections < 1:
-		return s, fmt.Errorf("--max-connections %d is too few: give 1 or more", s.connections)
-	case s.level.UnmarshalText([]byte(level)) != nil:
-		return s, fmt.Errorf("--log-level %q is none of debug, info, warn and error", level)
+	}
+	if err := s.check(level); err != nil {
+		return s, err
 	}
 	s.domain = strings.ToLower(s.domain)
 	lower := map[string]string{}
@@ -94,6 +87,23 @@ func parse(args []string) (settings, error) {
 	}
 	s.hosts = lower
 	return s, nil
+}
+
+// check returns an error for a flag that cannot be.
+func (s *settings) check(level string) error {
+	switch {
+	case s.namespace == "":
+		return errors.New("--namespace is missing: give the namespace of the Models")
+	case s.ownNamespace == "":
+		return errors.New("--own-namespace is missing: give the namespace of this Pod")
+	case (s.tlsCert == "") != (s.tlsKey == ""):
+		return errors.New("--tls-cert and --tls-key belong together: give both, or none of them")
+	case s.connections < 1:
+		return fmt.Errorf("--max-connections %d is too few: give 1 or more", s.connections)
+	case s.level.UnmarshalText([]byte(level)) != nil:
+		return fmt.Errorf("--log-level %q is none of debug, info, warn and error", level)
+	}
+	return nil
 }
 
 // namespaceOf returns the namespace whose Models a host name stands for.
