@@ -89,7 +89,7 @@ func TestKEDAScalesAModelFromZeroAndBack(t *testing.T) {
 	s.serves("llama", "a (1), b (1)")
 	assert.Equal(t, []string{"200"}, slices.Collect(maps.Keys(stop())))
 
-	for next() { //nolint:revive // each change is read, until there are no requests
+	for next() { // each change is read, until there are no requests
 	}
 	is, err := k.IsActive(t.Context(), k.ref)
 	require.NoError(t, err)
