@@ -48,7 +48,9 @@ type Options struct {
 	Forget func(context.Context, *v1alpha1.InferenceServerConfig) error
 	// Acted is told the row of each entry, after the writes that it has led to; nil: nobody wants to know.
 	Acted func(decide.Row)
-	Now   func() time.Time
+	// Metrics shows what was decided; nil: nothing does.
+	Metrics *Metrics
+	Now     func() time.Time
 }
 
 // Controller reconciles Models. Passes for different Models may run concurrently.
@@ -117,6 +119,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err = c.tellFailures(ctx, w)
 	if err == nil {
 		err = c.act(ctx, w)
+		if err == nil {
+			c.opts.Metrics.see(w)
+		}
 		again = dualpods.Sooner(again, c.noteTaken(w))
 		pause, cannot := c.tell(ctx, w)
 		again, err = dualpods.Sooner(again, pause), errors.Join(err, cannot)
@@ -147,6 +152,7 @@ func (c *Controller) isStale(m *v1alpha1.Model) bool {
 func (c *Controller) clear(model types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.opts.Metrics.forget(model)
 	delete(c.windows, model)
 	delete(c.told, model)
 	maps.DeleteFunc(c.noSeat, func(of ofEntry, _ time.Time) bool { return of.model == model })

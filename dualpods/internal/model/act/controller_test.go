@@ -90,9 +90,11 @@ func newSite(t *testing.T, model string, objects ...client.Object) *site {
 			},
 		}).Build()
 	s.told = events.NewFakeRecorder(100)
-	s.c = New(Options{API: s.api, Live: s.api, Demand: s, Images: workload.Images{Requester: "requester", Fetch: "launcher"}, Recorder: s.told, Now: func() time.Time { return s.now }})
+	s.c = New(Options{API: s.api, Live: s.api, Demand: s, Images: workload.Images{Requester: "requester", Fetch: "launcher"}, Recorder: s.told, Metrics: NewMetrics(s.clock), Now: s.clock})
 	return s
 }
+
+func (s *site) clock() time.Time { return s.now }
 
 // setDefaults does to an object what the API server does.
 func setDefaults(o client.Object) {

@@ -14,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -118,9 +119,14 @@ func (c *controllers) setUpModel(ctx context.Context, configs *serverconfig.Cont
 		return fmt.Errorf("cannot watch the front doors: %w", err)
 	}
 	sleepers := placement.NewSleepers(placement.Options{API: c.mgr.GetClient(), Views: c.views, Now: time.Now})
+	counts := act.NewMetrics(time.Now)
+	if err := metrics.Registry.Register(counts); err != nil {
+		return fmt.Errorf("cannot answer metrics of Models: %w", err)
+	}
+	c.later(func() { metrics.Registry.Unregister(counts) })
 	options := act.Options{
 		API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Demand: c.doors.pods.Listener, Images: workload.Images{Requester: c.opts.RequesterImage, Fetch: c.opts.LauncherImage}, Recorder: c.mgr.GetEventRecorder("hotseat"), Leads: c.leads,
-		Sleepers: sleepers.Of, Forget: forget(configs, c.views), Acted: crashesAtModel(), Now: time.Now,
+		Sleepers: sleepers.Of, Forget: forget(configs, c.views), Acted: crashesAtModel(), Metrics: counts, Now: time.Now,
 	}
 	pools := pool.New(pool.Options{API: c.mgr.GetClient(), Live: c.mgr.GetAPIReader(), Leads: c.leads})
 	return errors.Join(

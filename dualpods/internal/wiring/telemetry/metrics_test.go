@@ -136,6 +136,9 @@ func TestTheMetricsAreThoseThatTheSpecificationLists(t *testing.T) {
 	require.NoError(t, err)
 	var listed []string
 	for _, found := range regexp.MustCompile("(?m)^\\| `(hotseat_controller_[^`]+)` \\| (.*) \\|$").FindAllStringSubmatch(string(spec), -1) {
+		if strings.HasPrefix(found[1], "hotseat_controller_model_") {
+			continue // package act compares these
+		}
 		listed = append(listed, found[1]+" | "+found[2])
 	}
 	assert.ElementsMatch(t, code, listed, "spec/metrics.md on the right")
