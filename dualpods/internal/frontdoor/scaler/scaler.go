@@ -135,8 +135,9 @@ func (s *Scaler) find(ref *externalscaler.ScaledObjectRef) (*directory.Model, er
 
 // demandFor returns the requests for a Model, and whether all front doors were heard.
 func (s *Scaler) demandFor(m *directory.Model) (total int, heard bool) {
-	others, heard := s.opts.Peers.Of(m.Key)
-	return s.opts.Own.Of(m.Key).Total() + others.Total(), heard
+	all, heard := s.opts.Peers.Of(m.Key)
+	all.Add(s.opts.Own.Of(m.Key))
+	return all.Total(), heard
 }
 
 // errUnheard keeps KEDA from scaling down.

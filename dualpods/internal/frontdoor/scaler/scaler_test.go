@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/bufbuild/protocompile"
 	"github.com/stretchr/testify/assert"
@@ -37,12 +38,13 @@ type peers struct {
 	mu      sync.Mutex
 	unheard bool
 	total   int
+	refused bool
 }
 
 func (p *peers) Of(types.NamespacedName) (demand.Count, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return demand.Count{Held: p.total}, !p.unheard
+	return demand.Count{Held: p.total, Refused: p.refused}, !p.unheard
 }
 
 // site is a Scaler with the Model llama, and what asks it as KEDA does.
@@ -123,6 +125,14 @@ func TestMetricIsTheRequestsAtAllFrontDoors(t *testing.T) {
 	active, err := s.keda.IsActive(t.Context(), ref())
 	require.NoError(t, err)
 	assert.True(t, active.Result)
+}
+
+func TestRequestThatMayNotWaitCountsOnceAtAllFrontDoors(t *testing.T) {
+	s := newSite(t)
+	s.own.Refuse(llama, time.Hour)
+	s.peers.refused = true
+	value, _ := s.demand(ref())
+	assert.InDelta(t, 1, value, 0)
 }
 
 func TestStreamTellsEachChangeOnce(t *testing.T) {
