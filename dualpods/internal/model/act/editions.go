@@ -102,6 +102,9 @@ func (s *Sweeper) Reconcile(ctx context.Context, request reconcile.Request) (rec
 // isRolled reports whether all replicas of an entry are of its present edition and ready, and no other Pod of it is left.
 // While a replica of the new edition does not become ready, the edit may be undone.
 func (s *Sweeper) isRolled(ctx context.Context, config *v1alpha1.InferenceServerConfig) (bool, error) {
+	if config.Annotations[podmeta.AnnotationSeatsAsked] != "" {
+		return s.areSeated(ctx, config)
+	}
 	var d appsv1.Deployment
 	if err := s.API.Get(ctx, client.ObjectKeyFromObject(config), &d); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -114,13 +117,37 @@ func (s *Sweeper) isRolled(ctx context.Context, config *v1alpha1.InferenceServer
 		d.Status.Replicas != n || d.Status.UpdatedReplicas != n || d.Status.ReadyReplicas != n {
 		return false, nil
 	}
+	left, err := s.anyPod(ctx, config, func(pod *corev1.Pod) bool {
+		return pod.Labels[podmeta.LabelModelEntry] == config.Labels[podmeta.LabelModelEntry] && isOf(pod, &d) && pod.Annotations[podmeta.AnnotationTemplateHash] != hash
+	})
+	return !left, err
+}
+
+// areSeated reports the same of an entry with seats: those that it has serve its present edition.
+func (s *Sweeper) areSeated(ctx context.Context, config *v1alpha1.InferenceServerConfig) (bool, error) {
+	hash := editionsOf(config).Hash
+	if seatsAsked(config).Hash != hash {
+		return false, nil
+	}
+	left, err := s.anyPod(ctx, config, func(pod *corev1.Pod) bool {
+		return isSeatOf(pod, config.Labels[podmeta.LabelModel], config.Labels[podmeta.LabelModelEntry]) &&
+			(podmeta.ReadAssignment(pod).Hash != hash || !podOf(pod, v1alpha1.RunsInSeats).Ready)
+	})
+	return !left, err
+}
+
+// anyPod reports whether a Pod of the Model is such.
+func (s *Sweeper) anyPod(ctx context.Context, config *v1alpha1.InferenceServerConfig, such func(*corev1.Pod) bool) (bool, error) {
 	var pods corev1.PodList
 	if err := s.API.List(ctx, &pods, client.InNamespace(config.Namespace), client.MatchingFields{Index: config.Labels[podmeta.LabelModel]}, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("cannot list Pods: %w", err)
 	}
-	return !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
-		return pod.Labels[podmeta.LabelModelEntry] == config.Labels[podmeta.LabelModelEntry] && isOf(&pod, &d) && pod.Annotations[podmeta.AnnotationTemplateHash] != hash
-	}), nil
+	for i := range pods.Items {
+		if such(&pods.Items[i]) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // SetupWithManager has the Sweeper look at an InferenceServerConfig when it changes, its Deployment or one of its Pods.

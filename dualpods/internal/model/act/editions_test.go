@@ -19,12 +19,18 @@ import (
 // sweeping is a site with a Sweeper.
 type sweeping struct {
 	*site
+	of        string   // the InferenceServerConfig
 	forgotten []string // the last argument of each edition whose sleepers were deleted
 	cannot    error
 }
 
 func newSweeping(t *testing.T) *sweeping {
-	s := &sweeping{site: newSite(t, `{spec: {url: 'hf://o/m', resourceProfile: gpu, minReplicas: 1, args: [--one]}}`)}
+	t.Helper()
+	return sweepingAt(newSite(t, `{spec: {url: 'hf://o/m', resourceProfile: gpu, minReplicas: 1, args: [--one]}}`), "llama-default")
+}
+
+func sweepingAt(of *site, config string) *sweeping {
+	s := &sweeping{site: of, of: config}
 	s.c.opts.Forget = func(_ context.Context, config *v1alpha1.InferenceServerConfig) error {
 		if s.cannot == nil {
 			args := config.Spec.ModelServerConfig.Args
@@ -62,7 +68,7 @@ func (s *sweeping) rolled(replicas, ready int32) {
 func (s *sweeping) sweep() []string {
 	s.t.Helper()
 	s.forgotten = nil
-	_, err := (&Sweeper{s.c.opts}).Reconcile(s.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: key.Namespace, Name: "llama-default"}})
+	_, err := (&Sweeper{s.c.opts}).Reconcile(s.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: key.Namespace, Name: s.of}})
 	require.ErrorIs(s.t, err, s.cannot)
 	return s.forgotten
 }
@@ -123,4 +129,19 @@ func TestDeletedModelTakesSleepersOfItsEarlierEditionsAlong(t *testing.T) {
 	s.pass(0)
 	s.pass(0)
 	assert.Equal(t, []string{"--two", "--one"}, s.forgotten)
+}
+
+func TestSleepersOfEarlierEditionsBehindSeatsGoOnceTheSeatsServe(t *testing.T) {
+	s := sweepingAt(newSeats(t), "llama-seats")
+	s.change(func(m *v1alpha1.Model) { m.Spec.Args = []string{"--one"} })
+	s.pass(0)
+	s.pass(0)
+	s.seated()
+	s.served()
+	s.args("--two")
+	assert.Empty(t, s.sweep(), "the seat has the edition before")
+	s.seated()
+	assert.Empty(t, s.sweep(), "the seat does not serve yet")
+	s.served()
+	assert.Equal(t, []string{"--one"}, s.sweep())
 }

@@ -57,8 +57,11 @@ var moves = map[decide.Row]bool{decide.RowDemand: true, decide.RowWakes: true, d
 // first, which is no move, unless a later one serves.
 func (c *Controller) tellMove(w *world, e *entry, d *decide.EntryDecision) {
 	isFirst := e == w.entries[0] && d.Row != decide.RowTried
-	had := e.deployment != nil && *e.deployment.Spec.Replicas > 0
-	if d.Asked.Replicas > 0 && !had && !isFirst && moves[d.Row] {
+	had := seatsAsked(e.config).Replicas
+	if e.deployment != nil && e.Pool == "" {
+		had = int(*e.deployment.Spec.Replicas)
+	}
+	if d.Asked.Replicas > 0 && had == 0 && !isFirst && moves[d.Row] {
 		c.event(w, e, corev1.EventTypeNormal, eventAsked, "Scale", fmt.Sprintf("it is asked for replicas (%d): %s", d.Asked.Replicas, d.Why))
 	}
 }

@@ -95,6 +95,7 @@ func (c *Controller) askForSeats(ctx context.Context, w *world, e *entry, d *dec
 	if err := c.opts.API.Update(ctx, changed); err != nil {
 		return fmt.Errorf("cannot ask for seats in InferenceServerConfig %s: %w", changed.Name, err)
 	}
+	c.tellMove(w, e, d)
 	return nil
 }
 
