@@ -78,6 +78,8 @@ func (s *sim) happen(e simEvent) {
 		s.inc.killAt = s.steps + 1 + int(e.arg%24)
 	case "edit config":
 		s.putConfig(int(e.arg%simModels), fmt.Sprintf("edition-%d", e.arg%5))
+	case "reseat":
+		s.reseat(e)
 	case "break input", "mend input":
 		s.happenToInput(e)
 	case "silence kubelet":

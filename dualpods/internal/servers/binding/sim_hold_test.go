@@ -97,6 +97,7 @@ func (s *sim) checkHold(n *nodeWork, before simPass, p *simProgram, at int) {
 	}
 	elsewhere := form.LauncherConfig != "" && form.LauncherConfig != r.on.Labels[podmeta.LabelLauncherConfig]
 	wanted := len(problems)+len(lacks) == 0 && !elsewhere && form.Hash() == r.SpecHash && form.Port == r.ServingPort && decide.SameSet(r.GPUs, p.said()) && !podmeta.ServerEnded(r.on) && r.on.DeletionTimestamp == nil // else the requester is about to be deleted
+	wanted = wanted && (!podmeta.IsSeat(p.there()) || r.ChangedBy == podmeta.ReadAssignment(p.there()).ID())
 	if s.unreadable(r) || r.Ahead || !wanted || !p.proxy.CanHold || len(p.there().Spec.ReadinessGates) == 0 {
 		return
 	}

@@ -5,6 +5,9 @@ package binding
 // simStandard is how many schedules run where nobody says how many.
 const simStandard = 500
 
+// simSeated is how many schedules run in which requesters are seats.
+const simSeated = 300
+
 // simKilled is in how many schedules the controller is killed after the step of a row.
 const simKilled = 3
 

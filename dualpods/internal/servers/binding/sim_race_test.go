@@ -7,6 +7,9 @@ package binding
 // schedule has the same goroutines meet, so a few of them show the detector what there is.
 const simStandard = 8
 
+// simSeated is how many schedules run in which requesters are seats.
+const simSeated = 4
+
 // simKilled is in how many schedules the controller is killed after the step of a row.
 // The controllers that schedules kill by chance are enough for the race detector.
 const simKilled = 0

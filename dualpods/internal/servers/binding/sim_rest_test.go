@@ -94,6 +94,7 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 		l := s.launchers[string(s.records()[at].on.UID)]
 		blind = blind || l == nil || !l.reachable()
 	}
+	s.checkSeat(pod, at, blind || p != nil && p.odd != "")
 	if p != nil && p.proxy.Ready && at >= 0 {
 		label, current := s.labelOf(pod, s.records()[at])
 		labelled := !current || pod.Labels["model"] == label // labels of an earlier edition are not known any more
@@ -207,6 +208,9 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	case !l.reachable():
 		reasons = append(reasons, "does not answer")
 	}
+	if at < 0 && podmeta.IsSeat(pod) && podmeta.ReadAssignment(pod).ID() == "" {
+		return append(reasons, decide.SeatHasNoModel), false
+	}
 	if at >= 0 && s.records()[at].Failure != "" && !s.healed {
 		reasons = append(reasons, s.failure(s.records()[at]))
 	}
@@ -312,6 +316,8 @@ func (s *sim) asks(pod *corev1.Pod) (form.Form, []podmeta.Problem) {
 		return form.Form{}, problems
 	case read.Input == podmeta.InputPatch:
 		return form.FromPatch(pod, read.Patch)
+	case read.Input == podmeta.InputNone: // a seat without a model
+		return form.Form{GPUs: read.GPUs}, nil
 	case config == nil:
 		return form.Form{}, []podmeta.Problem{{Message: "there is no InferenceServerConfig " + read.ConfigName}}
 	}
