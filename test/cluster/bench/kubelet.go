@@ -101,12 +101,12 @@ func (b *bench) keep(name string, traces []byte) error {
 	return nil
 }
 
-// setUpNode has the controller, and a launcher on the node, as examples have it.
-func (s *site) setUpNode(ctx context.Context) (*launcherWatch, error) {
+// setUpNode has the controller, with these values of the chart, and a launcher on the node, as examples have it.
+func (s *site) setUpNode(ctx context.Context, values ...string) (*launcherWatch, error) {
 	if err := s.LoadProduct(ctx, "bin", "dev"); err != nil {
 		return nil, err
 	}
-	if err := s.install(ctx); err != nil {
+	if err := s.install(ctx, values...); err != nil {
 		return nil, err
 	}
 	if err := s.apply(ctx, "examples/dual-pods/launcherconfig.yaml"); err != nil {
