@@ -62,6 +62,7 @@ type Controller struct {
 	told    map[types.NamespacedName]told
 	noSeat  map[ofEntry]time.Time // since when an entry waits for a seat
 	taken   map[ofEntry]string    // which object of an entry's name is of somebody else, by the last attempt to create it
+	edits   map[ofEntry]edits     // of somebody else, which were undone
 }
 
 // ofEntry is an entry of a Model.
@@ -78,7 +79,7 @@ type told struct {
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]told{}, noSeat: map[ofEntry]time.Time{}, taken: map[ofEntry]string{}}
+	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]told{}, noSeat: map[ofEntry]time.Time{}, edits: map[ofEntry]edits{}, taken: map[ofEntry]string{}}
 }
 
 // conflictPause is the pause after a write that was based on a stale cache. tellPause is the pause between two
@@ -156,6 +157,7 @@ func (c *Controller) clear(model types.NamespacedName) {
 	delete(c.windows, model)
 	delete(c.told, model)
 	maps.DeleteFunc(c.noSeat, func(of ofEntry, _ time.Time) bool { return of.model == model })
+	maps.DeleteFunc(c.edits, func(of ofEntry, _ edits) bool { return of.model == model })
 	maps.DeleteFunc(c.taken, func(of ofEntry, _ string) bool { return of.model == model })
 }
 
@@ -165,6 +167,7 @@ func (c *Controller) noteTaken(w *world) (again time.Duration) {
 	defer c.mu.Unlock()
 	for _, e := range w.entries {
 		of := ofEntry{client.ObjectKeyFromObject(w.model), e.Name}
+		again = dualpods.Sooner(again, e.pause)
 		switch {
 		case e.taken == "":
 			delete(c.taken, of)

@@ -49,8 +49,9 @@ type entry struct {
 	deployment *appsv1.Deployment              // nil: there is none; an entry with seats has none
 	config     *v1alpha1.InferenceServerConfig // likewise
 	pods       []*corev1.Pod
-	taken      string // which object of its name is somebody else's; empty: none
-	asleep     int    // sleepers on free GPUs
+	taken      string        // which object of its name is somebody else's; empty: none
+	pause      time.Duration // before an edit of its Pod template is undone; 0: none
+	asleep     int           // sleepers on free GPUs
 
 	noSeatSince time.Time // since when it waits for a seat; zero: it does not
 }

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods/internal/model/decide"
+	serversdecide "hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -46,14 +48,15 @@ func stored(d *appsv1.Deployment) string {
 }
 
 // keepTemplate puts the Pod template into a Deployment that is wanted. edited reports whether somebody else has edited it
-// since the controller wrote it. In mode Off such an edit stays.
-func (w *world) keepTemplate(d, want *appsv1.Deployment) (edited bool) {
+// since the controller wrote it. stays reports that this edit is not undone: in mode Off, and during a pause.
+func (w *world) keepTemplate(d, want *appsv1.Deployment, pause time.Duration) (edited, stays bool) {
 	hash := want.Annotations[podmeta.AnnotationTemplateHash]
 	if d.Annotations[podmeta.AnnotationTemplateHash] == hash {
 		was := d.Annotations[podmeta.AnnotationTemplateStored]
 		edited = strings.HasPrefix(was, hash+".") && was != stored(d)
-		if was == stored(d) || edited && w.mode() == decide.Off {
-			return false
+		stays = edited && (w.mode() == decide.Off || pause > 0)
+		if was == stored(d) || stays {
+			return edited, stays
 		}
 	}
 	restarted := d.Spec.Template.Annotations[annotationRestartedAt]
@@ -62,7 +65,39 @@ func (w *world) keepTemplate(d, want *appsv1.Deployment) (edited bool) {
 		metav1.SetMetaDataAnnotation(&d.Spec.Template.ObjectMeta, annotationRestartedAt, restarted)
 	}
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, podmeta.AnnotationTemplateHash, hash)
-	return edited
+	return edited, false
+}
+
+// edits are how often somebody else has edited the Pod template of an entry, one edit soon after the other.
+type edits struct {
+	times int
+	last  time.Time // that one was undone
+}
+
+// undoneAtOnce is how many edits of a Pod template are undone at once. Each replaces Pods, so a program that edits again
+// and again would let none of them live.
+const undoneAtOnce = 3
+
+// editsPause returns how long the next edit of an entry's Pod template stays; 0: it is undone at once.
+func (c *Controller) editsPause(of ofEntry, now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.edits[of]
+	if now.Sub(e.last) > 2*serversdecide.LongestPause {
+		delete(c.edits, of)
+		return 0
+	}
+	if e.times < undoneAtOnce {
+		return 0
+	}
+	return max(e.last.Add(serversdecide.PauseAfter(serversdecide.FirstPause, 1+e.times-undoneAtOnce)).Sub(now), 0)
+}
+
+// noteEdit notes that an edit was undone.
+func (c *Controller) noteEdit(of ofEntry, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.edits[of] = edits{c.edits[of].times + 1, now}
 }
 
 // noteTemplate notes on a Deployment, as the API server has answered with it, how its Pod template was stored: with the

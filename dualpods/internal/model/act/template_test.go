@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -49,6 +50,34 @@ func TestEditedPodTemplateIsPutBackAndTold(t *testing.T) {
 			assert.Empty(t, s.events())
 		})
 	}
+}
+
+func TestEditsAgainAndAgainAreUndoneLaterAndLater(t *testing.T) {
+	s := newSite(t, simple)
+	s.pass(0)
+	containers := func() int { return len(s.deployment("llama-default").Spec.Template.Spec.Containers) }
+	for range undoneAtOnce {
+		s.edit("llama-default", addContainer)
+		s.pass(time.Second / 2)
+		require.Equal(t, 1, containers())
+	}
+	for pause := time.Second; pause <= 8*time.Second; pause *= 2 {
+		s.edit("llama-default", addContainer)
+		s.pass(pause / 2)
+		require.Equal(t, 2, containers(), "the edit stays for a while")
+		result, err := s.c.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+		require.NoError(t, err)
+		assert.Positive(t, result.RequeueAfter)
+		assert.LessOrEqual(t, result.RequeueAfter, pause/2)
+		s.count.Held = 1 // a write of the number is no write of the template
+		s.pass(0)
+		require.Equal(t, 2, containers())
+		s.pass(pause / 2)
+		require.Equal(t, 1, containers())
+	}
+	s.edit("llama-default", addContainer)
+	s.pass(time.Hour)
+	assert.Equal(t, 1, containers(), "the others were long ago")
 }
 
 func TestEditedPodTemplateStaysInModeOff(t *testing.T) {

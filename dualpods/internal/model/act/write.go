@@ -172,8 +172,14 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 		c.tellMove(w, e, d)
 		return c.noteTemplate(ctx, made)
 	}
-	changed := e.deployment.DeepCopy()
-	edited := e.Problem == "" && w.keepTemplate(changed, w.deploymentOf(e, c.opts.Images, d))
+	changed, of := e.deployment.DeepCopy(), ofEntry{client.ObjectKeyFromObject(w.model), e.Name}
+	edited, stays := false, e.Problem != "" // its template may be that of an earlier edition, or of somebody else
+	if e.Problem == "" {
+		pause := c.editsPause(of, w.now)
+		if edited, stays = w.keepTemplate(changed, w.deploymentOf(e, c.opts.Images, d), pause); stays {
+			e.pause = pause
+		}
+	}
 	if d.Write {
 		replicas := int32(d.Asked.Replicas)
 		changed.Spec.Replicas = &replicas
@@ -186,11 +192,12 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 		return fmt.Errorf("cannot change Deployment %s: %w", changed.Name, err)
 	}
 	c.tellMove(w, e, d)
-	if edited && templateHash(changed) != templateHash(e.deployment) { // else an update of the API server has other defaults
-		c.tellEdited(w, e, "the Pod template of Deployment "+changed.Name)
+	if stays {
+		return nil
 	}
-	if e.Problem != "" {
-		return nil // its template may be that of an earlier edition, or of somebody else
+	if edited && templateHash(changed) != templateHash(e.deployment) { // else an update of the API server has other defaults
+		c.noteEdit(of, w.now)
+		c.tellEdited(w, e, "the Pod template of Deployment "+changed.Name)
 	}
 	return c.noteTemplate(ctx, changed)
 }
