@@ -54,6 +54,12 @@ func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t 
 		t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(s.api.Delete(context.Background(), o))) })
 	}
 
+	elsewhere.engineImage()
+	for _, each := range []*site{elsewhere, s.site} {
+		each.declare("apiVersion: hotseat.dev/v1alpha1\nkind: Model\nmetadata: {name: llama}\nspec: {url: 'hf://org/llama', resourceProfile: e2e-processor, minReplicas: 1}\n")
+	}
+	s.answersFrom("llama", "default (1)")
+
 	elsewhere.addPool(nil)
 	mounts := s.mounting("mounts", "of-all", true)
 	require.NoError(t, s.api.Create(t.Context(), mounts))
@@ -92,6 +98,14 @@ func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t 
 		require.NoError(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 		assert.Empty(t, o.GetFinalizers(), o.GetName())
 	}
+	others := elsewhere.model("llama")
+	assert.Empty(t, others.Finalizers)
+	assert.Equal(t, v1alpha1.ModelStatus{}, others.Status, "nobody looks at it")
+	assert.Empty(t, elsewhere.kubectl("get", "isc,deployments,pods", "-o", "name"))
+	status, text, err := elsewhere.chatAt(t.Context(), s.frontDoor(), "llama")
+	require.NoError(t, err)
+	assert.Equal(t, 404, status, text)
+	s.kubectl("delete", "mdl/llama")
 	assert.Empty(t, theirs.Status.Conditions, "nobody looks at it")
 	assert.Empty(t, ofAll.Status.Conditions, "nobody looks at it")
 	assert.Empty(t, elsewhere.config().Status.Conditions, "nobody looks at it")
@@ -102,7 +116,7 @@ func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t 
 
 	s.keep("left", mine)
 	s.says("left", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending)
-	_, err := s.cluster.Helm(t.Context(), "uninstall", "hotseat", "--namespace", system, "--wait", "--timeout", patience.Wait().String())
+	_, err = s.cluster.Helm(t.Context(), "uninstall", "hotseat", "--namespace", system, "--wait", "--timeout", patience.Wait().String())
 	require.NoError(t, err)
 	var left v1alpha1.ModelCache
 	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "left"}, &left))
