@@ -120,13 +120,14 @@ func TestControllerKilledAtASeatComesToTheSameEnd(t *testing.T) {
 			case "idle model", "busy model":
 				s.kubectl("patch", "mdl/a", "mdl/b", "--type=merge", "-p", `{"spec": {"scaleDownDelaySeconds": 300}}`)
 				s.chatOK("a")
+				s.forgetSleepers("b") // else its seat is the one behind which it sleeps
 				if asked = "b"; row == "busy model" {
 					end = s.doorStream(s.frontDoor(), "a", 4000)
 				}
 			case "not wanted":
 				s.chatOK("a")
-			default:
-				s.forgetSleepers(row == "free seat")
+			case "free seat":
+				s.forgetSleepers("a")
 			}
 			s.run(at)
 			if row != "not wanted" {
@@ -155,16 +156,16 @@ func TestControllerKilledAtASeatComesToTheSameEnd(t *testing.T) {
 	s.idleSeats("pool", 1)
 }
 
-// forgetSleepers has nothing sleep behind the seats, if that is asked for.
-func (s *site) forgetSleepers(forget bool) {
+// forgetSleepers deletes the instances of a model.
+func (s *site) forgetSleepers(model string) {
 	s.t.Helper()
-	if !forget {
-		return
-	}
 	for _, pod := range s.launchers() {
 		list, err := s.launcher(pod.Name).List(s.t.Context())
 		require.NoError(s.t, err)
 		for _, i := range list.Instances {
+			if i.Model != "org/"+model {
+				continue
+			}
 			_, err := s.launcher(pod.Name).Delete(s.t.Context(), i.InstanceID)
 			require.NoError(s.t, err)
 		}

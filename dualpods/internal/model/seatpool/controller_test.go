@@ -43,6 +43,7 @@ type site struct {
 	counts  map[string]demand.Count
 	unheard bool
 	asleep  map[string][]string // instances that sleep, with their GPUs
+	state   string              // that they have
 	acts    []string
 	cut     seats.Row // at whose write the controller is cut off from the API server
 	stale   *corev1.Pod
@@ -59,7 +60,7 @@ func (s *site) Of(model types.NamespacedName) (demand.Count, bool) {
 func (s *site) Pick(uid string, keep func(id string, i launcherapi.Instance) bool) nodeview.View {
 	for id, gpus := range s.asleep {
 		if uid == "launcher-uid" {
-			keep(id, launcherapi.Instance{State: "sleeping", GPUUUIDs: gpus})
+			keep(id, launcherapi.Instance{State: s.state, GPUUUIDs: gpus})
 		}
 	}
 	return nodeview.View{}
@@ -74,7 +75,7 @@ func newSite(t *testing.T, objects ...client.Object) *site {
 		Spec:       v1alpha1.SeatPoolSpec{Replicas: new(int32(2)), GPUs: 1, LauncherConfigName: "vllm"},
 	}
 	launcher := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "launcher", UID: "launcher-uid"}, Spec: launcherSpec}
-	s := &site{t: t, now: time.Unix(1_700_000_000, 0), counts: map[string]demand.Count{}, asleep: map[string][]string{}}
+	s := &site{t: t, now: time.Unix(1_700_000_000, 0), counts: map[string]demand.Count{}, asleep: map[string][]string{}, state: "sleeping"}
 	s.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, pool, launcher)...).WithStatusSubresource(pool, &corev1.Pod{}).WithIndex(&corev1.Pod{}, Index, Indexed).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -209,6 +210,18 @@ func TestSeatGoesToWhoAsksForIt(t *testing.T) {
 	assert.Equal(t, []v1alpha1.SeatModel{{Model: "a", Entry: "seats", Wants: 1, Has: 1, Seats: []string{"pool-1"}}}, pool.Status.Models)
 	assert.Equal(t, []reconcile.Request{{NamespacedName: key}}, s.c.OfModels([]types.NamespacedName{{Namespace: "ns", Name: "a"}}))
 	assert.Empty(t, s.c.OfModels([]types.NamespacedName{{Namespace: "other", Name: "a"}}))
+}
+
+func TestModelThatFallsAsleepGoesBackToItsSeat(t *testing.T) {
+	for state, want := range map[string]string{"falling_asleep": "sleeps behind it", "awake": "sleeps behind it", "stopping": "free seat"} {
+		s := running(t, config("a", podmeta.SeatsAsked{Replicas: 1}))
+		s.counts["a"] = demand.Count{Held: 1}
+		f, _ := form.CheckConfig(config("a", podmeta.SeatsAsked{}))
+		on, _ := f.On(&launcherSpec)
+		s.state = state
+		s.asleep[form.InstanceID(on, []string{"GPU-1"})] = []string{"GPU-1"}
+		assert.Equal(t, []string{want}, s.pass(time.Second), state)
+	}
 }
 
 func TestConfigOfSomebodyElseGetsNoSeat(t *testing.T) {

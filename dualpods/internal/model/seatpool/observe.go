@@ -175,6 +175,10 @@ func isUsable(pod *corev1.Pod, status *podmeta.Status) bool {
 	return podmeta.ProgramOf(pod).Runs() && !podmeta.Ending(pod) && len(status.GPUs) > 0 && (reason == serversdecide.NoModel || reason == serversdecide.NotServing)
 }
 
+// asleepSoon are the states of instances that sleep, or will once their seat has lost them. The one that a seat has counts
+// for no other entry than its own.
+var asleepSoon = []launcher.State{launcher.Sleeping, launcher.FallingAsleep, launcher.Awake}
+
 // observeBehind adds what sleeps behind a seat: on exactly its GPUs.
 func (c *Controller) observeBehind(ctx context.Context, w *world, pod *corev1.Pod, status *podmeta.Status, s *seats.Seat) error {
 	if status.Launcher == "" || len(status.GPUs) == 0 {
@@ -187,7 +191,7 @@ func (c *Controller) observeBehind(ctx context.Context, w *world, pod *corev1.Po
 	}
 	sleeping := map[string]bool{}
 	c.opts.Views.Pick(string(on.UID), func(id string, i launcherapi.Instance) bool {
-		if launcher.State(i.State) == launcher.Sleeping && slices.Equal(slices.Sorted(slices.Values(i.GPUUUIDs)), slices.Sorted(slices.Values(status.GPUs))) {
+		if slices.Contains(asleepSoon, launcher.State(i.State)) && slices.Equal(slices.Sorted(slices.Values(i.GPUUUIDs)), slices.Sorted(slices.Values(status.GPUs))) {
 			sleeping[id] = true
 		}
 		return false
