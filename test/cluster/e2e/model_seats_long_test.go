@@ -46,9 +46,14 @@ func (s *site) declareSeats(replicas int, more string, models ...string) {
 // seatOf returns the seat of a Model, which has one.
 func (s *site) seatOf(model string) string {
 	s.t.Helper()
-	pods := s.modelPods(model)
-	require.Len(s.t, pods, 1, model)
-	return pods[0].Name
+	var has []string
+	for name, pod := range s.seats("pool") {
+		if pod.Labels[podmeta.LabelModel] == model {
+			has = append(has, name)
+		}
+	}
+	require.Len(s.t, has, 1, model)
+	return has[0]
 }
 
 func TestWaitingModelGetsABusySeatAfterItsDrain(t *testing.T) {
@@ -89,8 +94,8 @@ func TestPoolRefillsWhenASeatIsGone(t *testing.T) {
 	launcher := podmeta.ReadStatus(s.seats("pool")[s.seatOf("a")]).Launcher
 	s.kubectl("delete", "pod", launcher, "--wait=false", "--grace-period=0", "--force")
 	s.eventually("the seat of the launcher is gone", func() bool {
-		for _, pod := range s.modelPods("a") {
-			if podmeta.ReadStatus(&pod).Launcher == launcher {
+		for _, pod := range s.seats("pool") {
+			if podmeta.ReadStatus(pod).Launcher == launcher && pod.Labels[podmeta.LabelModel] == "a" {
 				return false
 			}
 		}
