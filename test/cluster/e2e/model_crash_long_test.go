@@ -74,26 +74,39 @@ func TestControllerKilledInARaceComesToTheSameEnd(t *testing.T) {
 	plain := newPool(t, nil)
 	plain.waitForLaunchers()
 	s := plain.crashing()
-	for i, row := range []string{"races", "race is over", "less demand"} {
-		name := fmt.Sprintf("g%d", i)
+	// The winner is b, whose label comes after the first one is taken back, or a, whose label comes before.
+	for i, c := range []struct{ row, winner, others string }{{"races", "b", "ac"}, {"race is over", "b", "ac"}, {"race is over", "a", "bc"}, {"less demand", "b", "ac"}} {
+		row, name := c.row, fmt.Sprintf("g%d", i)
 		s.run(map[string]string{"races": row, "race is over": row}[row])
-		s.declare(strings.NewReplacer("name: llama", "name: "+name, "org/llama", "org/"+name).Replace(group))
+		model := strings.NewReplacer("name: llama", "name: "+name, "org/llama", "org/"+name).Replace(group)
+		if c.winner == "a" {
+			model = strings.NewReplacer(", --sim-load-time=1m", "", "name: b, simultaneousScaleUpGroup: g, args: [", "name: b, simultaneousScaleUpGroup: g, args: [--sim-load-time=1m, ").Replace(model)
+		}
+		s.declare(model)
+		s.awaitDoors(name)
 		stop := s.chats(name, s.frontDoor(), 1)
-		if i < 2 {
+		if row != "less demand" {
 			s.crashed(row, "")
 		}
-		s.serves(name, "b (1)")
-		s.eventually("the others are taken back", func() bool { return s.replicasOf(name+"-a")+s.replicasOf(name+"-c") == 0 })
+		s.serves(name, c.winner+" (1)")
+		s.eventually("the others are taken back", func() bool { return s.replicasOf(name+"-"+c.others[:1])+s.replicasOf(name+"-"+c.others[1:]) == 0 })
 		if row == "less demand" {
 			s.run(row)
 		}
 		onlyAnswers(t, stop(), 1)
-		if row == "less demand" {
-			s.crashed(row, "")
+		if row == "less demand" { // the next controller has heard all launchers when somebody asks again
+			s.crashed(row, "wakes on free GPUs")
 		}
 		s.eventually("it goes to zero", func() bool { return len(s.modelPods(name)) == 0 })
 		for _, entry := range []string{"a", "b", "c"} {
 			assert.Nil(t, s.entry(name, entry).LastFailure, "%s: %s", row, entry)
+		}
+		if row == "less demand" { // its model sleeps then, and is asked for alone
+			s.eventually("it sleeps", func() bool { return s.entry(name, c.winner).SleepsOn != "" })
+			stop := s.chats(name, s.frontDoor(), 1)
+			s.crashed("wakes on free GPUs", "")
+			s.serves(name, c.winner+" (1)")
+			onlyAnswers(t, stop(), 1)
 		}
 		s.kubectl("delete", "mdl/"+name)
 		s.eventually("the Model is gone", func() bool { return s.isAbsent(name, &v1alpha1.Model{}) && len(s.modelPods(name)) == 0 })
