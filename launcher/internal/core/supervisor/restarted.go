@@ -76,7 +76,7 @@ func (s *Supervisor) save(i *instance, op *operation) {
 	ctx, stop := s.boundAnswer(op)
 	defer stop()
 	err := i.engine.(engine.Restarted).Save(ctx, i.engineURL(), s.saveDir(id), s.keyOf(i)) //nolint:forcetypeassert // endToSleep is for those alone
-	if err != nil && !(op.resumed && engine.Refused(err)) {
+	if err != nil && (!op.resumed || !engine.Refused(err)) {
 		s.removeSaved(id)
 		s.note(i, "the conversations of an instance were not saved", "its conversations were not saved, and are computed again after its wake: ", err)
 	}
