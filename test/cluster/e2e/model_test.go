@@ -232,3 +232,20 @@ func TestModelMovesOnFromHardwareThatThereIsNot(t *testing.T) {
 	assert.Equal(t, "rare", s.model("model-b").Status.BackingOff)
 	s.eventually("the standby is back before the other goes", func() bool { return s.model("model-b").Status.Serving == "standby (1)" })
 }
+
+func TestModelThatLetsNoRequestWaitStartsOnARefusal(t *testing.T) {
+	s := newPool(t, nil)
+	s.declare(`
+apiVersion: hotseat.dev/v1alpha1
+kind: Model
+metadata: {name: llama}
+spec:
+  url: hf://org/llama
+  resourceProfile: e2e-gpu
+  hold: {max: 0}
+`)
+	status, text := s.chat("llama")
+	assert.Equal(t, http.StatusTooManyRequests, status, text)
+	s.serves("llama", "default (1)")
+	s.eventually("it answers", func() bool { status, _ := s.chat("llama"); return status == http.StatusOK })
+}
