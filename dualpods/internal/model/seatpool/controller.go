@@ -52,6 +52,7 @@ type Controller struct {
 	opts Options
 
 	mu    sync.Mutex
+	began time.Time // when it was at work first
 	pools map[types.NamespacedName]*memory
 }
 
@@ -80,6 +81,10 @@ const (
 	hearPause     = time.Second
 )
 
+// launchersLimit is how long a new controller waits for launchers to tell what sleeps behind the seats: else a Model
+// would be started on a seat while it sleeps behind another one.
+const launchersLimit = 5 * time.Second
+
 // Reconcile runs a pass for one pool.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var pool v1alpha1.SeatPool
@@ -97,7 +102,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if c.opts.Leads != nil && !c.opts.Leads() {
 		return reconcile.Result{}, dualpods.ErrNotLeading
 	}
-	if w.stale {
+	if isNew := c.isNew(); w.stale || w.unheard && isNew {
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	}
 	w.decision = seats.Decide(w.observed())
@@ -120,6 +125,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // isConflict reports whether all that went wrong is that the cache was behind.
 func isConflict(err error) bool {
 	return err != nil && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
+}
+
+// isNew reports whether the controller has been at work for less than launchersLimit.
+func (c *Controller) isNew() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.began.IsZero() {
+		c.began = c.opts.Now()
+	}
+	return c.opts.Now().Sub(c.began) < launchersLimit
 }
 
 func (c *Controller) forget(pool types.NamespacedName) {

@@ -43,6 +43,7 @@ type site struct {
 	counts  map[string]demand.Count
 	unheard bool
 	asleep  map[string][]string // instances that sleep, with their GPUs
+	deaf    bool                // launchers have not told what they have
 	state   string              // that they have
 	acts    []string
 	cut     seats.Row // at whose write the controller is cut off from the API server
@@ -63,7 +64,7 @@ func (s *site) Pick(uid string, keep func(id string, i launcherapi.Instance) boo
 			keep(id, launcherapi.Instance{State: s.state, GPUUUIDs: gpus})
 		}
 	}
-	return nodeview.View{}
+	return nodeview.View{Connected: !s.deaf}
 }
 
 func newSite(t *testing.T, objects ...client.Object) *site {
@@ -222,6 +223,16 @@ func TestModelThatFallsAsleepGoesBackToItsSeat(t *testing.T) {
 		s.asleep[form.InstanceID(on, []string{"GPU-1"})] = []string{"GPU-1"}
 		assert.Equal(t, []string{want}, s.pass(time.Second), state)
 	}
+}
+
+func TestNewControllerHearsLaunchersBeforeItGivesSeats(t *testing.T) {
+	s := running(t, config("a", podmeta.SeatsAsked{Replicas: 1}))
+	s.counts["a"] = demand.Count{Held: 1}
+	s.deaf = true
+	s.begin()
+	assert.Empty(t, s.pass(time.Second))
+	assert.Empty(t, s.pass(launchersLimit-time.Millisecond))
+	assert.Equal(t, []string{"free seat"}, s.pass(time.Millisecond), "one that is silent for long keeps no Model waiting")
 }
 
 func TestConfigOfSomebodyElseGetsNoSeat(t *testing.T) {

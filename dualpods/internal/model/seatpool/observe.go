@@ -46,6 +46,7 @@ type world struct {
 	seats    []seats.Seat
 	claims   map[string]*claim // by MODEL/ENTRY
 	heard    bool              // all front doors were heard
+	unheard  bool              // a launcher of a seat has not told what it has
 	stale    bool              // the cache does not show yet what was written
 	decision *seats.Decision
 }
@@ -190,12 +191,13 @@ func (c *Controller) observeBehind(ctx context.Context, w *world, pod *corev1.Po
 		return client.IgnoreNotFound(err)
 	}
 	sleeping := map[string]bool{}
-	c.opts.Views.Pick(string(on.UID), func(id string, i launcherapi.Instance) bool {
+	view := c.opts.Views.Pick(string(on.UID), func(id string, i launcherapi.Instance) bool {
 		if slices.Contains(asleepSoon, launcher.State(i.State)) && slices.Equal(slices.Sorted(slices.Values(i.GPUUUIDs)), slices.Sorted(slices.Values(status.GPUs))) {
 			sleeping[id] = true
 		}
 		return false
 	})
+	w.unheard = w.unheard || !view.Connected
 	if s.Sleepers = len(sleeping); s.Sleepers == 0 {
 		return nil
 	}
