@@ -113,7 +113,7 @@ func (c *apiClient) Delete(ctx context.Context, o client.Object, opts ...client.
 		}
 		a.w.note("API server: the controller deletes %s %s", kindOf(o), o.GetName())
 		if pod, is := there.(*corev1.Pod); is {
-			a.w.truth.deletesPod(pod)
+			a.w.truth.deletesPod(pod, o.(*corev1.Pod))
 		}
 		a.remove(there, 30)
 		return nil

@@ -129,10 +129,14 @@ func (t *truth) recorded(was, is *v1alpha1.ModelServing) {
 	}
 }
 
-// deletesPod checks a controller's deletion of a Pod.
-func (t *truth) deletesPod(pod *corev1.Pod) {
+// deletesPod checks a controller's deletion of a Pod, which the controller has read as the second Pod. It may
+// go by the recovery policy of that.
+func (t *truth) deletesPod(pod, read *corev1.Pod) {
+	restarts := func(p *corev1.Pod) bool {
+		return p.Annotations[podmeta.AnnotationOnExit] == string(podmeta.OnExitRestart)
+	}
 	owner := podmeta.ServingOf(pod)
-	if owner == nil || pod.Annotations[podmeta.AnnotationOnExit] != string(podmeta.OnExitRestart) || podmeta.Finished(pod) {
+	if owner == nil || !restarts(pod) || !restarts(read) || podmeta.Finished(pod) {
 		return
 	}
 	serving, _ := t.w.api.get(servingKind, owner.Name).(*v1alpha1.ModelServing)
