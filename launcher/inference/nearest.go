@@ -17,7 +17,7 @@ type UnknownModel struct {
 	All     []string
 }
 
-// NewUnknownModel returns the error for a name that is none of all.
+// NewUnknownModel returns the error for a name that is not among all.
 func NewUnknownModel(name string, all []string) *UnknownModel {
 	return &UnknownModel{Name: name, Nearest: NearestNames(name, all), All: all}
 }
@@ -28,7 +28,7 @@ func (e *UnknownModel) Error() string {
 	case e.Off != "":
 		return fmt.Sprintf("the model %q is turned off by the profile %s", e.Name, e.Off)
 	case len(e.All) == 0:
-		return text + ": there is none here"
+		return text + ": there are no models here"
 	case len(e.Nearest) == 0:
 		return text + ". There are: " + FewNames(e.All)
 	}

@@ -32,7 +32,7 @@ type Model struct {
 	Held int `json:"held,omitempty"`
 	// InFlight counts the requests that Pods answer, by the name of the Pod. A Pod that is absent has none.
 	InFlight map[string]int `json:"in_flight,omitempty"`
-	// Refused says that the Model lets no request wait, and that requests were refused a moment ago since no Pod could
-	// answer them.
+	// Refused says that the Model lets no request wait, and that requests were refused a moment ago because no Pod
+	// could answer them.
 	Refused bool `json:"refused,omitempty"`
 }

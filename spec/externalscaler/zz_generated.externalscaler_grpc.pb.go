@@ -34,7 +34,7 @@ const (
 type ExternalScalerClient interface {
 	// Whether the target should have replicas at all.
 	IsActive(ctx context.Context, in *ScaledObjectRef, opts ...grpc.CallOption) (*IsActiveResponse, error)
-	// The same at once, and again when it changes.
+	// The same, sent at once and after each change.
 	StreamIsActive(ctx context.Context, in *ScaledObjectRef, opts ...grpc.CallOption) (grpc.ServerStreamingClient[IsActiveResponse], error)
 	// What the HorizontalPodAutoscaler that KEDA makes should aim at.
 	GetMetricSpec(ctx context.Context, in *ScaledObjectRef, opts ...grpc.CallOption) (*GetMetricSpecResponse, error)
@@ -105,7 +105,7 @@ func (c *externalScalerClient) GetMetrics(ctx context.Context, in *GetMetricsReq
 type ExternalScalerServer interface {
 	// Whether the target should have replicas at all.
 	IsActive(context.Context, *ScaledObjectRef) (*IsActiveResponse, error)
-	// The same at once, and again when it changes.
+	// The same, sent at once and after each change.
 	StreamIsActive(*ScaledObjectRef, grpc.ServerStreamingServer[IsActiveResponse]) error
 	// What the HorizontalPodAutoscaler that KEDA makes should aim at.
 	GetMetricSpec(context.Context, *ScaledObjectRef) (*GetMetricSpecResponse, error)

@@ -54,9 +54,9 @@ type Server struct {
 	// ClientCAFile has the authorities that may sign certificates of clients. Empty: the
 	// server does not ask clients for a certificate.
 	ClientCAFile string
-	// Peer is the name in the certificates of servers that call each other, which are good for no
-	// other server as clients. Such a server accepts connections only from these, and from clients
-	// with a certificate. Empty: there are none.
+	// Peer is the name in the certificates of servers that call each other. No other server
+	// accepts these certificates from a client. A server with a Peer accepts connections only from
+	// its peers, and from clients with a certificate. Empty: the server has no peers.
 	Peer string
 }
 

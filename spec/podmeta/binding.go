@@ -47,11 +47,11 @@ type Binding struct {
 
 	Failures int       `json:"failures,omitempty"` // attempts, one after the other, that came to nothing since the requester was served last
 	Failure  string    `json:"failure,omitempty"`  // why the last of them did
-	Invalid  bool      `json:"invalid,omitempty"`  // it did since the launcher cannot use the input, whatever runs there
+	Invalid  bool      `json:"invalid,omitempty"`  // it failed because the launcher cannot use the input, whatever else runs there
 	RetryAt  time.Time `json:"retryAt,omitzero"`   // when the attempt may be made; zero: at once
 	Kept     string    `json:"kept,omitempty"`     // how the instance ended while it served, where the requester says OnExitKeep
 
-	ChangedBy string  `json:"changedBy,omitempty"` // the change in place that made the record, or the model of a seat: its [SwapTo.ID] or [Assignment.ID]; empty: none did
+	ChangedBy string  `json:"changedBy,omitempty"` // the [SwapTo.ID] of the change in place that made the record, or the [Assignment.ID] of a seat; empty: there is none
 	Change    *Change `json:"change,omitempty"`    // that is under way; nil: none is
 }
 

@@ -18,10 +18,10 @@ const PortModel int32 = 8000
 // Annotations of what a Model has made.
 const (
 	// AnnotationTemplateStored is on a Deployment of a Model: AnnotationTemplateHash, a dot, and a hash of the Pod
-	// template as the API server has stored it. An edit by somebody else changes the latter.
+	// template as the API server has stored it. An edit by somebody else changes that hash.
 	AnnotationTemplateStored = PrefixOwn + "template-stored"
-	// AnnotationEditions is on an InferenceServerConfig of a Model: its earlier editions, of which instances may sleep, as
-	// JSON. It goes when these instances are gone.
+	// AnnotationEditions is on an InferenceServerConfig of a Model: its earlier editions, which may have sleepers, as
+	// JSON. The controller removes it when it has deleted these sleepers.
 	AnnotationEditions = PrefixOwn + "earlier-editions"
 	// AnnotationAsked is on a Deployment of a Model: what the controller asked for last, as JSON.
 	AnnotationAsked = PrefixOwn + "asked"

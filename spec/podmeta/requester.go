@@ -51,8 +51,8 @@ type Requester struct {
 }
 
 // IsRequester tells whether a Pod asks for an inference server. One that the
-// controller holds does, whatever somebody makes of its annotations, and so does a seat
-// that has no model.
+// controller holds does, whatever its annotations say, and so does a seat without a
+// model.
 func IsRequester(pod *corev1.Pod) bool {
 	if Held(pod) || IsSeat(pod) {
 		return true

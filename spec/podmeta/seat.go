@@ -9,7 +9,7 @@ import (
 )
 
 // LabelSeat is on the Pods of a SeatPool, its seats, and on the InferenceServerConfigs of entries that take
-// seats of it: the name of the SeatPool. A Pod with it is a requester, also while it asks for no model.
+// seats of it: the name of the SeatPool. A Pod with this label is a requester, also while it has no model.
 const LabelSeat = PrefixOwn + "seat"
 
 // Annotations of seats.
@@ -26,11 +26,11 @@ type Assignment struct {
 	Model  string `json:"model"`
 	Entry  string `json:"entry"`
 	Config string `json:"config"` // its InferenceServerConfig
-	// Generation is the least generation of Config that says what is to run: an older one in a cache does not.
+	// Generation is the lowest generation of Config that describes the model. A cache may still have an older one.
 	Generation int64     `json:"generation"`
 	Hash       string    `json:"hash"`            // of the entry
 	Since      time.Time `json:"since"`           // when the seat got it; no two assignments of a seat have the same
-	Leaves     time.Time `json:"leaves,omitzero"` // since when the seat takes no new requests for it; zero: it does
+	Leaves     time.Time `json:"leaves,omitzero"` // since when the seat takes no new requests for it; zero: it takes them
 }
 
 // ID names the assignment; empty: there is none. It stays the same while the seat leaves its model.
@@ -66,11 +66,11 @@ func encode(of any) string {
 	return string(text)
 }
 
-// IsSeat reports whether a Pod is a seat: a requester that may ask for no model.
+// IsSeat reports whether a Pod is a seat: a requester that may have no model.
 func IsSeat(pod *corev1.Pod) bool { return pod.Labels[LabelSeat] != "" }
 
-// ReadAssignment reads AnnotationSeat. It is zero if there is none, or none that can be read: then nobody knows
-// which model the seat has, and it is given another one.
+// ReadAssignment reads AnnotationSeat. The assignment is zero if there is none, or none that can be read. The seat then
+// counts as a seat without a model.
 func ReadAssignment(pod *corev1.Pod) (a Assignment) {
 	if !IsSeat(pod) || json.Unmarshal([]byte(pod.Annotations[AnnotationSeat]), &a) != nil || a.ID() == "" {
 		return Assignment{}

@@ -27,8 +27,8 @@ type Status struct {
 	// requester serves; 0 with a server patch.
 	Generation int64 `json:"generation,omitempty"`
 
-	// Seat is the [Assignment.ID] of a seat that the status is about, and GPUs the UUIDs of a seat's GPUs, as far as
-	// they are known.
+	// Seat is the [Assignment.ID] that the status of a seat is about. GPUs are the UUIDs of the seat's GPUs, if they
+	// are known.
 	Seat string   `json:"seat,omitempty"`
 	GPUs []string `json:"gpus,omitempty"`
 

@@ -69,12 +69,12 @@ type ModelSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.totalMaxReplicas)",fieldPath=".totalMaxReplicas",message="belongs to the whole model: set it in spec"
 // +kubebuilder:validation:XValidation:rule="!has(self.hold)",fieldPath=".hold",message="belongs to the whole model: set it in spec"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway)",fieldPath=".gateway",message="belongs to the whole model: set it in spec"
-// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.resourceProfile)",fieldPath=".resourceProfile",message="a seat has the GPUs of its SeatPool: remove it, or seatPool"
-// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.launcherConfigName)",fieldPath=".launcherConfigName",message="a seat has the launchers of its SeatPool: remove it, or seatPool"
-// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.image)",fieldPath=".image",message="a seat has the image of its launchers: remove it, or seatPool"
-// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.priorityClassName)",fieldPath=".priorityClassName",message="seats have the priority that the template of their SeatPool says: remove it, or seatPool"
-// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.simultaneousScaleUpGroup)",fieldPath=".simultaneousScaleUpGroup",message="the members of a group race with Pods of their own: remove it, or seatPool"
-// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.engine) || self.engine == 'VLLM'",fieldPath=".engine",message="launchers run VLLM alone in seats: remove it, or seatPool"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.resourceProfile)",fieldPath=".resourceProfile",message="a seat has the GPUs of its SeatPool: remove resourceProfile, or seatPool"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.launcherConfigName)",fieldPath=".launcherConfigName",message="a seat has the launchers of its SeatPool: remove launcherConfigName, or seatPool"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.image)",fieldPath=".image",message="a seat has the image of its launchers: remove image, or seatPool"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.priorityClassName)",fieldPath=".priorityClassName",message="seats have the priority that the template of their SeatPool says: remove priorityClassName, or seatPool"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.simultaneousScaleUpGroup)",fieldPath=".simultaneousScaleUpGroup",message="the members of a group race with Pods of their own: remove simultaneousScaleUpGroup, or seatPool"
+// +kubebuilder:validation:XValidation:rule="!has(self.seatPool) || !has(self.engine) || self.engine == 'VLLM'",fieldPath=".engine",message="launchers run VLLM alone in seats: set engine to VLLM, or remove seatPool"
 type ModelEntry struct {
 	// Name of the entry.
 	// +required

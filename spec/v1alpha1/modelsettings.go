@@ -169,7 +169,7 @@ type ModelSettings struct {
 	// +optional
 	Hold *ModelHold `json:"hold,omitempty"`
 
-	// What gateways of others need of the Model.
+	// What gateways other than the front door need.
 	// +optional
 	Gateway *ModelGateway `json:"gateway,omitempty"`
 }
@@ -277,7 +277,7 @@ type ModelHold struct {
 	Max *int32 `json:"max,omitempty"`
 }
 
-// ModelGateway is what gateways of others need of a Model.
+// ModelGateway is what gateways other than the front door need of a Model.
 type ModelGateway struct {
 	// The controller keeps an InferencePool with the name of the Model, which selects the Pods that serve it.
 	// An HTTPRoute may lead there. The cluster needs the CRD of InferencePools, version v1.

@@ -50,7 +50,7 @@ type ModelEntryStatus struct {
 	// Hash of the entry with what it inherits.
 	// +optional
 	Hash string `json:"hash,omitempty"`
-	// Launcher: the launchers of nodes run it. Seats: the same, in the seats of a SeatPool. Pods: its Pods run the
+	// Launcher: the launchers of nodes run it. Seats: they run it in seats of a SeatPool. Pods: its Pods run the
 	// engine themselves, and never sleep.
 	// +optional
 	RunsIn ModelRunsIn `json:"runsIn,omitempty"`

@@ -41,8 +41,8 @@ type ResourceProfileSpec struct {
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 
 	// Claims of devices that dynamic resource allocation gives to each Pod, as in spec.resourceClaims of a
-	// Pod; the engine's container uses all of them. They are not multiplied by the units. For entries that
-	// run in Pods of their own alone: launchers get their GPUs by nvidia.com/gpu.
+	// Pod; the engine's container uses all of them. They are not multiplied by the units. Only entries that
+	// run in Pods of their own may use them: launchers get their GPUs by nvidia.com/gpu.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -6,14 +6,14 @@ import (
 )
 
 // SeatPool keeps Pods that hold GPUs and have no model: seats. The entries of Models that name it in seatPool
-// take turns on its seats. To take a seat takes a swap in the launcher of its node, and no new Pod.
+// take turns on its seats. To take a seat, an entry needs a swap in the launcher of its node, and no new Pod.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.seats.total
 // +kubebuilder:resource:shortName=seats,categories=hotseat
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,52}[a-z0-9])?$')",message="metadata.name should be at most 54 lower-case letters, digits and '-', because seats are named NAME-NUMBER and carry it as the value of a label"
-// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="seats that there are to be"
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="seats that there should be"
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.seats.total`,description="seats that there are"
 // +kubebuilder:printcolumn:name="Idle",type=integer,JSONPath=`.status.seats.idle`,description="seats without a model"
 // +kubebuilder:printcolumn:name="Taken",type=integer,JSONPath=`.status.seats.taken`,description="seats that have a model"
@@ -37,7 +37,7 @@ type SeatPool struct {
 
 // SeatPoolSpec is the desired state.
 type SeatPoolSpec struct {
-	// How many seats there are. If it falls, seats without a model go first. Others go once their model has no
+	// How many seats there should be. If it falls, seats without a model go first, and others once their Model has no
 	// request. Default: 1.
 	// +optional
 	// +kubebuilder:default=1
@@ -59,14 +59,14 @@ type SeatPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="should be the name of a LauncherConfig: lower-case letters, digits and '-', beginning and ending with a letter or a digit"
 	LauncherConfigName string `json:"launcherConfigName"`
 
-	// For how long a seat keeps its model at least while the model has requests, counted from when the model
-	// was ready. Default: 10.
+	// For how long a seat keeps its model at least while the model has requests, counted from the time when
+	// the model became ready. Default: 10.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	MinResidencySeconds *int32 `json:"minResidencySeconds,omitempty"`
 
-	// For how long requests may go on that a seat answers when another Model is to have it. Default: 30.
+	// For how long a seat may go on with its requests when another Model is to get the seat. Default: 30.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
@@ -85,7 +85,7 @@ type SeatPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Accepted: the template can be used. Available: there are as many seats as there are to be, and their
+	// Accepted: the template can be used. Available: there are as many seats as there should be, and their
 	// Pods run.
 	// +optional
 	// +listType=map

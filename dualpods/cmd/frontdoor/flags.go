@@ -18,7 +18,7 @@ type settings struct {
 	listen, demandListen, probesListen string
 	tlsCert, tlsKey                    string // files; empty: clients speak HTTP
 	demandTLS                          string // a folder; empty: the controller and the other front doors speak HTTP
-	scalerListen                       string // empty: KEDA is not served
+	scalerListen                       string // empty: the front door is no external scaler of KEDA
 	namespace                          string // of the Models that a host name without a rule stands for
 	hosts                              map[string]string
 	domain                             string // of host names that begin with a namespace
@@ -48,12 +48,12 @@ func parse(args []string) (settings, error) {
 	flags.SortFlags = false
 	flags.Usage = func() {}
 	flags.StringVar(&s.listen, "listen", ":8000", "`address` for clients")
-	flags.StringVar(&s.tlsCert, "tls-cert", "", "`file` with the certificate for clients, which then speak HTTPS; it is read again for each connection, so that a renewed one takes effect at once")
+	flags.StringVar(&s.tlsCert, "tls-cert", "", "`file` with the certificate for clients, which then speak HTTPS; the program reads it again for each connection, so a renewed certificate takes effect at once")
 	flags.StringVar(&s.tlsKey, "tls-key", "", "`file` with the key of that certificate")
 	flags.StringVar(&s.demandListen, "demand-listen", ":8002", "`address` where the controller and the other front doors ask for the number of requests")
-	flags.StringVar(&s.demandTLS, "demand-tls", "", "`folder` with tls.crt, tls.key and ca.crt, which the controller makes: only the controller and front doors with that certificate may ask then; the front doors call each other by it")
+	flags.StringVar(&s.demandTLS, "demand-tls", "", "`folder` with tls.crt, tls.key and ca.crt, which the controller makes: then only the controller and front doors with that certificate may ask; a front door calls the others with it")
 	flags.StringVar(&s.probesListen, "probes-listen", ":8082", "`address` of /healthz, /readyz and /metrics")
-	flags.StringVar(&s.scalerListen, "scaler-listen", "", "`address` where KEDA asks by gRPC, as of an external scaler; empty: nowhere")
+	flags.StringVar(&s.scalerListen, "scaler-listen", "", "`address` at which this front door is an external scaler of KEDA, by gRPC; empty: it is none")
 	flags.StringVar(&s.namespace, "namespace", "", "`namespace` of the Models of clients whose host name has no --host")
 	flags.StringToStringVar(&s.hosts, "host", nil, "`HOST=NAMESPACE`: the namespace of the Models of a host name; may be given again")
 	flags.StringVar(&s.domain, "host-domain", "", "`domain` of host names that begin with a namespace: NAMESPACE.DOMAIN stands for the Models of NAMESPACE")
@@ -89,7 +89,7 @@ func parse(args []string) (settings, error) {
 	return s, nil
 }
 
-// check returns an error for a flag that cannot be.
+// check returns an error if a flag is missing or has a wrong value.
 func (s *settings) check(level string) error {
 	switch {
 	case s.namespace == "":

@@ -86,7 +86,7 @@ type frontDoor struct {
 	scaler   *scaler.Scaler
 
 	clients, counts, probes net.Listener
-	forKEDA                 net.Listener // nil: nobody asks
+	forKEDA                 net.Listener // nil: KEDA is not served
 	toPods, toPeers         *http.Transport
 	traces                  *tracing.Tracing
 }
@@ -165,7 +165,7 @@ func secure(l *net.Listener, by mtls.Server) error {
 	return err
 }
 
-// peers returns how the front doors know the controller and each other.
+// peers returns the TLS by which front doors authenticate the controller and each other.
 func (s *settings) peers() mtls.Server {
 	in := func(name string) string { return filepath.Join(s.demandTLS, name) }
 	return mtls.Server{CertFile: in(mtls.CertFile), KeyFile: in(mtls.KeyFile), ClientCAFile: in(mtls.CAFile), Peer: mtls.FrontDoorName(s.ownNamespace)}

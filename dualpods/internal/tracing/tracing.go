@@ -58,7 +58,7 @@ func Open(ctx context.Context, getenv func(string) string, service string, optio
 	return &Tracing{sdktrace.NewTracerProvider(append(options, sdktrace.WithBatcher(exporter), sdktrace.WithResource(self))...)}, nil
 }
 
-// Tracer makes spans; nil: nobody wants them.
+// Tracer returns a tracer; nil: tracing is off.
 func (t *Tracing) Tracer(name string) trace.Tracer {
 	if t == nil {
 		return nil

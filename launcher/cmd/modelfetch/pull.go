@@ -146,18 +146,18 @@ func (p *pulling) run(ctx context.Context) (outcome fetchapi.Outcome, err error)
 	return fetchapi.Outcome{ID: v.Key, Revision: v.Manifest.Revision, Bytes: v.Manifest.Bytes(), Lacks: len(v.Manifest.Lacks("")) > 0}, nil
 }
 
-// relink makes a symbolic link to a folder at a path. It replaces a link, and nothing else.
+// relink makes a symbolic link to a folder at a path. It replaces an earlier link, but nothing else.
 func relink(folder, path string) error {
 	is, err := os.Lstat(path)
 	if err == nil && is.Mode().Type() != os.ModeSymlink {
-		return fmt.Errorf("%s is there, and is no link: name a path that is free", path)
+		return fmt.Errorf("%s exists, and is no link: name a path that is free", path)
 	}
 	target, err := filepath.Rel(filepath.Dir(path), folder)
 	if err != nil {
 		return err
 	}
 	fresh := path + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) { // of a pull that was interrupted
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) { // left by a pull that was interrupted
 		return err
 	}
 	if err := os.Symlink(target, fresh); err != nil {

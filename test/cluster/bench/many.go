@@ -19,10 +19,10 @@ import (
 	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
-// templateHash is that of the ReplicaSets that nobody makes here.
+// templateHash is the hash in the names of ReplicaSets. No controller makes these here.
 const templateHash = "6d4cf56db6"
 
-// Of many Models.
+// The numbers of part many.
 const (
 	entriesOfMany  = 4
 	manyPassesTook = 50 * time.Millisecond // bound of a pass for one Model

@@ -16,12 +16,12 @@ import (
 	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
-// beyondWake bounds what a Model at zero takes longer to its first byte than its engine takes to wake, if it sleeps
-// behind a seat.
+// beyondWake bounds how much longer a Model at zero, which sleeps behind a seat, takes to its first byte than its engine
+// takes to wake.
 const beyondWake = 60 * time.Millisecond
 
-// seats times requests for a Model at zero whose model sleeps behind a seat, to the first byte, beside the wake of the
-// engine, as its launcher tells of it.
+// seats times requests for a Model at zero whose model sleeps behind a seat, up to the first byte. It compares them with
+// the times in which the engine woke, as its launcher reports them.
 func (b *bench) seats() (rows []figures.Row, err error) {
 	s, err := b.newSite("seats", cluster.Options{Nodes: 1, GPUs: 1})
 	if err != nil {

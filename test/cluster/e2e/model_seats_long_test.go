@@ -186,7 +186,7 @@ func TestEntryWithPodsTakesWhatSeatsCannot(t *testing.T) {
 	s.awaitDoors("both")
 	stop := s.chats("both", s.frontDoor(), 1)
 	s.serves("both", "pods (1)")
-	assert.Contains(t, s.failure("both", "seats").Message, "SeatPool pool has none to give")
+	assert.Contains(t, s.failure("both", "seats").Message, "SeatPool pool has no seat for it")
 	s.kubectl("delete", "mdl/holder")
 	s.serves("both", "seats (1)") // after the back-off
 	s.eventually("its Pods go", func() bool { return s.replicasOf("both-pods") == 0 })

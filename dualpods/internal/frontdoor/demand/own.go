@@ -23,8 +23,8 @@ const writeTime = 5 * demandapi.SilenceLimit
 type Count struct {
 	Held     int            // that wait
 	InFlight map[string]int // that Pods answer, by the name of the Pod
-	// Refused says that none may wait, and that requests were refused a moment ago since no Pod could answer them.
-	// Together they count as one that waits, while there is no other.
+	// Refused says that the Model lets no request wait, and that requests were refused a moment ago because no Pod
+	// could answer them. Together they count as one waiting request, while there is no other request.
 	Refused bool
 }
 
@@ -63,7 +63,7 @@ func (c *Count) Add(other Count) {
 type Own struct {
 	mu        sync.Mutex
 	counts    map[types.NamespacedName]*Count
-	refusals  map[types.NamespacedName]*time.Timer // until which Refused holds
+	refusals  map[types.NamespacedName]*time.Timer // at whose end Refused of a Model ends
 	listeners map[*listener]struct{}
 }
 
@@ -128,8 +128,8 @@ func (r *Request) become(held bool, pod string) {
 	})
 }
 
-// Refuse notes that a request was refused since none may wait. It counts for some time, in which its client may come
-// back.
+// Refuse notes that a request was refused because none may wait. The request counts for some time, in which its client
+// may come back.
 func (o *Own) Refuse(model types.NamespacedName, within time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -140,7 +140,7 @@ func (o *Own) Refuse(model types.NamespacedName, within time.Duration) {
 	timer = time.AfterFunc(within, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if o.refusals[model] == timer { // else there was another one
+		if o.refusals[model] == timer { // otherwise a later request was refused
 			delete(o.refusals, model)
 			o.change(model, func(c *Count) { c.Refused = false })
 		}
@@ -149,7 +149,7 @@ func (o *Own) Refuse(model types.NamespacedName, within time.Duration) {
 	o.change(model, func(c *Count) { c.Refused = true })
 }
 
-// change changes the count of a Model, and has it told.
+// change changes the count of a Model, and wakes the listeners.
 func (o *Own) change(model types.NamespacedName, change func(*Count)) {
 	c := o.counts[model]
 	if c == nil {
@@ -206,7 +206,7 @@ func (o *Own) All() map[types.NamespacedName]Count {
 	return all
 }
 
-// Follow calls changed with Models whose requests have changed, in no lock, until ctx ends.
+// Follow calls changed with the Models whose requests have changed, until ctx ends. It holds no lock meanwhile.
 func (o *Own) Follow(ctx context.Context, changed func(models []types.NamespacedName)) {
 	l := newListener()
 	o.listen(l)

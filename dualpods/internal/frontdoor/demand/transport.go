@@ -10,11 +10,11 @@ import (
 	"hotseat.dev/hotseat/spec/demandapi"
 )
 
-// idleTime is how long a connection to a front door that is not used stays open.
+// idleTime is how long an unused connection to a front door stays open.
 const idleTime = 2 * time.Minute
 
-// Transport returns how a Listener reaches front doors. secure returns the configuration of TLS for each connection:
-// certificates and authorities change.
+// Transport returns the transport by which a Listener reaches front doors. secure returns the TLS configuration of each
+// connection, because certificates and authorities change.
 func Transport(secure func(context.Context) (*tls.Config, error)) *http.Transport {
 	dialer := &net.Dialer{Timeout: demandapi.SilenceLimit}
 	return &http.Transport{IdleConnTimeout: idleTime, DialContext: dialer.DialContext, DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -119,8 +119,8 @@ func New(changed func(model types.NamespacedName)) *Directory {
 	}
 }
 
-// SetModel notes a Model. A Model that is being deleted counts as gone, though it waits for its Pods: no client may ask
-// for it any more.
+// SetModel notes a Model. A Model that is being deleted counts as gone, even while its Pods end: clients may not ask for
+// it any more.
 func (d *Directory) SetModel(of *v1alpha1.Model) {
 	if !of.DeletionTimestamp.IsZero() {
 		d.DeleteModel(types.NamespacedName{Namespace: of.Namespace, Name: of.Name})

@@ -106,7 +106,7 @@ func TestModelIsFoundByItsNames(t *testing.T) {
 	_, _, err = d.Find("team", "something", all)
 	require.EqualError(t, err, `there is no model "something". There are: llama, gpt-4o, qwen, llama_a, qwen`)
 	_, _, err = d.Find("other", "llama", all)
-	require.EqualError(t, err, `there is no model "llama": there is none here`)
+	require.EqualError(t, err, `there is no model "llama": there are no models here`)
 	only := func(m *directory.Model) bool { return m.Labels["of"] == "qwen" }
 	_, _, err = d.Find("team", "llama", only)
 	require.Error(t, err)

@@ -69,7 +69,7 @@ type Options struct {
 	SignEvery time.Duration     // between two signs of life for a stream that waits
 	BodyTime  time.Duration     // for a body; 0: as long as bodyTime
 	Observer  Observer
-	Tracer    trace.Tracer // nil: nobody wants traces
+	Tracer    trace.Tracer // nil: there are no traces
 	Logger    *slog.Logger
 }
 

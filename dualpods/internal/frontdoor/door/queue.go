@@ -174,8 +174,8 @@ func (s *queues) close() {
 	}
 }
 
-// refuseFull refuses a request since too many wait already. If none may wait, it counts as demand until its client may
-// have come back: otherwise nothing would start the Model.
+// refuseFull refuses a request because too many wait already. If none may wait, the request counts as demand until its
+// client may have come back. Otherwise nothing would start the Model.
 func (d *Door) refuseFull(m *directory.Model) error {
 	after := d.retryAfter(m, 0)
 	why := fmt.Sprintf("%d requests wait for the model %s, and hold.max of the Model allows no more", m.MaxHeld, m.Key.Name)

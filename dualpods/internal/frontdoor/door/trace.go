@@ -14,8 +14,8 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/tracing"
 )
 
-// The trace of a request has a span for all of it, which continues the trace of the client if there is one, and below
-// that
+// The trace of a request continues the trace of its client, if there is one. It has a span for the whole request, and
+// these spans below it:
 //
 //	hold    it waits for a Pod
 //	choose  a Pod is chosen; after a wait with a link to the actuation of that Pod
@@ -37,7 +37,7 @@ func (d *Door) trace(q *request) {
 		attribute.String("http.request.method", q.r.Method), attribute.String("url.path", q.r.URL.Path)))
 }
 
-// endTrace ends the span of a request. code is the one that counts.
+// endTrace ends the span of a request. code is the status of the answer, as metrics count it.
 func (q *request) endTrace(code int) {
 	if q.span.IsRecording() {
 		q.span.SetAttributes(attribute.Int("http.response.status_code", code))
@@ -68,7 +68,8 @@ func endPart(span trace.Span, err error) {
 	span.End()
 }
 
-// noteChoice says in a span which Pod was chosen. A request that has waited may have caused the actuation of that Pod.
+// noteChoice notes in a span which Pod was chosen. If the request has waited, the span has a link to the actuation of that
+// Pod, which the request may have caused.
 func (q *request) noteChoice(span trace.Span, to directory.Endpoint, strategy string) {
 	if !span.IsRecording() {
 		return
@@ -79,7 +80,8 @@ func (q *request) noteChoice(span trace.Span, to directory.Endpoint, strategy st
 	}
 }
 
-// passTrace passes the trace of a span on in the header of what is sent. An earlier attempt may read the header still.
+// passTrace passes on the trace of a span in the header of a request. It clones the header, because an earlier attempt may
+// still read it.
 func passTrace(span trace.Span, sent *http.Request) {
 	if span.SpanContext().IsValid() {
 		sent.Header = sent.Header.Clone()

@@ -133,14 +133,14 @@ func (s *Scaler) find(ref *externalscaler.ScaledObjectRef) (*directory.Model, er
 	return m, nil
 }
 
-// demandFor returns the requests for a Model, and whether all front doors were heard.
+// demandFor returns the number of requests for a Model, and whether all front doors have told theirs.
 func (s *Scaler) demandFor(m *directory.Model) (total int, heard bool) {
 	all, heard := s.opts.Peers.Of(m.Key)
 	all.Add(s.opts.Own.Of(m.Key))
 	return all.Total(), heard
 }
 
-// errUnheard keeps KEDA from scaling down.
+// errUnheard keeps KEDA from scaling down while the demand is not known.
 var errUnheard = status.Error(codes.Unavailable, "a front door has not told its requests yet: ask again in a few seconds")
 
 // IsActive says whether there are requests.
@@ -200,7 +200,7 @@ func (s *Scaler) GetMetricSpec(_ context.Context, ref *externalscaler.ScaledObje
 		}
 	}
 	if target == 0 {
-		return nil, status.Errorf(codes.FailedPrecondition, "Model %s has only standbys, which no autoscaler scales: give an entry with targetRequests above 0", m.Key)
+		return nil, status.Errorf(codes.FailedPrecondition, "Model %s has only standbys, which no autoscaler scales: add an entry with targetRequests above 0", m.Key)
 	}
 	return &externalscaler.GetMetricSpecResponse{MetricSpecs: []*externalscaler.MetricSpec{{MetricName: MetricDemand, TargetSize: int64(target), TargetSizeFloat: float64(target)}}}, nil
 }

@@ -48,7 +48,7 @@ type Options struct {
 	Forget func(context.Context, *v1alpha1.InferenceServerConfig) error
 	// Acted is told the row of each entry, after the writes that it has led to; nil: nobody wants to know.
 	Acted func(decide.Row)
-	// Metrics shows what was decided; nil: nothing does.
+	// Metrics counts and shows decisions; nil: there are none.
 	Metrics *Metrics
 	Now     func() time.Time
 }
@@ -60,9 +60,9 @@ type Controller struct {
 	mu      sync.Mutex
 	windows map[types.NamespacedName]*decide.Window // the demand for each Model
 	told    map[types.NamespacedName]told
-	noSeat  map[ofEntry]time.Time // since when an entry waits for a seat
+	noSeat  map[ofEntry]time.Time // since when each entry has waited for a seat
 	taken   map[ofEntry]string    // which object of an entry's name is of somebody else, by the last attempt to create it
-	edits   map[ofEntry]edits     // of somebody else, which were undone
+	edits   map[ofEntry]edits     // by others, which were undone
 }
 
 // ofEntry is an entry of a Model.

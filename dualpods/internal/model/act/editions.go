@@ -23,16 +23,16 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// editions are what AnnotationEditions has: earlier editions of an InferenceServerConfig, of which instances may sleep.
+// editions is the value of AnnotationEditions: earlier editions of an InferenceServerConfig, which may have sleepers.
 type editions struct {
-	Hash  string                               `json:"hash"` // of the edition of the entry whose Pods are to replace theirs
+	Hash  string                               `json:"hash"` // of the entry's present edition, whose Pods replace theirs
 	Specs []v1alpha1.InferenceServerConfigSpec `json:"specs"`
 }
 
-// mostEditions bounds how many earlier editions are kept: of older ones, launchers evict what sleeps.
+// mostEditions bounds how many earlier editions are kept. Launchers evict the sleepers of older ones.
 const mostEditions = 8
 
-// editionsOf reads the earlier editions of an InferenceServerConfig. What somebody has damaged has none.
+// editionsOf reads the earlier editions of an InferenceServerConfig. A damaged annotation has none.
 func editionsOf(config *v1alpha1.InferenceServerConfig) (all editions) {
 	if json.Unmarshal([]byte(config.Annotations[podmeta.AnnotationEditions]), &all) != nil {
 		return editions{}
@@ -40,7 +40,7 @@ func editionsOf(config *v1alpha1.InferenceServerConfig) (all editions) {
 	return all
 }
 
-// addEdition notes an edition that another one replaces.
+// addEdition notes an edition that a new one replaces.
 func addEdition(config *v1alpha1.InferenceServerConfig, earlier v1alpha1.InferenceServerConfigSpec, hash string) {
 	all := editionsOf(config)
 	all.Hash = hash
@@ -55,7 +55,7 @@ func addEdition(config *v1alpha1.InferenceServerConfig, earlier v1alpha1.Inferen
 	metav1.SetMetaDataAnnotation(&config.ObjectMeta, podmeta.AnnotationEditions, string(text))
 }
 
-// forgetEditions deletes what sleeps of the earlier editions of an InferenceServerConfig.
+// forgetEditions deletes the sleepers of the earlier editions of an InferenceServerConfig.
 func forgetEditions(ctx context.Context, config *v1alpha1.InferenceServerConfig, forget func(context.Context, *v1alpha1.InferenceServerConfig) error) error {
 	var errs []error
 	for _, spec := range editionsOf(config).Specs {
@@ -66,8 +66,8 @@ func forgetEditions(ctx context.Context, config *v1alpha1.InferenceServerConfig,
 	return errors.Join(errs...)
 }
 
-// Sweeper deletes what sleeps of earlier editions of entries, once the Pods of the present edition have replaced theirs.
-// It is a controller of its own, as launchers may be slow, and a Model is not to wait for them.
+// Sweeper deletes the sleepers of earlier editions of entries, once the Pods of the present edition have replaced theirs.
+// It is a controller of its own, because launchers may be slow and a Model must not wait for them.
 type Sweeper struct{ Options }
 
 // Reconcile looks at the InferenceServerConfig of an entry.
@@ -82,13 +82,13 @@ func (s *Sweeper) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	}
 	rolled, err := s.isRolled(ctx, &config)
 	if err != nil || !rolled {
-		return reconcile.Result{}, err // a change of its Deployment or Pods has it called again
+		return reconcile.Result{}, err // a change of its Deployment or Pods leads to another call
 	}
 	if s.Leads != nil && !s.Leads() {
 		return reconcile.Result{}, dualpods.ErrNotLeading
 	}
 	if err := forgetEditions(ctx, &config, s.Forget); err != nil {
-		return reconcile.Result{}, fmt.Errorf("cannot delete what sleeps of earlier editions of InferenceServerConfig %s: %w", request, err)
+		return reconcile.Result{}, fmt.Errorf("cannot delete the sleepers of earlier editions of InferenceServerConfig %s: %w", request, err)
 	}
 	changed := config.DeepCopy()
 	delete(changed.Annotations, podmeta.AnnotationEditions)
@@ -123,7 +123,7 @@ func (s *Sweeper) isRolled(ctx context.Context, config *v1alpha1.InferenceServer
 	return !left, err
 }
 
-// areSeated reports the same of an entry with seats: those that it has serve its present edition.
+// areSeated reports the same for an entry with seats: all its seats serve its present edition.
 func (s *Sweeper) areSeated(ctx context.Context, config *v1alpha1.InferenceServerConfig) (bool, error) {
 	hash := editionsOf(config).Hash
 	if seatsAsked(config).Hash != hash {
@@ -136,7 +136,7 @@ func (s *Sweeper) areSeated(ctx context.Context, config *v1alpha1.InferenceServe
 	return !left, err
 }
 
-// anyPod reports whether a Pod of the Model is such.
+// anyPod reports whether such is true for a Pod of the Model.
 func (s *Sweeper) anyPod(ctx context.Context, config *v1alpha1.InferenceServerConfig, such func(*corev1.Pod) bool) (bool, error) {
 	var pods corev1.PodList
 	if err := s.API.List(ctx, &pods, client.InNamespace(config.Namespace), client.MatchingFields{Index: config.Labels[podmeta.LabelModel]}, client.UnsafeDisableDeepCopy); err != nil {
@@ -150,7 +150,7 @@ func (s *Sweeper) anyPod(ctx context.Context, config *v1alpha1.InferenceServerCo
 	return false, nil
 }
 
-// SetupWithManager has the Sweeper look at an InferenceServerConfig when it changes, its Deployment or one of its Pods.
+// SetupWithManager reconciles an InferenceServerConfig when it, its Deployment or one of its Pods changes.
 // Pods are indexed by [Index].
 func (s *Sweeper) SetupWithManager(mgr ctrl.Manager, options controller.Options) error {
 	ofPod := func(_ context.Context, o client.Object) []reconcile.Request {

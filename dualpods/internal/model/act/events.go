@@ -20,8 +20,8 @@ const (
 	eventAsked  = "EntryAsked"
 )
 
-// event tells about an entry. The recorder joins Events that are alike but for their notes, unless they are related to
-// different objects: each entry has its own.
+// event emits an Event about an entry. The recorder joins Events that differ only in their notes, unless their related
+// objects differ. So each Event is related to the Deployment of its entry, if there is one.
 func (c *Controller) event(w *world, e *entry, kind, reason, action, note string) {
 	var related runtime.Object
 	if e.deployment != nil {
@@ -30,12 +30,12 @@ func (c *Controller) event(w *world, e *entry, kind, reason, action, note string
 	c.opts.Recorder.Eventf(w.model, related, kind, reason, action, "%s", dualpods.Truncate("entry "+e.Name+": "+note, serversdecide.MaxNote))
 }
 
-// tellEdited tells that an edit of somebody else was undone.
-func (c *Controller) tellEdited(w *world, e *entry, what string) {
-	c.event(w, e, corev1.EventTypeWarning, eventEdited, "Edit", "somebody else has edited "+what+", which is put back: edit the Model instead, or set spec.autoscaling.mode to Off")
+// tellEdited emits an Event about an edit by somebody else that was undone. instead says what to do in place of that edit.
+func (c *Controller) tellEdited(w *world, e *entry, what, instead string) {
+	c.event(w, e, corev1.EventTypeWarning, eventEdited, "Edit", "somebody else has edited "+what+", and the controller has undone the edit: "+instead)
 }
 
-// tellNewFailures tells of the failures that a status has and an earlier one has not.
+// tellNewFailures emits an Event for each failure that a status has and the earlier status has not.
 func (c *Controller) tellNewFailures(w *world, before, now *v1alpha1.ModelStatus) {
 	for _, e := range w.entries {
 		of := entryOf(now, e.Name)
@@ -53,8 +53,8 @@ func (c *Controller) tellNewFailures(w *world, before, now *v1alpha1.ModelStatus
 // moves are the rows by which another entry may come to serve the Model.
 var moves = map[decide.Row]bool{decide.RowDemand: true, decide.RowWakes: true, decide.RowRaces: true, decide.RowTried: true, decide.RowStandbyAlone: true}
 
-// tellMove tells that an entry without replicas is asked for some, if the Model moves to it: the first entry is asked
-// first, which is no move, unless a later one serves.
+// tellMove emits an Event when an entry without replicas is asked for some, and the Model moves to it. The first entry is
+// asked first, so asking it is a move only while a later entry serves.
 func (c *Controller) tellMove(w *world, e *entry, d *decide.EntryDecision) {
 	isFirst := e == w.entries[0] && d.Row != decide.RowTried
 	had := seatsAsked(e.config).Replicas

@@ -15,8 +15,8 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// Metrics counts what passes have decided, and shows the last decision for each Model. It has series for Models that
-// there are alone. Its methods may be called concurrently.
+// Metrics counts the decisions of passes, and shows the last decision for each Model. The series of a Model end when it
+// is deleted. Its methods may be called concurrently.
 type Metrics struct {
 	scaleUp  *prometheus.HistogramVec
 	failures *prometheus.CounterVec
@@ -28,7 +28,7 @@ type Metrics struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// measured is a Model by the last pass.
+// measured is a Model as the last pass saw it.
 type measured struct {
 	demand  int
 	entries map[string]*measuredEntry
@@ -39,16 +39,16 @@ type measuredEntry struct {
 	backoff  time.Time      // until when it backs off
 	failed   time.Time      // when it failed last
 	desired  int
-	asked    []time.Time // when the replicas were asked for that are waited for, in order
+	asked    []time.Time // when each replica that is not ready yet was asked for, in order
 }
 
 var ofEntryLabels = []string{"namespace", "model", "spec"}
 
-// What is read at each scrape.
+// Collect computes these at each scrape.
 var (
 	demandDesc   = prometheus.NewDesc("hotseat_controller_model_demand", "Requests for a Model that are held or in flight, at all front doors.", []string{"namespace", "model"}, nil)
 	replicasDesc = prometheus.NewDesc("hotseat_controller_model_replicas", "Replicas of an entry of a Model by state: desired, waiting, ready or losing.", append(slices.Clone(ofEntryLabels), "state"), nil)
-	backoffDesc  = prometheus.NewDesc("hotseat_controller_model_backoff_seconds", "For how long an entry of a Model is not tried again after a failure; absent: it may be tried.", ofEntryLabels, nil)
+	backoffDesc  = prometheus.NewDesc("hotseat_controller_model_backoff_seconds", "Seconds until the controller tries an entry of a Model again after a failure; absent: it does not back off.", ofEntryLabels, nil)
 )
 
 // NewMetrics makes Metrics without Models.
@@ -57,11 +57,11 @@ func NewMetrics(now func() time.Time) *Metrics {
 		now: now,
 		scaleUp: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "hotseat_controller_model_scale_up_duration_seconds",
-			Help:    "From the write that asks for a replica of an entry until the replica serves, by how: hot (a sleeper was woken), cold (an engine was started) or seat; outcome: ready, or failed with how empty.",
+			Help:    "Time from the write that asks for a replica of an entry until the replica serves. how: hot (a sleeper was woken), cold (an engine was started) or seat. outcome: ready; or failed, and how is empty.",
 			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800},
 		}, append(slices.Clone(ofEntryLabels), "how", "outcome")),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hotseat_controller_model_failures_total", Help: "Failures of entries of Models, by the reason that the status has.",
+			Name: "hotseat_controller_model_failures_total", Help: "Failures of entries of Models, by their reason in the status.",
 		}, append(slices.Clone(ofEntryLabels), "reason")),
 		models: map[types.NamespacedName]*measured{},
 	}

@@ -49,11 +49,11 @@ type entry struct {
 	deployment *appsv1.Deployment              // nil: there is none; an entry with seats has none
 	config     *v1alpha1.InferenceServerConfig // likewise
 	pods       []*corev1.Pod
-	taken      string        // which object of its name is somebody else's; empty: none
+	taken      string        // which object with its name is somebody else's; empty: none
 	pause      time.Duration // before an edit of its Pod template is undone; 0: none
 	asleep     int           // sleepers on free GPUs
 
-	noSeatSince time.Time // since when it waits for a seat; zero: it does not
+	noSeatSince time.Time // since when it has waited for a seat; zero: it does not wait
 }
 
 // delay returns the longest scaleDownDelaySeconds of the entries.
@@ -153,8 +153,8 @@ func (c *Controller) observeObjects(ctx context.Context, w *world) error {
 	return nil
 }
 
-// observePods reads the Pods of the Model's Deployments, and the seats that it has. A Pod that somebody else made with the labels of one is
-// none of them.
+// observePods reads the Pods of the Model's Deployments, and its seats. It leaves out a Pod that only has the labels of
+// one, and was made by somebody else.
 func (c *Controller) observePods(ctx context.Context, w *world) error {
 	var pods corev1.PodList
 	if err := c.opts.API.List(ctx, &pods, client.InNamespace(w.model.Namespace), client.MatchingFields{Index: w.model.Name}, client.UnsafeDisableDeepCopy); err != nil {

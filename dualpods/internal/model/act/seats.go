@@ -30,12 +30,12 @@ func (w *world) observeSeats(e *entry, o *decide.Entry) {
 	was := seatsAsked(e.config)
 	o.Asked.Replicas, o.Replicas = was.Replicas, was.Replicas
 	if since := e.noSeatSince; !since.IsZero() && w.hasOther(e) {
-		o.NoSeat = &decide.Failure{Reason: decide.ReasonUnschedulable, Message: "SeatPool " + e.Pool + " has none to give: raise its replicas", Time: since}
+		o.NoSeat = &decide.Failure{Reason: decide.ReasonUnschedulable, Message: "SeatPool " + e.Pool + " has no seat for it: raise spec.replicas of the SeatPool", Time: since}
 	}
 }
 
 // hasOther reports whether the Model has an entry with Pods, or seats of another pool, that could take the place of an
-// entry with seats. A standby only does while nothing else can.
+// entry with seats. A standby does not count.
 func (w *world) hasOther(e *entry) bool {
 	for _, other := range w.entries {
 		if other.Pool != e.Pool && !other.IsStandby() {
@@ -45,15 +45,15 @@ func (w *world) hasOther(e *entry) bool {
 	return false
 }
 
-// seatsAsked returns what an entry has asked for; zero: nothing.
+// seatsAsked returns which seats an entry asks for; zero: none.
 func seatsAsked(config *v1alpha1.InferenceServerConfig) (asked podmeta.SeatsAsked) {
 	if config != nil {
-		_ = json.Unmarshal([]byte(config.Annotations[podmeta.AnnotationSeatsAsked]), &asked) // zero if somebody has damaged it
+		_ = json.Unmarshal([]byte(config.Annotations[podmeta.AnnotationSeatsAsked]), &asked) // zero if it is damaged
 	}
 	return asked
 }
 
-// noteWaiting notes since when an entry waits for a seat. A new controller begins anew.
+// noteWaiting notes since when an entry has waited for a seat. A new controller counts from its own start.
 func (c *Controller) noteWaiting(model types.NamespacedName, e *entry, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,8 +72,8 @@ func (c *Controller) noteWaiting(model types.NamespacedName, e *entry, now time.
 	e.noSeatSince = c.noSeat[of]
 }
 
-// askForSeats writes how many seats an entry is to have. The controller of SeatPools gives them. A Deployment that the
-// entry had before goes.
+// askForSeats writes how many seats an entry asks for. The controller of SeatPools gives them. It deletes a Deployment that
+// the entry had before.
 func (c *Controller) askForSeats(ctx context.Context, w *world, e *entry, d *decide.EntryDecision) error {
 	if e.deployment != nil && e.deployment.DeletionTimestamp.IsZero() {
 		if err := c.opts.API.Delete(ctx, e.deployment, client.Preconditions{UID: &e.deployment.UID}); client.IgnoreNotFound(err) != nil {
@@ -99,7 +99,7 @@ func (c *Controller) askForSeats(ctx context.Context, w *world, e *entry, d *dec
 	return nil
 }
 
-// giveSeatsBack asks for no seats any more, and reports whether some are still to be given back.
+// giveSeatsBack withdraws an entry's request for seats, and reports whether the entry still has seats.
 func (c *Controller) giveSeatsBack(ctx context.Context, e *entry) (waits bool, err error) {
 	for _, pod := range e.pods {
 		waits = waits || podmeta.IsSeat(pod) && pod.DeletionTimestamp.IsZero()
@@ -113,7 +113,7 @@ func (c *Controller) giveSeatsBack(ctx context.Context, e *entry) (waits bool, e
 	if err := c.opts.API.Update(ctx, changed); err != nil {
 		return waits, fmt.Errorf("cannot give back the seats of InferenceServerConfig %s: %w", changed.Name, err)
 	}
-	return true, nil // the write has it called again
+	return true, nil // the write leads to another call
 }
 
 // readSeat reads a seat that has a model. Its status may be about the one that it had before.

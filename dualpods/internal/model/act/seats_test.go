@@ -141,7 +141,7 @@ func TestEntryWithoutASeatLeadsToPods(t *testing.T) {
 	s.pass(2 * time.Second)
 	assert.Equal(t, int32(1), *s.deployment("llama-pods").Spec.Replicas)
 	assert.Equal(t, 0, s.asked().Replicas)
-	assert.Contains(t, s.model().Status.Specs[0].LastFailure.Message, "SeatPool pool has none to give")
+	assert.Contains(t, s.model().Status.Specs[0].LastFailure.Message, "SeatPool pool has no seat for it")
 }
 
 func TestRemovedEntryGivesItsSeatsBackBeforeItsConfigGoes(t *testing.T) {

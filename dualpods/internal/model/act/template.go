@@ -32,7 +32,7 @@ func hashOf(of ...any) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// templateHash returns a hash of what a Deployment makes its Pods of, and how it replaces them.
+// templateHash returns a hash of a Deployment's Pod template and strategy.
 func templateHash(d *appsv1.Deployment) string {
 	template := d.Spec.Template
 	if template.Annotations[annotationRestartedAt] != "" {
@@ -47,8 +47,8 @@ func stored(d *appsv1.Deployment) string {
 	return d.Annotations[podmeta.AnnotationTemplateHash] + "." + templateHash(d)
 }
 
-// keepTemplate puts the Pod template into a Deployment that is wanted. edited reports whether somebody else has edited it
-// since the controller wrote it. stays reports that this edit is not undone: in mode Off, and during a pause.
+// keepTemplate puts the wanted Pod template into a Deployment. edited reports whether somebody else has edited the template
+// since the controller wrote it. stays reports that this edit is not undone: in the mode Off, and during a pause.
 func (w *world) keepTemplate(d, want *appsv1.Deployment, pause time.Duration) (edited, stays bool) {
 	hash := want.Annotations[podmeta.AnnotationTemplateHash]
 	if d.Annotations[podmeta.AnnotationTemplateHash] == hash {
@@ -68,14 +68,14 @@ func (w *world) keepTemplate(d, want *appsv1.Deployment, pause time.Duration) (e
 	return edited, false
 }
 
-// edits are how often somebody else has edited the Pod template of an entry, one edit soon after the other.
+// edits counts edits of an entry's Pod template by somebody else, each soon after the one before.
 type edits struct {
 	times int
-	last  time.Time // that one was undone
+	last  time.Time // when the last one was undone
 }
 
-// undoneAtOnce is how many edits of a Pod template are undone at once. Each replaces Pods, so a program that edits again
-// and again would let none of them live.
+// undoneAtOnce is how many edits of a Pod template are undone at once. Each undo replaces Pods, so no Pod would live long
+// if a program edits again and again.
 const undoneAtOnce = 3
 
 // editsPause returns how long the next edit of an entry's Pod template stays; 0: it is undone at once.
@@ -100,8 +100,8 @@ func (c *Controller) noteEdit(of ofEntry, now time.Time) {
 	c.edits[of] = edits{c.edits[of].times + 1, now}
 }
 
-// noteTemplate notes on a Deployment, as the API server has answered with it, how its Pod template was stored: with the
-// defaults of the API server, and with what others add when it is written.
+// noteTemplate notes on a Deployment how its Pod template was stored: with the defaults of the API server and the additions
+// of admission webhooks. d is the answer of the API server to the write.
 func (c *Controller) noteTemplate(ctx context.Context, d *appsv1.Deployment) error {
 	if d.Annotations[podmeta.AnnotationTemplateStored] == stored(d) {
 		return nil

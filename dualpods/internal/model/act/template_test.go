@@ -45,7 +45,7 @@ func TestEditedPodTemplateIsPutBackAndTold(t *testing.T) {
 			assert.Equal(t, was.Spec, s.deployment("llama-default").Spec)
 			told := s.events()
 			require.Len(t, told, 1)
-			assert.Contains(t, told[0], "EditedByOthers entry default: somebody else has edited the Pod template of Deployment llama-default, which is put back")
+			assert.Contains(t, told[0], "EditedByOthers entry default: somebody else has edited the Pod template of Deployment llama-default, and the controller has undone the edit: edit the Model instead, or set")
 			assert.Empty(t, s.pass(time.Second))
 			assert.Empty(t, s.events())
 		})
@@ -133,7 +133,7 @@ func TestEditedConfigIsPutBackAndTold(t *testing.T) {
 	assert.Equal(t, was.Spec, s.config().Spec)
 	told := s.events()
 	require.Len(t, told, 1)
-	assert.Contains(t, told[0], "somebody else has edited InferenceServerConfig llama-default, which is put back")
+	assert.Contains(t, told[0], "somebody else has edited InferenceServerConfig llama-default, and the controller has undone the edit: edit the Model instead")
 
 	s.change(func(m *v1alpha1.Model) { m.Spec.Args = []string{"--seed=1"} })
 	s.pass(time.Second)

@@ -86,7 +86,7 @@ func (c *Controller) mark(ctx context.Context, w *world, pod *corev1.Pod, d *dec
 		return nil
 	}
 	patch := client.MergeFrom(pod)
-	if podmeta.IsSeat(pod) { // it may have been given to another Model
+	if podmeta.IsSeat(pod) { // the seat may have been given to another Model
 		patch = client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})
 	}
 	if err := c.opts.API.Patch(ctx, changed, patch); client.IgnoreNotFound(err) != nil {
@@ -126,7 +126,7 @@ func (c *Controller) keepConfig(ctx context.Context, w *world, e *entry) error {
 		return fmt.Errorf("cannot change InferenceServerConfig %s: %w", changed.Name, err)
 	}
 	if edited {
-		c.tellEdited(w, e, "InferenceServerConfig "+changed.Name)
+		c.tellEdited(w, e, "InferenceServerConfig "+changed.Name, "edit the Model instead")
 	}
 	e.config = changed
 	return nil
@@ -197,7 +197,7 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 	}
 	if edited && templateHash(changed) != templateHash(e.deployment) { // else an update of the API server has other defaults
 		c.noteEdit(of, w.now)
-		c.tellEdited(w, e, "the Pod template of Deployment "+changed.Name)
+		c.tellEdited(w, e, "the Pod template of Deployment "+changed.Name, "edit the Model instead, or set spec.autoscaling.mode to Off")
 	}
 	return c.noteTemplate(ctx, changed)
 }

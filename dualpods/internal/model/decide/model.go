@@ -48,7 +48,7 @@ type Entry struct {
 
 	// Seated means that the Pods are seats of a SeatPool, which Models take turns on.
 	Seated bool
-	// NoSeat is since when the pool has no seat for a replica, and what it says; nil: the entry waits for none, or no
+	// NoSeat says since when the pool has had no seat for a replica. It is nil if the entry waits for none, or if no
 	// other entry could take its place.
 	NoSeat *Failure
 

@@ -208,7 +208,7 @@ func (p *pass) hopeful(e *numbers, asked int) (n int) {
 	return n + p.uncreated(e, asked)
 }
 
-// uncreated returns how many replicas of an entry have no Pod or seat yet and may get one, and notes why they do not.
+// uncreated returns how many replicas of an entry have no Pod or seat yet and may get one. It notes why others may not.
 func (p *pass) uncreated(e *numbers, asked int) int {
 	uncreated := max(asked-len(e.alive), 0)
 	if uncreated == 0 {
@@ -232,8 +232,8 @@ func (p *pass) uncreated(e *numbers, asked int) int {
 	return uncreated
 }
 
-// isAtRest reports whether a Model with seats has no request. Others may take its seats then, and it gets one when
-// the next request comes.
+// isAtRest reports whether a Model with seats has no request. Other Models may take its seats then. It gets a seat again
+// at the next request.
 func (p *pass) isAtRest() bool {
 	seated := slices.ContainsFunc(p.Entries, func(e Entry) bool { return e.Seated })
 	return seated && p.Mode == Requests && p.Demand.Now == 0

@@ -218,8 +218,8 @@ func (e *Entry) readProfile(profiles Profiles) {
 	}
 }
 
-// readPool finds the entry's SeatPool. What spec says of profiles, launchers, images and priorities is for the
-// entries with Pods of their own.
+// readPool finds the entry's SeatPool. The profile, launchers, image and priority class of spec are for the entries with
+// Pods of their own.
 func (e *Entry) readPool(pools Pools) {
 	s := &e.Settings
 	s.ResourceProfile, s.LauncherConfigName, s.Image, s.PriorityClassName = "", "", "", ""
@@ -228,7 +228,7 @@ func (e *Entry) readPool(pools Pools) {
 	case pool == nil || !pool.DeletionTimestamp.IsZero():
 		e.Problem = fmt.Sprintf("there is no SeatPool %s: create it, or name another one in seatPool", e.Pool)
 	case s.Engine != v1alpha1.EngineVLLM:
-		e.Problem = fmt.Sprintf("engine: the launchers of seats run VLLM, not %s: set engine of this spec to VLLM, or remove seatPool", s.Engine)
+		e.Problem = fmt.Sprintf("engine: the launchers of seats run VLLM, not %s: set engine of this entry to VLLM, or remove seatPool", s.Engine)
 	default:
 		s.LauncherConfigName = pool.Spec.LauncherConfigName
 	}

@@ -38,7 +38,7 @@ func (e *Entry) problem() string {
 	case e.RunsIn == v1alpha1.RunsInPods && s.Image == "":
 		return fmt.Sprintf("there is no image of the engine: set image, or images.%s in the ResourceProfile", s.Engine)
 	case e.RunsIn.HasLauncher() && len(e.Profile.ResourceClaims) > 0:
-		return "resourceClaims of the ResourceProfile: launchers get their GPUs by nvidia.com/gpu in limits: use another profile"
+		return "the ResourceProfile has resourceClaims, but launchers get their GPUs by nvidia.com/gpu in limits: name a ResourceProfile without resourceClaims"
 	case len(e.Adapters) > 0 && s.Engine != v1alpha1.EngineVLLM:
 		return fmt.Sprintf("adapters: %s serves none; only VLLM does", s.Engine)
 	}

@@ -71,7 +71,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if told == nil {
 		// The condition comes before the object. So a controller that is killed between the two leaves no
 		// InferencePool that the next controller does not know of.
-		if err := c.tell(ctx, &model, &outcome{reason: v1alpha1.ReasonPoolPending}); err != nil {
+		if err := c.tell(ctx, &model, pending()); err != nil {
 			return pauseFor(err)
 		}
 	}
@@ -85,7 +85,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: o.again}, nil
 }
 
-// pauseFor returns what follows an error.
+// pauseFor returns the result of a pass that has failed.
 func pauseFor(err error) (reconcile.Result, error) {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -146,7 +146,11 @@ func (c *Controller) keep(ctx context.Context, m *v1alpha1.Model) (*outcome, err
 }
 
 func kept() *outcome {
-	return &outcome{kept: true, reason: v1alpha1.ReasonPoolKept, message: "it selects the Pods that serve the Model", again: restPause}
+	return &outcome{kept: true, reason: v1alpha1.ReasonPoolKept, message: "the InferencePool selects the Pods that serve the Model", again: restPause}
+}
+
+func pending() *outcome {
+	return &outcome{reason: v1alpha1.ReasonPoolPending, message: "the controller is about to create the InferencePool", again: conflictPause}
 }
 
 func lacks() *outcome {
@@ -164,7 +168,7 @@ func refused(err error, verb, name string) (*outcome, error) {
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err): // the CRD was deleted meanwhile
 		return lacks(), nil
 	case apierrors.IsAlreadyExists(err):
-		return &outcome{reason: v1alpha1.ReasonPoolPending, again: conflictPause}, nil
+		return pending(), nil
 	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return &outcome{reason: v1alpha1.ReasonRefused, message: fmt.Sprintf("cannot %s InferencePool %s: %s", verb, name, err), again: lackPause}, nil
 	default:

@@ -70,7 +70,7 @@ func (c *Controller) take(ctx context.Context, w *world, step seats.Step) error 
 	return nil
 }
 
-// event tells why a seat changes its model.
+// event emits an Event that says why a seat changes its model.
 func (c *Controller) event(w *world, pod *corev1.Pod, step seats.Step) {
 	reason := map[seats.Action]string{
 		seats.Assign: "SeatTaken", seats.Release: "SeatReleased", seats.Drain: "SeatDrains", seats.Stay: "SeatStays", seats.Delete: "SeatDeleted",

@@ -42,7 +42,7 @@ type Options struct {
 	Image    string // has the requester program
 	Recorder events.EventRecorder
 	Leads    func() bool // no other replica can be at work by now; nil: there is none
-	// Acts is told the row of each step, before its write and after it; nil: nobody wants to know.
+	// Acts is told the row of each step, before its write and after it; nil: there is no such call.
 	Acts func(row seats.Row, written bool)
 	Now  func() time.Time
 }
@@ -60,7 +60,7 @@ type Controller struct {
 type memory struct {
 	models    map[types.NamespacedName]bool // that have entries with seats of it; guarded by the Controller's lock
 	lastUsed  map[string]time.Time          // when a Model had a request last
-	waitsFrom map[string]time.Time          // since when an entry waits for a seat, and has as many as had
+	waitsFrom map[string]time.Time          // since when an entry has waited for a seat, with as many seats as in had
 	lostAt    map[string]time.Time          // when a seat of an entry began to drain for another one
 	had       map[string]int
 	written   map[types.UID]string // the versions of Pods that were written to

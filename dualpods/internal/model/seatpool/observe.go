@@ -97,7 +97,7 @@ func (c *Controller) observeClaims(ctx context.Context, w *world) error {
 		of := &claim{config: config, model: config.Labels[podmeta.LabelModel], entry: config.Labels[podmeta.LabelModelEntry]}
 		owner := metav1.GetControllerOf(config)
 		if owner == nil || owner.Kind != "Model" || owner.Name != of.model || !config.DeletionTimestamp.IsZero() {
-			continue // somebody else has labelled it
+			continue // no Model made it, or it is being deleted
 		}
 		if json.Unmarshal([]byte(config.Annotations[podmeta.AnnotationSeatsAsked]), &of.asked) != nil {
 			continue
@@ -120,7 +120,7 @@ func (c *Controller) observeClaims(ctx context.Context, w *world) error {
 	return nil
 }
 
-// observePods reads the seats of the pool. A Pod that somebody else has given its label is none.
+// observePods reads the seats of the pool. A Pod with the label that the pool does not control is no seat.
 func (c *Controller) observePods(ctx context.Context, w *world) error {
 	var pods corev1.PodList
 	if err := c.opts.API.List(ctx, &pods, client.InNamespace(w.pool.Namespace), client.MatchingFields{Index: w.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
@@ -176,11 +176,11 @@ func isUsable(pod *corev1.Pod, status *podmeta.Status) bool {
 	return podmeta.ProgramOf(pod).Runs() && !podmeta.Ending(pod) && len(status.GPUs) > 0 && (reason == serversdecide.NoModel || reason == serversdecide.NotServing)
 }
 
-// asleepSoon are the states of instances that sleep, or will once their seat has lost them. The one that a seat has counts
-// for no other entry than its own.
+// asleepSoon are the states of instances that sleep, or that fall asleep once their seat has lost them. The instance of a
+// seat counts only for the entry of the seat.
 var asleepSoon = []launcher.State{launcher.Sleeping, launcher.FallingAsleep, launcher.Awake}
 
-// observeBehind adds what sleeps behind a seat: on exactly its GPUs.
+// observeBehind adds the sleepers behind a seat: the sleepers on exactly its GPUs.
 func (c *Controller) observeBehind(ctx context.Context, w *world, pod *corev1.Pod, status *podmeta.Status, s *seats.Seat) error {
 	if status.Launcher == "" || len(status.GPUs) == 0 {
 		return nil
@@ -209,7 +209,7 @@ func (c *Controller) observeBehind(ctx context.Context, w *world, pod *corev1.Po
 	return nil
 }
 
-// remember notes when Models were used, and since when entries wait.
+// remember notes when Models were used last, and since when entries have waited.
 func (w *world) remember() {
 	has := map[string]int{}
 	for _, pod := range w.pods {

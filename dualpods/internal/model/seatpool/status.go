@@ -102,7 +102,7 @@ func (w *world) conditions(s *v1alpha1.SeatPoolStatus, running int) {
 	}
 }
 
-// why says what the first seat waits for that does not run.
+// why says why the first of the seats that do not run waits.
 func (w *world) why() string {
 	for i := range w.seats {
 		if seat := &w.seats[i]; !seat.Usable && seat.Claim == "" {

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// seatAll gives each entry that waits a seat, one after the other: those that lack seats of their own first, then those
-// that have the fewest, and then those that have waited the longest.
+// seatAll gives a seat to each entry that waits, one after the other: to entries below their minReplicas first, then to
+// entries with the fewest seats, and then to those that have waited the longest.
 func (p *pass) seatAll() {
 	for again := true; again; {
 		again = p.seatOne()
 	}
 }
 
-// seatOne gives one entry a seat, or has one drain for it, and reports whether it has. Each of those that wait needs one of
-// the seats that drain. Each seat gets at most one step, so this ends.
+// seatOne gives one entry a seat, or has a seat drain for it, and reports whether it did. Each seat that drains already is
+// for one of the first entries that wait. Each seat gets at most one step, so this ends.
 func (p *pass) seatOne() bool {
 	draining := p.draining()
 	for at, c := range p.waiting() {
@@ -74,7 +74,7 @@ func (p *pass) isIdleOther(s *seat, by *claim) bool {
 	return o != nil && o != by && s.step == nil && o.Requests == 0 && !o.Firm && p.isQuiet(s) && o.canSpare(s)
 }
 
-// canSpare reports whether an entry has as many seats as are its own that answer, without one of them.
+// canSpare reports whether an entry has minReplicas ready seats without this one.
 func (c *claim) canSpare(s *seat) bool {
 	ready := 0
 	for _, has := range c.has {
@@ -85,9 +85,9 @@ func (c *claim) canSpare(s *seat) bool {
 	return ready >= c.Min
 }
 
-// isBetter reports whether an entry gets rather one seat than another one: one behind which its model sleeps, then a
-// free one, then one of the Model that was used the longest ago. Of free ones it gets the one behind which the least
-// sleeps.
+// isBetter reports whether seat a is better than seat b for an entry. The best is a seat behind which its model sleeps,
+// then a free seat, then a seat of the Model that was used the longest ago. Of free seats, the best is the one behind
+// which the fewest models sleep.
 func (p *pass) isBetter(c *claim, a, b *seat) bool {
 	order := cmp.Or(
 		first(a.hasAsleep(c), b.hasAsleep(c)), first(a.free, b.free), a.lastUsed().Compare(b.lastUsed()), cmp.Compare(a.Sleepers, b.Sleepers), cmp.Compare(a.Name, b.Name),
@@ -98,7 +98,7 @@ func (p *pass) isBetter(c *claim, a, b *seat) bool {
 // hasAsleep reports whether the model of an entry sleeps behind a seat, or is still awake there.
 func (s *seat) hasAsleep(c *claim) bool { return s.isStill(c) || slices.Contains(s.Asleep, c.Name) }
 
-// isStill reports whether a seat has the model of an entry still, which it was to lose.
+// isStill reports whether a seat that was to lose the model of an entry still has it.
 func (s *seat) isStill(c *claim) bool { return s.Claim == c.Name && s.Hash == c.Hash }
 
 // take gives a seat to an entry.
@@ -109,7 +109,7 @@ func (s *seat) take(c *claim) {
 	case s.hasAsleep(c):
 		s.do(Assign, RowAsleep, "the model of %s sleeps behind it", c.Name)
 	case s.free:
-		s.do(Assign, RowFree, "%s waits for a seat, and nobody has this one", c.Name)
+		s.do(Assign, RowFree, "%s waits for a seat, and this one is free", c.Name)
 	default:
 		s.do(Assign, RowIdle, "%s waits for a seat, and %s has no request", c.Name, s.owner.Name)
 	}
@@ -138,9 +138,9 @@ func (p *pass) drainFor(c *claim) bool {
 	return true
 }
 
-// mayBeTaken reports whether a seat may be taken from another entry, whose Model has requests. A Model that starts on it
-// keeps it. An entry with seats takes one only from an entry that has at least two more. One that has just lost a seat
-// to another one takes none at once.
+// mayBeTaken reports whether a seat may be taken from another entry, whose Model has requests. A Model that is starting on
+// the seat keeps it. An entry with seats takes one only from an entry that has at least two more. An entry that has just
+// lost a seat waits before it takes one.
 func (p *pass) mayBeTaken(s *seat, by *claim) bool {
 	o := s.owner
 	if !p.Known || o == nil || o == by || s.step != nil || !s.Ready || !o.canSpare(s) {
@@ -158,17 +158,17 @@ func (p *pass) mayBeTaken(s *seat, by *claim) bool {
 	return !until.After(p.Now)
 }
 
-// isLongerThere reports whether a model has had its seat longer than another one. Of those that have had theirs as long,
-// the one with the least demand for its weight goes.
+// isLongerThere reports whether the model of seat a has had its seat longer than that of seat b. If the times are equal,
+// the entry with the least demand for its weight loses its seat.
 func isLongerThere(a, b *seat) bool {
 	return cmp.Or(a.ReadySince.Compare(b.ReadySince), cmp.Compare(a.owner.load(), b.owner.load()), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// load is the demand for an entry's weight.
+// load is the demand for an entry, divided by its weight.
 func (c *claim) load() float64 { return float64(c.Requests) / float64(max(c.Weight, 1)) }
 
-// keepUnneeded has seats take requests again that drain for nobody any more, and releases those that have drained and
-// that nobody took. Each entry that waits needs one of those that drain: its own, if it has one.
+// keepUnneeded has draining seats take requests again if no entry waits for them, and releases drained seats that no entry
+// took. It keeps one draining seat for each entry that waits: its own, if there is one.
 func (p *pass) keepUnneeded() {
 	var left []*seat
 	for _, s := range p.seats {
@@ -193,7 +193,7 @@ func (p *pass) keepUnneeded() {
 		if c := p.by[s.Claim]; c != nil && len(c.has) < c.Wants && s.isStill(c) {
 			s.take(c)
 		} else {
-			p.release(s, "nobody waits for it")
+			p.release(s, "no entry waits for it")
 		}
 	}
 }

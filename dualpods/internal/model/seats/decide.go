@@ -16,10 +16,10 @@ type pass struct {
 	by     map[string]*claim
 }
 
-// seat is a seat with what was decided about it.
+// seat is a seat with the decision about it.
 type seat struct {
 	*Seat
-	owner *claim // that has it and goes on to do so; nil: none
+	owner *claim // that has it and keeps it; nil: none
 	free  bool   // it can be given a model at once
 	goes  bool   // its Pod goes
 	step  *Step
@@ -31,8 +31,8 @@ type claim struct {
 	has []*seat
 }
 
-// Decide decides what is to be done about a pool. It is to be called again when anything has changed, also by the
-// writes that it leads to, and after Again.
+// Decide decides what is to be done about a pool. Call it again after each change, also by its own steps, and after
+// Again.
 func Decide(of *Pool) *Decision {
 	p := &pass{Pool: of, d: &Decision{}, by: map[string]*claim{}}
 	for i := range of.Claims {
@@ -68,8 +68,8 @@ func (s *seat) do(do Action, row Row, format string, args ...any) {
 // isLeaving reports whether the seat takes no new requests for its model.
 func (s *seat) isLeaving() bool { return !s.Leaves.IsZero() }
 
-// isDrained reports whether nothing has to be waited for before the seat's model sleeps. The time of a drain begins
-// when the seat leaves.
+// isDrained reports whether the seat's model may fall asleep: it has no requests, or the time of the drain is over. That
+// time begins when the seat leaves.
 func (p *pass) isDrained(s *seat) bool {
 	if p.isQuiet(s) {
 		return true
@@ -90,8 +90,8 @@ func (p *pass) remind(at time.Time) {
 	}
 }
 
-// giveBack finds who has which seat, and the seats that nobody wants any more: those of entries that are gone or ask
-// for fewer, and those that have drained for another Model.
+// giveBack finds which entry has which seat. It releases the seats of entries that are gone or ask for fewer, and frees
+// the seats that have drained for another Model.
 func (p *pass) giveBack() {
 	for _, s := range p.seats {
 		c := p.by[s.Claim]
@@ -99,7 +99,7 @@ func (p *pass) giveBack() {
 		case s.Claim == "":
 			s.free = s.Usable
 		case c == nil:
-			p.release(s, "its entry asks for no seats any more")
+			p.release(s, "its entry does not ask for seats any more")
 		case s.isLeaving():
 			s.free = p.isDrained(s)
 		default:
@@ -128,14 +128,14 @@ func (p *pass) release(s *seat, format string, args ...any) {
 	}
 }
 
-// staysLonger orders the seats of an entry: those that go last come first.
+// staysLonger orders the seats of an entry: the one that is given back last comes first.
 func staysLonger(a, b *seat) int {
 	return cmp.Or(
 		first(!a.Goes, !b.Goes), first(a.Ready, b.Ready), first(a.Serving, b.Serving), cmp.Compare(b.InFlight, a.InFlight), a.ReadySince.Compare(b.ReadySince), cmp.Compare(a.Name, b.Name),
 	)
 }
 
-// first orders what is so before what is not.
+// first orders true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:
@@ -180,16 +180,15 @@ func (p *pass) leave(s *seat, row Row, format string, args ...any) {
 	p.remind(p.Now.Add(p.Drain))
 }
 
-// waits reports whether an entry is to get a seat more. What it asked for for requests that are gone it does not get.
+// waits reports whether an entry is to get one more seat. It gets none for requests that have ended meanwhile.
 func (c *claim) waits() bool {
 	return len(c.has) < c.Wants && (c.Requests > 0 || c.Firm || c.isUrgent())
 }
 
-// isUrgent reports whether an entry has fewer seats than are its own.
+// isUrgent reports whether an entry has fewer seats than its minReplicas.
 func (c *claim) isUrgent() bool { return len(c.has) < min(c.Min, c.Wants) }
 
-// removeSurplus deletes the seats that are too many: those without a model first, and then those whose Model has no
-// request.
+// removeSurplus deletes surplus seats: seats without a model first, and then seats whose Model has no request.
 func (p *pass) removeSurplus() {
 	surplus := len(p.seats) - p.Replicas
 	if surplus <= 0 {
@@ -200,7 +199,7 @@ func (p *pass) removeSurplus() {
 	})
 	for _, s := range all {
 		if surplus > 0 && p.mayGo(s) {
-			s.remove(RowSurplus, "there are %d seats, and %d are to be", len(p.seats), p.Replicas)
+			s.remove(RowSurplus, "the pool has %d seats, and spec.replicas is %d", len(p.seats), p.Replicas)
 			surplus--
 		}
 	}
@@ -234,7 +233,7 @@ func (s *seat) remove(row Row, format string, args ...any) {
 	s.goes, s.free, s.owner = true, false, nil
 }
 
-// replace makes the seats that are missing, and deletes one seat of an earlier template at a time.
+// replace creates missing seats, and deletes the seats of an earlier template one at a time.
 func (p *pass) replace() {
 	p.d.Create = max(p.Replicas-len(p.seats), 0)
 	if p.d.Create > 0 || slices.ContainsFunc(p.seats, func(s *seat) bool { return s.goes || s.Claim == "" && !s.Usable && !s.Outdated }) {

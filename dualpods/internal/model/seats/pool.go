@@ -5,12 +5,12 @@ import "time"
 // Pool is a SeatPool as it was observed.
 type Pool struct {
 	Now      time.Time
-	Replicas int // how many seats there are to be
-	// MinResidency is how long a model that has requests keeps its seat at least. Drain bounds how long requests go on
-	// when their seat is taken.
+	Replicas int // how many seats the pool should have
+	// MinResidency is how long a model with requests keeps its seat at least. Drain bounds how long requests go on after
+	// their seat was taken.
 	MinResidency, Drain time.Duration
-	// Known means that every front door has told its requests, or has had its time to do so. Otherwise no seat is taken
-	// from a Model.
+	// Known means that every front door has told its requests, or has had its time to do so. Unless Known is true, no
+	// seat is taken from a Model.
 	Known  bool
 	Seats  []Seat
 	Claims []Claim
@@ -29,10 +29,10 @@ type Seat struct {
 	Serving    bool      // front doors send it requests
 	Goes       bool      // the controller of the Model chose it to go
 	InFlight   int       // requests
-	Leaves     time.Time // since when it takes no new requests; zero: it does
+	Leaves     time.Time // since when it takes no new requests; zero: it takes them
 
 	Asleep   []string // entries whose models sleep behind it
-	Sleepers int      // instances that sleep behind it, whoever wants them
+	Sleepers int      // instances that sleep behind it, of any entry or none
 }
 
 // Claim is an entry of a Model that takes seats of the pool.
@@ -40,9 +40,9 @@ type Claim struct {
 	Name      string // MODEL/ENTRY
 	Hash      string // of what is to run
 	Wants     int    // seats that it asks for
-	Min       int    // of these, seats that are not taken from it
+	Min       int    // of these, the seats that are not taken from it: its minReplicas
 	Weight    int    // its targetRequests
-	Firm      bool   // it wants its seats without a request
+	Firm      bool   // it wants its seats also without a request
 	Requests  int    // for its Model, in flight or held
 	LastUsed  time.Time
 	WaitsFrom time.Time // since when it has had requests, and as few seats as now; zero: it does not wait

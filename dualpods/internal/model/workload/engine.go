@@ -77,8 +77,8 @@ func isFetched(e *merge.Entry) bool {
 	return strings.HasPrefix(e.Settings.URL, modelref.OllamaScheme)
 }
 
-// fetcher returns the container that fetches the model of an entry. image has modelfetch. A model that
-// is there is not fetched again. It has the engine's resources, which it uses before the engine does, and
+// fetcher returns the container that fetches the model of an entry. image has modelfetch, which does not fetch a
+// model again that is there. The container has the engine's resources, which it uses before the engine does, and
 // the engine's environment, which may name a proxy.
 func fetcher(e *merge.Entry, image string) corev1.Container {
 	return corev1.Container{

@@ -79,7 +79,7 @@ func Take(seat *corev1.Pod, of podmeta.Assignment, modelCache string) {
 	seat.Labels[podmeta.LabelModel], seat.Labels[podmeta.LabelModelEntry] = of.Model, of.Entry
 }
 
-// Give takes the model from a seat, likewise.
+// Give takes the model from a seat, also in one write.
 func Give(seat *corev1.Pod, now time.Time) {
 	clearSeat(seat, podmeta.Status{State: decide.StateWaiting, Reason: string(decide.NoModel), Message: decide.SeatHasNoModel, Since: now.UTC().Truncate(time.Second)})
 }
@@ -101,7 +101,7 @@ func Stay(seat *corev1.Pod) {
 	seat.Annotations[podmeta.AnnotationSeat] = of.Encode()
 }
 
-// clearSeat removes what is said of a seat's model. Its GPUs stay known.
+// clearSeat removes all metadata about a seat's model. The status keeps its GPUs and its launcher.
 func clearSeat(seat *corev1.Pod, status podmeta.Status) {
 	seat.Labels, seat.Annotations = maps.Clone(seat.Labels), maps.Clone(seat.Annotations)
 	for _, key := range []string{podmeta.LabelModel, podmeta.LabelModelEntry, podmeta.LabelServes} {

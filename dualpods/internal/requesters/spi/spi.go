@@ -103,7 +103,7 @@ func (c *Client) Hold(ctx context.Context, address string, hold requesterapi.Hol
 func (c *Client) Unbind(ctx context.Context, address, binding string, drain time.Duration) (requesterapi.Unbound, error) {
 	var u requesterapi.Unbound
 	query := url.Values{requesterapi.ParamBinding: {binding}, requesterapi.ParamDrainTimeout: {drain.String()}}
-	if drain < requesterapi.DefaultIdleTimeout { // else idle connections would all be there when the time is over, and be cut
+	if drain < requesterapi.DefaultIdleTimeout { // otherwise idle connections would stay open until the drain timeout, and be cut then
 		query.Set(requesterapi.ParamIdleTimeout, (drain / 10).String())
 	}
 	err := c.call(ctx, http.MethodDelete, address, requesterapi.PathProxyConfig, query, nil, &u)

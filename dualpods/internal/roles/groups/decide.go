@@ -178,7 +178,7 @@ var pods = []rule{
 	{"Pod ready", func(*World, *Member, *Step) bool { return true }},
 }
 
-// The rows by which a Pod is deleted for what it was when it was read.
+// The rows that delete a Pod because of its state at the time when it was read.
 const (
 	rowSurplus  = "surplus"
 	rowOutdated = "Pod of another revision"

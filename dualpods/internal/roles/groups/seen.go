@@ -37,8 +37,8 @@ func (c *Controller) noteTold(key types.NamespacedName, before string) {
 }
 
 // remove deletes the object of a step. A Pod that is surplus, or of another revision, is deleted only if it
-// has not changed since it was read: it may have been chosen since it was not ready, and be ready by now,
-// or have the label of the new revision by now.
+// has not changed since it was read. A Pod that was chosen because it was not ready may be ready by now, and
+// a Pod may have the label of the new revision by now.
 func (c *Controller) remove(ctx context.Context, s *Step) error {
 	uid, version := s.Object.GetUID(), s.Object.GetResourceVersion()
 	only := client.Preconditions{UID: &uid}

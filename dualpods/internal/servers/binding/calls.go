@@ -135,12 +135,12 @@ func (c *calls) attempt(key string, known uint64) decide.Attempt {
 	return a
 }
 
-// ofInput are the fields of a swap that have the input of a requester. What the launcher says of others depends on
-// how it was started, and so may be otherwise after its next start.
+// ofInput are the fields of a swap that have the input of a requester. The launcher's checks of other fields depend on
+// how it was started, so they may have another result after its next start.
 var ofInput = map[string]bool{"args": true, "options": true, "gpu_uuids": true}
 
-// isInvalid reports whether a launcher cannot use the input of a requester. A model that it does not have yet is no
-// mistake of the input.
+// isInvalid reports whether a launcher cannot use the input of a requester. An input is not invalid because the launcher
+// does not have the model yet.
 func isInvalid(err error) bool {
 	e, ok := errors.AsType[*launcher.Error](err)
 	if !ok || e.Code != launcherapi.CodeInvalid || e.FailureCause != "" {

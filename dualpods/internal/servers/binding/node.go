@@ -29,7 +29,7 @@ type nodeWork struct {
 	serves map[types.UID]bool
 	// repeats are the writes that show requesters.
 	repeats repeats
-	// assigned is the model that each seat was given last, as this process has seen it.
+	// assigned has the last assignment of each seat that this process has seen.
 	assigned map[types.UID]string
 	damaged  map[types.UID]string // records of launchers that cannot be read, as was told
 	// current: the cache is as new as what an earlier controller wrote.

@@ -71,8 +71,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, id dual
 	return o
 }
 
-// namesInstance reports whether it is known which instance the requester would have. A seat without a model would have
-// none.
+// namesInstance reports whether it is known which instance the requester would have. A seat without a model has none.
 func namesInstance(o *decide.Observation) bool {
 	return (o.SPI != nil || o.Ahead) && len(o.Problems) == 0 && o.Requester.Input != podmeta.InputNone
 }

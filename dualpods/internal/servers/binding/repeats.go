@@ -57,8 +57,7 @@ func (r repeats) forget(gone func(types.UID) bool) {
 	maps.DeleteFunc(r, func(uid types.UID, _ []repeat) bool { return gone(uid) })
 }
 
-// seated forgets what a seat was told of its model before, and how often that was shown: with each model all of it is
-// new.
+// seated forgets what a seat was told of its earlier model, and how often that was written, once it has another model.
 func (n *nodeWork) seated(seat types.UID, with string) {
 	if was, known := n.assigned[seat]; known && was != with {
 		delete(n.told, seat)

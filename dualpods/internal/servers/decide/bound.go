@@ -47,8 +47,8 @@ func (b *Bound) recordChanged() bool {
 	return b.gpusChanged() || b.seatChanged() || !b.isKept() && (b.specChangedBeforeServing() || b.launcherRestartedBeforeServing())
 }
 
-// seatChanged reports whether a seat was given another model than that of the record, or none. Other than
-// an edit, this also ends a record that is served.
+// seatChanged reports whether a seat was given another model than that of the record, or none. Unlike an
+// edit, this also ends a record that is served.
 func (b *Bound) seatChanged() bool {
 	return b.Requester.Seat && b.Record.ChangedBy != b.Requester.Assigned
 }

@@ -92,6 +92,6 @@ func (o *Observation) Drain(usual time.Duration) time.Duration {
 	return usual
 }
 
-// SeatDrain is how long the connections of a seat may take to end when it changes its model. The pool has waited for its
-// requests before.
+// SeatDrain is how long the connections of a seat may take to end when it changes its model. The controller of SeatPools
+// has waited for its requests before.
 const SeatDrain = time.Second

@@ -102,7 +102,7 @@ type Requester struct {
 	SwapTo          podmeta.SwapTo // the change in place that it was told of; zero: none
 	Seat            bool           // of a SeatPool; it may ask for no model
 	Assigned        string         // the model that a seat was given: its [podmeta.Assignment.ID]; empty: none
-	Behind          bool           // the controller has not seen the InferenceServerConfig yet that a seat was given
+	Behind          bool           // the cache does not have the InferenceServerConfig yet that a seat was given
 	Input           podmeta.Input  // how it says which server it wants
 	Placed          types.UID      // launcher whose sleeper is reserved for it; empty: none
 	Created         time.Time      // read by no row: for an [Observer], as is PodReady
@@ -208,7 +208,7 @@ func (c *Common) ForwardsTraffic() bool {
 // IsReady reports whether the requester program answers probes that it is ready.
 func (c *Common) IsReady() bool { return c.SPI != nil && c.SPI.Proxy.Ready }
 
-// isEmptySeat reports whether the requester is a seat that asks for no model.
+// isEmptySeat reports whether the requester is a seat without a model.
 func (c *Common) isEmptySeat() bool {
 	return c.Requester.Seat && c.Requester.Input == podmeta.InputNone && len(c.Problems) == 0
 }

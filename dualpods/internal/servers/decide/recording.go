@@ -61,8 +61,8 @@ var recording = TableOf[Recording]{
 	},
 }
 
-// SeatHasNoModel is what a seat without a model is told.
-const SeatHasNoModel = "it is a seat, and has no model: the controller gives it one once a Model asks for a seat"
+// SeatHasNoModel is the message of a seat without a model.
+const SeatHasNoModel = "the seat has no model: the controller gives it one when a Model asks for a seat"
 
 // programContradictsKubelet reports whether the requester program names other GPUs than the
 // kubelet.
@@ -84,10 +84,10 @@ func (r *Recording) gpuUnknownToLauncher() string {
 	return ""
 }
 
-// isBehind reports whether what the seat was given is not known yet.
+// isBehind reports whether the cache does not have the InferenceServerConfig yet that the seat was given.
 func (r *Recording) isBehind() bool { return r.Requester.Behind }
 
-// untilSeen is the pause before the controller looks again whether it has heard of an edit that it has made itself.
+// untilSeen is the pause before the controller looks again whether its cache shows an edit of its own.
 func untilSeen(*Recording) time.Duration { return 100 * time.Millisecond }
 
 // instanceHeld reports whether another record has the instance, or may have it.

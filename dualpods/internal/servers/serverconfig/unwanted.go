@@ -18,8 +18,8 @@ import (
 )
 
 // Unwanted returns the instances of a configuration that sleep, and that neither another configuration nor a requester
-// of its namespace could wake, by the UIDs of their launchers. config may be an earlier edition: then its present one is
-// another configuration.
+// of its namespace could wake, by the UIDs of their launchers. config may be an earlier edition: then its present edition
+// counts as another configuration.
 func (c *Controller) Unwanted(ctx context.Context, config *v1alpha1.InferenceServerConfig) (map[string][]string, error) {
 	own, problems := form.CheckConfig(config)
 	if len(problems) > 0 {
@@ -63,7 +63,7 @@ func namesOn(pod *corev1.Pod, forms ...form.Form) (all []func(gpus []string) str
 	return all
 }
 
-// isSame reports whether a configuration is another one in its present edition.
+// isSame reports whether a configuration is config itself, in the same edition.
 func isSame(other, config *v1alpha1.InferenceServerConfig) bool {
 	return other.Name == config.Name && equality.Semantic.DeepEqual(other.Spec, config.Spec)
 }

@@ -89,7 +89,7 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 }
 
 // missingModel returns the error for a model that this launcher does not have. Its cause tells it apart from a mistake in
-// the request: the launcher may get the model.
+// the request, because the launcher may get the model later.
 func missingModel(field, format string, args ...any) error {
 	err := launcher.Invalidf(field, format, args...)
 	err.FailureCause = string(engine.CauseModelNotFound)

@@ -66,7 +66,7 @@ func (i *instance) withoutProcess() {
 
 // save has an engine save its conversations, if it falls asleep at level 1. If it cannot, the
 // instance begins without them when it wakes. If the sleep is resumed and the engine is ending
-// already, what the earlier launcher has saved stays.
+// already, the conversations that the earlier launcher has saved stay.
 func (s *Supervisor) save(i *instance, op *operation) {
 	id := i.facts.ID
 	if op.level != 1 {

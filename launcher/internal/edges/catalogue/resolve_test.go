@@ -70,5 +70,5 @@ func TestUnknownNamesAreToldTheNearest(t *testing.T) {
 		})
 	}
 	_, err := (&Catalogue{}).Resolve("x", "")
-	assert.EqualError(t, err, `there is no model "x": there is none here`)
+	assert.EqualError(t, err, `there is no model "x": there are no models here`)
 }

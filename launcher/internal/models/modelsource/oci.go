@@ -31,8 +31,8 @@ type artifact struct {
 	remedy string // where a credential for the registry is taken from
 	layers []ocispec.Descriptor
 	files  []fetchapi.File
-	// fileOf returns the name of a layer's file; "": the layer is none of the model's files.
-	// before is how many layers of its type come before it.
+	// fileOf returns the name of a layer's file; "": the layer is not a file of the model.
+	// before is the number of layers of the same type before it.
 	fileOf func(layer ocispec.Descriptor, before int) (string, error)
 }
 

@@ -49,7 +49,7 @@ func ollamaFile(layer ocispec.Descriptor, before int) (string, error) {
 	case ollamaAdapter:
 		return "", errors.New("the model has an adapter, and llama-server would answer without it: choose a model without adapters")
 	case ollamaTensor:
-		return "", errors.New("the model has its tensors in layers of their own, which only Ollama reads: choose a model whose weights are a GGUF file")
+		return "", errors.New("the model has tensors in layers of their own, which only Ollama reads: choose a model whose weights are a GGUF file")
 	default:
 		return "", nil
 	}
