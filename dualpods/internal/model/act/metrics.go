@@ -103,8 +103,12 @@ func (m *Metrics) see(w *world) {
 	})
 }
 
+// mostMeasured bounds how many replicas of an entry are measured at a time. In mode Off, users may scale a Deployment to
+// any number.
+const mostMeasured = 1000
+
 func (m *Metrics) seeEntry(key types.NamespacedName, was *measuredEntry, w *world, e *entry, d *decide.EntryDecision) {
-	for range d.Asked.Replicas - was.desired {
+	for range min(d.Asked.Replicas-was.desired, mostMeasured-len(was.asked)) {
 		was.asked = append(was.asked, w.now)
 	}
 	was.desired = d.Asked.Replicas

@@ -1,6 +1,7 @@
 package act
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -17,6 +18,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // scrape returns the metrics of a site's controller.
@@ -70,6 +72,21 @@ func TestMetricsShowWhatAModelAsksForAndGets(t *testing.T) {
 	require.NoError(t, client.IgnoreNotFound(s.api.Update(t.Context(), m)))
 	s.pass(time.Second)
 	assert.NotContains(t, s.scrape(), `model="llama"`)
+}
+
+func TestMetricsStaySmallWhenADeploymentIsScaledToAnyNumber(t *testing.T) {
+	s := newSite(t, simple)
+	s.change(func(m *v1alpha1.Model) { m.Spec.Autoscaling = &v1alpha1.ModelAutoscaling{Mode: v1alpha1.ScaleOff} })
+	s.pass(time.Second)
+	s.pass(time.Second)
+	d := s.deployment("llama-default")
+	d.Spec.Replicas = new(int32(10 * mostMeasured))
+	require.NoError(t, s.api.Update(t.Context(), d))
+	for range 2 {
+		s.pass(time.Second)
+		assert.Len(t, s.c.opts.Metrics.models[key].entries["default"].asked, mostMeasured)
+	}
+	assert.Contains(t, s.scrape(), fmt.Sprintf(`spec="default",state="desired"} %d`, 10*mostMeasured))
 }
 
 // listed compares the metrics with spec/metrics.md.

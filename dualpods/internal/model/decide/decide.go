@@ -111,12 +111,9 @@ func (p *pass) total() (n int) {
 	return n
 }
 
-// unbounded is the room where there is no maximum.
-const unbounded = math.MaxInt32
-
 // room returns how many more replicas an entry may have, and the row that bounds them.
 func (p *pass) room(e *numbers) (n int, by Row) {
-	n, by = unbounded, RowMaximum
+	n, by = mostReplicas-e.number(), RowMaximum
 	if e.Max > 0 {
 		n = e.Max - e.number()
 	}

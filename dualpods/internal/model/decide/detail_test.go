@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -161,5 +162,25 @@ func BenchmarkDecide(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func TestAnnotationWithANumberThatCannotBeIsHarmless(t *testing.T) {
+	says := func(replicas int, so ...func(*Entry)) Entry {
+		return entry("a", append([]func(*Entry){serves(1), func(e *Entry) { e.Asked.Replicas = replicas }}, so...)...)
+	}
+	for _, replicas := range []int{math.MaxInt, -1} {
+		for name, m := range map[string]*Model{
+			"demand":   model(80, says(replicas)),
+			"none":     model(0, says(replicas)),
+			"maximum":  model(80, says(replicas, bounds(0, 2))),
+			"totals":   totals(0, 2, model(80, says(replicas))),
+			"external": external(1, says(replicas)),
+		} {
+			d := Decide(m).Entries[0]
+			assert.True(t, d.Write, name)
+			assert.LessOrEqual(t, d.Asked.Replicas, 2, name)
+			assert.GreaterOrEqual(t, d.Asked.Replicas, 0, name)
+		}
 	}
 }

@@ -124,10 +124,14 @@ func observe(m *Model) *pass {
 	return p
 }
 
+// mostReplicas bounds the replicas of an entry. Users may edit the annotation that says how many the controller asked
+// for, and replicas are taken away one by one.
+const mostReplicas = 100_000
+
 // observeEntry reads an entry. In mode External a replica counts as one, whatever it carries.
 func (p *pass) observeEntry(of *Entry) *numbers {
 	e := &numbers{Entry: of}
-	asked := e.Asked.Replicas
+	asked := min(max(e.Asked.Replicas, 0), mostReplicas)
 	switch {
 	case p.Mode == Off:
 		asked = e.Replicas
