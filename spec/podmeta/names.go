@@ -157,11 +157,10 @@ func Container(spec *corev1.PodSpec, name string) *corev1.Container {
 const LabelFrontDoorToken = PrefixOwn + "front-door-token"
 
 // ComponentFrontDoor is the value of LabelComponent on the Pods of the front door, in the controller's namespace,
-// and PortDemand is where they tell their requests: by TLS if they have the annotation AnnotationDemandTLS, with the
-// certificate of FrontDoorSecret. Front doors of earlier releases have no such annotation.
+// and PortDemand is where they tell their requests: by TLS, with the certificate of
+// FrontDoorSecret.
 const (
-	ComponentFrontDoor        = "frontdoor"
-	PortDemand          int32 = 8002
-	AnnotationDemandTLS       = PrefixOwn + "demand-tls"
-	FrontDoorSecret           = "hotseat-frontdoor-tls"
+	ComponentFrontDoor       = "frontdoor"
+	PortDemand         int32 = 8002
+	FrontDoorSecret          = "hotseat-frontdoor-tls"
 )

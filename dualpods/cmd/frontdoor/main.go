@@ -127,7 +127,7 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 	f.door = d
 	f.scaler = scaler.New(scaler.Options{Directory: directory, Own: f.own, Peers: f.listener})
 	if f.watch, err = watch.New(watch.Options{
-		Config: config, Namespace: s.watchNamespace, Own: s.ownNamespace, Directory: directory, Peers: &demand.Pods{Listener: f.listener, Own: types.UID(s.podUID)},
+		Config: config, Namespace: s.watchNamespace, Own: s.ownNamespace, Directory: directory, Peers: &demand.Pods{Listener: f.listener, Own: types.UID(s.podUID), Plain: s.demandTLS == ""},
 		Tokens: f.tokens,
 	}); err != nil {
 		return nil, err

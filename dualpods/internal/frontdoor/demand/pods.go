@@ -16,6 +16,7 @@ import (
 type Pods struct {
 	Listener *Listener
 	Own      types.UID // of the Pod that listens, which does not hear itself; empty: it is none of them
+	Plain    bool      // the front doors speak HTTP, and anybody may say that they are one
 
 	mu   sync.Mutex
 	urls map[string]string // by the UID
@@ -29,9 +30,9 @@ func (p *Pods) Set(pod *corev1.Pod) {
 		p.Delete(name)
 		return
 	}
-	scheme := "http"
-	if pod.Annotations[podmeta.AnnotationDemandTLS] == "true" {
-		scheme = "https"
+	scheme := "https"
+	if p.Plain {
+		scheme = "http"
 	}
 	p.change(func() {
 		p.forget(name)

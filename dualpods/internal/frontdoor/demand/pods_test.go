@@ -25,14 +25,13 @@ func (d dials) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.New("nobody answers")
 }
 
-// Front doors of earlier releases speak HTTP.
-func TestFrontDoorIsCalledAsItsPodSays(t *testing.T) {
-	for annotation, want := range map[string]string{"true": "https://10.0.0.1:8002/demand", "": "http://10.0.0.1:8002/demand"} {
+// A Pod cannot say that it is to be called without TLS.
+func TestFrontDoorIsCalledByTLSUnlessAllSpeakHTTP(t *testing.T) {
+	for plain, want := range map[bool]string{false: "https://10.0.0.1:8002/demand", true: "http://10.0.0.1:8002/demand"} {
 		d := make(dials, 1)
-		pods := &demand.Pods{Listener: demand.NewListener(demand.Options{Client: &http.Client{Transport: d}, Logger: slog.New(slog.DiscardHandler)})}
+		pods := &demand.Pods{Plain: plain, Listener: demand.NewListener(demand.Options{Client: &http.Client{Transport: d}, Logger: slog.New(slog.DiscardHandler)})}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "system", Name: "door", UID: "door", Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentFrontDoor},
-			Annotations: map[string]string{podmeta.AnnotationDemandTLS: annotation},
 		}}
 		pod.Status.PodIP = "10.0.0.1"
 		pods.Set(pod)

@@ -11,7 +11,7 @@ const (
 	lastOutage  = 30 * time.Second
 )
 
-// outages are the Pods that have failed a moment ago, by their addresses.
+// outages are the Pods that have failed a moment ago, by their Models and addresses.
 type outages struct {
 	now func() time.Time
 
@@ -28,30 +28,30 @@ func newOutages(now func() time.Time) *outages {
 	return &outages{now: now, of: map[string]outage{}}
 }
 
-// failed notes that an address does not answer.
-func (o *outages) failed(address string) {
+// failed notes that a Pod does not answer.
+func (o *outages) failed(of string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := o.now()
-	for other, of := range o.of { // addresses do not come back for ever
-		if now.Sub(of.until) > lastOutage {
+	for other, was := range o.of { // addresses do not come back for ever
+		if now.Sub(was.until) > lastOutage {
 			delete(o.of, other)
 		}
 	}
-	pause := max(o.of[address].next, firstOutage)
-	o.of[address] = outage{now.Add(pause), min(2*pause, lastOutage)}
+	pause := max(o.of[of].next, firstOutage)
+	o.of[of] = outage{now.Add(pause), min(2*pause, lastOutage)}
 }
 
-// answered notes that an address answers.
-func (o *outages) answered(address string) {
+// answered notes that a Pod answers.
+func (o *outages) answered(of string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.of, address)
+	delete(o.of, of)
 }
 
-// left returns for how long an address is passed over still; 0: it is not.
-func (o *outages) left(address string) time.Duration {
+// left returns for how long a Pod is passed over still; 0: it is not.
+func (o *outages) left(of string) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return max(o.of[address].until.Sub(o.now()), 0)
+	return max(o.of[of].until.Sub(o.now()), 0)
 }

@@ -49,7 +49,7 @@ func (d *Door) mayPass(q *request) time.Duration {
 func (d *Door) eligible(q *request) (may []directory.Endpoint, again time.Duration) {
 	again = -1
 	for _, e := range d.dir.Serving(q.model.Key) {
-		left := d.outages.left(e.Address)
+		left := d.outages.left(outageOf(q, &e))
 		switch {
 		case left > 0 && (again < 0 || left < again):
 			again = left
@@ -69,6 +69,11 @@ func (d *Door) eligible(q *request) (may []directory.Endpoint, again time.Durati
 		return may, 0
 	}
 	return nil, again
+}
+
+// outageOf names a Pod with a Model. A seat that fails for one Model may have another one soon.
+func outageOf(q *request, e *directory.Endpoint) string {
+	return q.model.Key.String() + " " + e.Address
 }
 
 // await returns when a Pod may answer a request.
@@ -161,7 +166,7 @@ func (p passer) RoundTrip(out *http.Request) (*http.Response, error) {
 		case out.Context().Err() != nil:
 			return nil, errClientGone
 		}
-		d.outages.failed(to.Address)
+		d.outages.failed(outageOf(q, &to))
 		d.opts.Observer.Retried(d.seriesOf(q))
 		q.tried = append(q.tried, to.Pod)
 		d.opts.Logger.Info("a Pod does not answer", "model", q.model.Key.String(), "pod", to.Pod, "attempt", len(q.tried), "error", err)
@@ -236,7 +241,7 @@ func (d *Door) send(q *request, out *http.Request, to directory.Endpoint) (answe
 	if q.whole && wrote.Load() {
 		q.forget()
 	}
-	d.outages.answered(to.Address)
+	d.outages.answered(outageOf(q, &to))
 	q.entry, q.status = to.Entry, answer.StatusCode
 	answer.Body = &counted{answer.Body, q}
 	return answer, nil

@@ -139,14 +139,13 @@ func (d *Door) readModel(q *request) (err error) {
 // find finds the Model, among those that the client may ask.
 func (d *Door) find(q *request, selector labels.Selector) (err error) {
 	namespace := d.opts.Namespace(q.r.Host)
-	model, adapter, err := d.dir.Find(namespace, q.body.Model, func(m *directory.Model) bool { return selector.Matches(m.Labels) })
-	if err == nil && !q.grant.Allows(model.Key) {
-		return errForbidden(q.body.Model)
-	}
-	if err != nil { // the names of others are none of its business
-		_, _, err = d.dir.Find(namespace, q.body.Model, func(m *directory.Model) bool { return selector.Matches(m.Labels) && q.grant.Allows(m.Key) })
-	}
+	fits := func(m *directory.Model) bool { return selector.Matches(m.Labels) }
+	// An alias may be of several Models, and the names of others are none of the client's business.
+	model, adapter, err := d.dir.Find(namespace, q.body.Model, func(m *directory.Model) bool { return fits(m) && q.grant.Allows(m.Key) })
 	if err != nil {
+		if _, _, not := d.dir.Find(namespace, q.body.Model, fits); not == nil {
+			return errForbidden(q.body.Model)
+		}
 		return inference.ModelNotFound(err)
 	}
 	q.model, q.adapter, q.counted = model, adapter, d.opts.Own.Request(model.Key)

@@ -29,8 +29,20 @@ type editions struct {
 	Specs []v1alpha1.InferenceServerConfigSpec `json:"specs"`
 }
 
-// mostEditions bounds how many earlier editions are kept. Launchers evict the sleepers of older ones.
-const mostEditions = 8
+// mostEditions and mostEditionBytes bound the earlier editions that are kept: the annotations of an object may have 256
+// KiB in all. Launchers evict the sleepers of older ones.
+const (
+	mostEditions     = 8
+	mostEditionBytes = 128 << 10
+)
+
+func (e editions) encode() string {
+	text, err := json.Marshal(e)
+	if err != nil {
+		panic(err) // this type cannot fail
+	}
+	return string(text)
+}
 
 // editionsOf reads the earlier editions of an InferenceServerConfig. A damaged annotation has none.
 func editionsOf(config *v1alpha1.InferenceServerConfig) (all editions) {
@@ -48,11 +60,12 @@ func addEdition(config *v1alpha1.InferenceServerConfig, earlier v1alpha1.Inferen
 		return equality.Semantic.DeepEqual(s, config.Spec) // it has come back
 	})
 	all.Specs = all.Specs[max(len(all.Specs)-mostEditions, 0):]
-	text, err := json.Marshal(all)
-	if err != nil {
-		panic(err) // this type cannot fail
+	text := all.encode()
+	for len(text) > mostEditionBytes && len(all.Specs) > 0 {
+		all.Specs = all.Specs[1:]
+		text = all.encode()
 	}
-	metav1.SetMetaDataAnnotation(&config.ObjectMeta, podmeta.AnnotationEditions, string(text))
+	metav1.SetMetaDataAnnotation(&config.ObjectMeta, podmeta.AnnotationEditions, text)
 }
 
 // forgetEditions deletes the sleepers of the earlier editions of an InferenceServerConfig.

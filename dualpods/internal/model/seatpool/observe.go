@@ -156,15 +156,21 @@ func (c *Controller) seatOf(ctx context.Context, w *world, pod *corev1.Pod) (sea
 	s.Outdated = w.problem == "" && pod.Annotations[podmeta.AnnotationTemplateHash] != workload.SeatHash(&w.template)
 	if of.ID() != "" {
 		s.Claim = of.Model + "/" + of.Entry
-		count, _ := c.opts.Demand.Of(types.NamespacedName{Namespace: pod.Namespace, Name: of.Model})
-		s.InFlight = count.InFlight[pod.Name]
+		count, heard := c.opts.Demand.Of(types.NamespacedName{Namespace: pod.Namespace, Name: of.Model})
+		s.InFlight, w.heard = count.InFlight[pod.Name], w.heard && heard
 		s.Goes = pod.Annotations[corev1.PodDeletionCost] == goesFirst
 		if s.Ready = status.Seat == of.ID() && status.State == serversdecide.StateServing && status.Reason == ""; s.Ready {
 			s.ReadySince = status.Since
 		}
 	}
+	if of.ID() == "" && (pod.Annotations[podmeta.AnnotationInferenceServerConfig] != "" || s.Serving) {
+		s.Claim = unknown // somebody has removed the annotation; what is left of the model goes too
+	}
 	return s, c.observeBehind(ctx, w, pod, &status, &s)
 }
+
+// unknown is the entry of a seat that has a model, and does not say of which entry.
+const unknown = "/"
 
 // goesFirst is the pod-deletion-cost by which the controller of Models says which of its seats goes.
 const goesFirst = "-1"
