@@ -23,7 +23,7 @@ const beyondWake = 60 * time.Millisecond
 // seats times requests for a Model at zero whose model sleeps behind a seat, up to the first byte. It compares them with
 // the times in which the engine woke, as its launcher reports them.
 func (b *bench) seats() (rows []figures.Row, err error) {
-	s, err := b.newSite("seats", cluster.Options{Nodes: 1, GPUs: 1})
+	s, err := b.newSite("seats", cluster.Options{Nodes: 1, GPUs: 2}) // as many as the launcher of the example simulates
 	if err != nil {
 		return nil, err
 	}
