@@ -66,7 +66,6 @@ var parts = figures.Parts[*bench]{
 	{Name: "gangs", Run: (*bench).gangs},
 	{Name: "servings", Run: (*bench).servings},
 	{Name: "zero", Heading: "Models", Run: (*bench).zero},
-	{Name: "seats", Run: (*bench).seats},
 	{Name: "many", Run: (*bench).many},
 }
 
