@@ -92,6 +92,17 @@ func (w *world) token(name string, data map[string]string) {
 	w.tokens.Set(s)
 }
 
+// An alias may be of several Models.
+func TestAliasIsTheModelThatTheTokenIsFor(t *testing.T) {
+	w := newWorld(t)
+	w.model(func(m *v1alpha1.Model) { m.Spec.Aliases = []string{"gpt"} })
+	w.other("aaa", "gpt")
+	w.pod("gpu", answers("llama"))
+	w.token("one", map[string]string{"token": "t-one", "models": "llama"})
+	got := w.ask("/v1/chat/completions", `{"model": "gpt"}`, "X-Api-Key", "t-one")
+	assert.Equal(t, http.StatusOK, got.status, got.body)
+}
+
 func TestTokenIsForItsModels(t *testing.T) {
 	w := newWorld(t)
 	w.model(nil)

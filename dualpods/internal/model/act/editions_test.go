@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -144,4 +146,20 @@ func TestSleepersOfEarlierEditionsBehindSeatsGoOnceTheSeatsServe(t *testing.T) {
 	assert.Empty(t, s.sweep(), "the seat does not serve yet")
 	s.served()
 	assert.Equal(t, []string{"--one"}, s.sweep())
+}
+
+func TestEarlierEditionsThatAreLongAreForgotten(t *testing.T) {
+	config := &v1alpha1.InferenceServerConfig{}
+	spec := func(n int) (of v1alpha1.InferenceServerConfigSpec) {
+		of.ModelServerConfig.Args = []string{"--chat-template=" + strings.Repeat("x", 40<<10), strconv.Itoa(n)}
+		return of
+	}
+	for n := range 8 {
+		config.Spec = spec(n + 1)
+		addEdition(config, spec(n), "h")
+		assert.Less(t, len(config.Annotations[podmeta.AnnotationEditions]), 128<<10)
+	}
+	kept := editionsOf(config).Specs
+	require.NotEmpty(t, kept)
+	assert.Equal(t, spec(7), kept[len(kept)-1], "the oldest go")
 }

@@ -277,6 +277,39 @@ func TestDrainIsBoundedAcrossControllers(t *testing.T) {
 	assert.Empty(t, podmeta.ReadAssignment(s.seat("pool-0")).ID())
 }
 
+func TestSeatOfAnEntryThatIsGoneWaitsForTheFrontDoors(t *testing.T) {
+	s := running(t, config("a", podmeta.SeatsAsked{Replicas: 1}))
+	s.counts["a"] = demand.Count{Held: 1}
+	s.pass(time.Second)
+	s.serves("pool-0")
+	require.NoError(t, s.api.Delete(t.Context(), config("a", podmeta.SeatsAsked{})))
+	s.unheard = true
+	s.begin()
+	assert.Equal(t, []string{"not wanted"}, s.pass(time.Second))
+	assert.Empty(t, s.pass(10*time.Second), "requests may be in flight")
+	s.unheard = false
+	assert.Equal(t, []string{"not wanted"}, s.pass(time.Second))
+	assert.Empty(t, podmeta.ReadAssignment(s.seat("pool-0")).ID())
+}
+
+func TestSeatWhoseAnnotationIsRemovedLosesItsModel(t *testing.T) {
+	s := running(t, config("a", podmeta.SeatsAsked{Replicas: 1}))
+	s.counts["a"] = demand.Count{Held: 1}
+	s.pass(time.Second)
+	s.serves("pool-0")
+	pod := s.seat("pool-0")
+	delete(pod.Annotations, podmeta.AnnotationSeat)
+	require.NoError(t, s.api.Update(t.Context(), pod))
+	for range 3 {
+		s.pass(time.Second)
+	}
+	pod = s.seat("pool-0")
+	assert.NotContains(t, pod.Labels, podmeta.LabelServes)
+	if of := podmeta.ReadAssignment(pod); of.ID() == "" {
+		assert.NotContains(t, pod.Annotations, podmeta.AnnotationInferenceServerConfig)
+	}
+}
+
 func TestControllerThatIsKilledHasGivenAllOrNothing(t *testing.T) {
 	s := running(t, config("a", podmeta.SeatsAsked{Replicas: 1}))
 	s.counts["a"] = demand.Count{Held: 1}

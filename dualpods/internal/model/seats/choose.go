@@ -14,25 +14,35 @@ func (p *pass) seatAll() {
 }
 
 // seatOne gives one entry a seat, or has a seat drain for it, and reports whether it did. Each seat that drains already is
-// for one of the first entries that wait. Each seat gets at most one step, so this ends.
+// for one of the first entries that wait. Each seat gets at most one step or is kept for one entry, so this ends.
 func (p *pass) seatOne() bool {
 	draining := p.draining()
 	for at, c := range p.waiting() {
-		if s := p.choose(c); s != nil {
-			s.take(c)
+		switch s := p.choose(c); {
+		case s == nil:
+			if at >= draining && p.drainFor(c) {
+				return true
+			}
+		case p.isSoonFree(s) && !s.isStill(c):
+			s.keepFor(c)
 			return true
-		}
-		if at >= draining && p.drainFor(c) {
+		case s.owner != nil && !p.isUnused(s): // a request may be on its way to it
+			row, loses := s.rowFor(c), s.Claim
+			p.leave(s, row, "%s waits for a seat, and %s has no request", c.Name, loses)
+			s.keepFor(c)
+			return true
+		default:
+			s.take(c)
 			return true
 		}
 	}
 	return false
 }
 
-// waiting returns the entries that wait, in the order in which they get seats.
+// waiting returns the entries that wait and for which no seat is kept, in the order in which they get seats.
 func (p *pass) waiting() (all []*claim) {
 	for _, c := range p.claims {
-		if c.waits() {
+		if c.waits() && !c.kept {
 			all = append(all, c)
 		}
 	}
@@ -42,7 +52,7 @@ func (p *pass) waiting() (all []*claim) {
 	return all
 }
 
-// draining returns how many seats will be free once their requests have ended.
+// draining returns how many seats will be free once their requests have ended, and are kept for no entry.
 func (p *pass) draining() (n int) {
 	for _, s := range p.seats {
 		if s.isOnItsWay() {
@@ -52,23 +62,29 @@ func (p *pass) draining() (n int) {
 	return n
 }
 
-// isOnItsWay reports whether the seat will be free once its requests have ended.
+// isOnItsWay reports whether the seat will be free once its requests have ended, and is kept for no entry.
 func (s *seat) isOnItsWay() bool {
-	return s.owner == nil && s.Claim != "" && !s.free && !s.goes
+	return s.owner == nil && s.Claim != "" && !s.free && !s.goes && !s.kept
 }
 
-// choose returns the seat that an entry gets at once; nil: there is none.
+// isSoonFree reports whether a seat will be free after Settle, because it has no requests.
+func (p *pass) isSoonFree(s *seat) bool { return s.isOnItsWay() && p.isQuiet(s) }
+
+// keepFor keeps a seat that will be free for an entry.
+func (s *seat) keepFor(c *claim) { s.kept, c.kept = true, true }
+
+// choose returns a seat for an entry that is free, or will be after Settle, or whose Model is idle; nil: there is none.
 func (p *pass) choose(c *claim) *seat {
 	var best *seat
 	for _, s := range p.seats {
-		if (s.free || p.isIdleOther(s, c)) && (best == nil || p.isBetter(c, s, best)) {
+		if (s.free || p.isSoonFree(s) || p.isIdleOther(s, c)) && (best == nil || p.isBetter(c, s, best)) {
 			best = s
 		}
 	}
 	return best
 }
 
-// isIdleOther reports whether a seat can be taken at once from another entry, whose Model has no request.
+// isIdleOther reports whether a seat can be taken from another entry, whose Model has no request.
 func (p *pass) isIdleOther(s *seat, by *claim) bool {
 	o := s.owner
 	return o != nil && o != by && s.step == nil && o.Requests == 0 && !o.Firm && p.isQuiet(s) && o.canSpare(s)
@@ -86,11 +102,11 @@ func (c *claim) canSpare(s *seat) bool {
 }
 
 // isBetter reports whether seat a is better than seat b for an entry. The best is a seat behind which its model sleeps,
-// then a free seat, then a seat of the Model that was used the longest ago. Of free seats, the best is the one behind
+// then a free seat, then one that is about to be free, then a seat of the Model that was used the longest ago. Of free seats, the best is the one behind
 // which the fewest models sleep.
 func (p *pass) isBetter(c *claim, a, b *seat) bool {
 	order := cmp.Or(
-		first(a.hasAsleep(c), b.hasAsleep(c)), first(a.free, b.free), a.lastUsed().Compare(b.lastUsed()), cmp.Compare(a.Sleepers, b.Sleepers), cmp.Compare(a.Name, b.Name),
+		first(a.hasAsleep(c), b.hasAsleep(c)), first(a.free, b.free), first(p.isSoonFree(a), p.isSoonFree(b)), a.lastUsed().Compare(b.lastUsed()), cmp.Compare(a.Sleepers, b.Sleepers), cmp.Compare(a.Name, b.Name),
 	)
 	return order < 0
 }
@@ -101,17 +117,29 @@ func (s *seat) hasAsleep(c *claim) bool { return s.isStill(c) || slices.Contains
 // isStill reports whether a seat that was to lose the model of an entry still has it.
 func (s *seat) isStill(c *claim) bool { return s.Claim == c.Name && s.Hash == c.Hash }
 
+// rowFor returns the row by which an entry gets a seat that has another model or none.
+func (s *seat) rowFor(c *claim) Row {
+	switch {
+	case s.hasAsleep(c):
+		return RowAsleep
+	case s.free:
+		return RowFree
+	default:
+		return RowIdle
+	}
+}
+
 // take gives a seat to an entry.
 func (s *seat) take(c *claim) {
-	switch {
+	switch row := s.rowFor(c); {
 	case s.isStill(c):
 		s.do(Stay, RowKept, "no other entry waits for it any more")
-	case s.hasAsleep(c):
-		s.do(Assign, RowAsleep, "the model of %s sleeps behind it", c.Name)
-	case s.free:
-		s.do(Assign, RowFree, "%s waits for a seat, and this one is free", c.Name)
+	case row == RowAsleep:
+		s.do(Assign, row, "the model of %s sleeps behind it", c.Name)
+	case row == RowFree:
+		s.do(Assign, row, "%s waits for a seat, and this one is free", c.Name)
 	default:
-		s.do(Assign, RowIdle, "%s waits for a seat, and %s has no request", c.Name, s.owner.Name)
+		s.do(Assign, row, "%s waits for a seat, and %s has no request", c.Name, s.owner.Name)
 	}
 	if s.step.Do == Assign {
 		s.step.Claim = c.Name
@@ -172,7 +200,7 @@ func (c *claim) load() float64 { return float64(c.Requests) / float64(max(c.Weig
 func (p *pass) keepUnneeded() {
 	var left []*seat
 	for _, s := range p.seats {
-		if s.isLeaving() && s.owner == nil && !s.goes && s.step == nil && s.Claim != "" {
+		if s.isLeaving() && s.owner == nil && !s.goes && !s.kept && s.step == nil && s.Claim != "" {
 			left = append(left, s)
 		}
 	}

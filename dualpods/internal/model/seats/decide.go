@@ -22,13 +22,15 @@ type seat struct {
 	owner *claim // that has it and keeps it; nil: none
 	free  bool   // it can be given a model at once
 	goes  bool   // its Pod goes
+	kept  bool   // it is kept for an entry, until it is free
 	step  *Step
 }
 
 // claim is a claim with the seats that it keeps.
 type claim struct {
 	Claim
-	has []*seat
+	has  []*seat
+	kept bool // a seat is kept for it
 }
 
 // Decide decides what is to be done about a pool. Call it again after each change, also by its own steps, and after
@@ -50,6 +52,9 @@ func Decide(of *Pool) *Decision {
 	p.seatAll()
 	p.keepUnneeded()
 	p.replace()
+	for _, c := range p.claims {
+		c.kept = false // it has no seat yet
+	}
 	for _, c := range p.waiting() {
 		p.d.Waiting = append(p.d.Waiting, c.Name)
 	}
@@ -71,15 +76,26 @@ func (s *seat) isLeaving() bool { return !s.Leaves.IsZero() }
 // isDrained reports whether the seat's model may fall asleep: it has no requests, or the time of the drain is over. That
 // time begins when the seat leaves.
 func (p *pass) isDrained(s *seat) bool {
+	if !s.isLeaving() {
+		return p.isUnused(s)
+	}
+	if settled := s.Leaves.Add(Settle); settled.After(p.Now) {
+		p.remind(settled)
+		return false
+	}
 	if p.isQuiet(s) {
 		return true
-	}
-	if !s.isLeaving() {
-		return false
 	}
 	p.remind(s.Leaves.Add(p.Drain))
 	return p.Now.Sub(s.Leaves) >= p.Drain
 }
+
+// Settle is for how long a seat takes no new requests at least before its model sleeps. After this time, front doors have
+// seen that the label is gone, and have told the requests that they passed on before.
+const Settle = 100 * time.Millisecond
+
+// isUnused reports whether front doors pass no requests on to a seat, and it has none.
+func (p *pass) isUnused(s *seat) bool { return !s.Serving && p.isQuiet(s) }
 
 // isQuiet reports whether a seat answers no request, as far as that is known.
 func (p *pass) isQuiet(s *seat) bool { return p.Known && s.InFlight == 0 }
@@ -162,7 +178,7 @@ func (p *pass) follow() {
 		}
 		switch {
 		case old == nil || old.goes || starting && old.Ready:
-		case p.isQuiet(old):
+		case p.isUnused(old):
 			old.do(Assign, RowEdited, "its entry was edited")
 			old.step.Claim = c.Name
 		default:

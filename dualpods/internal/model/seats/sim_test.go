@@ -191,6 +191,9 @@ func (s *sim) check(step Step, has map[string]int, all []Step) {
 	if (step.Do == Assign || step.Do == Release || step.Do == Delete) && seat.InFlight > 0 && (seat.Leaves.IsZero() || s.now.Sub(seat.Leaves) < s.pool.Drain) {
 		s.fail("%s has requests, and has not drained: %+v", seat.Name, step)
 	}
+	if (step.Do == Assign || step.Do == Release) && (seat.Serving || !seat.Leaves.IsZero() && s.now.Sub(seat.Leaves) < Settle) {
+		s.fail("front doors may still pass requests on to %s: %+v", seat.Name, step)
+	}
 	if step.Do == Assign && !seat.Usable {
 		s.fail("%s cannot be used: %+v", seat.Name, step)
 	}
@@ -231,6 +234,10 @@ func (s *sim) write(step Step) {
 	case Drain:
 		if c := s.claim(seat.Claim); step.Row == RowBusy {
 			c.LostAt = s.now
+		}
+		if seat.Serving && s.rand.IntN(4) == 0 { // a front door has passed it on just before
+			seat.InFlight = 1
+			s.ends[seat.Name] = s.now.Add(time.Duration(s.rand.Int64N(int64(simRequest))))
 		}
 		seat.Leaves, seat.Serving = s.now, false
 	case Stay:
