@@ -15,6 +15,7 @@ type UnknownModel struct {
 	Off     string   // the profile that turned the name off; empty: none did
 	Nearest []string // names that may have been meant, the nearest first
 	All     []string
+	Where   string // where it was looked for, as "in the namespace team"; empty: there is one place
 }
 
 // NewUnknownModel returns the error for a name that is not among all.
@@ -28,7 +29,7 @@ func (e *UnknownModel) Error() string {
 	case e.Off != "":
 		return fmt.Sprintf("the model %q is turned off by the profile %s", e.Name, e.Off)
 	case len(e.All) == 0:
-		return text + ": there are no models here"
+		return text + ": there are no models " + cmp.Or(e.Where, "here")
 	case len(e.Nearest) == 0:
 		return text + ". There are: " + FewNames(e.All)
 	}

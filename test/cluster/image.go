@@ -80,7 +80,7 @@ func (c *Cluster) LoadProduct(ctx context.Context, folder, tag string) error {
 			return err
 		}
 	}
-	return nil
+	return c.LoadImage(ctx, "hotseat.local/enginesim:"+tag, images.Image{Files: map[string]string{"/usr/local/bin/vllm": filepath.Join(folder, "enginesim")}})
 }
 
 // addLibraries adds the shared libraries that a program of this machine needs, by

@@ -146,6 +146,9 @@ func (d *Door) find(q *request, selector labels.Selector) (err error) {
 		if _, _, not := d.dir.Find(namespace, q.body.Model, fits); not == nil {
 			return errForbidden(q.body.Model)
 		}
+		if unknown, ok := errors.AsType[*inference.UnknownModel](err); ok {
+			unknown.Where = "in the namespace " + namespace
+		}
 		return inference.ModelNotFound(err)
 	}
 	q.model, q.adapter, q.counted = model, adapter, d.opts.Own.Request(model.Key)

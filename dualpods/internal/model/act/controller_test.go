@@ -56,9 +56,10 @@ func newSite(t *testing.T, model string, objects ...client.Object) *site {
 	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	m := &v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "model", Generation: 1, Finalizers: []string{podmeta.FinalizerModel}}}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(model), m))
+	launchers := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "vllm"}}
 	profile := &v1alpha1.ResourceProfile{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: v1alpha1.ResourceProfileSpec{LauncherConfigName: "vllm", Limits: corev1.ResourceList{podmeta.ResourceGPU: one}}}
 	s := &site{t: t, now: time.Unix(1_700_000_000, 0)}
-	s.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, m, profile)...).WithStatusSubresource(m, &corev1.Pod{}).WithIndex(&corev1.Pod{}, Index, Indexed).
+	s.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, m, profile, launchers)...).WithStatusSubresource(m, &corev1.Pod{}).WithIndex(&corev1.Pod{}, Index, Indexed).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				s.note("create", o)
@@ -339,4 +340,20 @@ func TestNothingGoesWhileAFrontDoorIsUnheard(t *testing.T) {
 	s.unheard = false
 	s.pass(time.Second)
 	assert.Equal(t, int32(0), *s.deployment("llama-default").Spec.Replicas)
+}
+
+func TestEntryWhoseLaunchersAreNotDescribedSaysSo(t *testing.T) {
+	s := newSite(t, `{spec: {url: 'hf://o/m'}, specs: [{name: wrong, launcherConfigName: simulatd}, {name: right, resourceProfile: gpu}]}`)
+	s.pass(0)
+	accepted := meta.FindStatusCondition(s.model().Status.Conditions, v1alpha1.ConditionAccepted)
+	require.NotNil(t, accepted)
+	assert.Equal(t, metav1.ConditionFalse, accepted.Status)
+	assert.Contains(t, accepted.Message, "there is no LauncherConfig simulatd in the namespace ns: create it")
+	s.count.Held = 1
+	s.pass(time.Second)
+	assert.Equal(t, int32(1), *s.deployment("llama-right").Spec.Replicas)
+	require.NoError(t, s.api.Create(t.Context(), &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "simulatd"}}))
+	s.pass(time.Second)
+	s.pass(time.Second) // a status comes once a second
+	assert.True(t, meta.IsStatusConditionTrue(s.model().Status.Conditions, v1alpha1.ConditionAccepted))
 }

@@ -93,6 +93,9 @@ func (c *Controller) observe(ctx context.Context, m *v1alpha1.Model) (*world, er
 	if failed != nil {
 		return nil, failed
 	}
+	if err := c.observeLaunchers(ctx, w); err != nil {
+		return nil, err
+	}
 	if err := c.observeObjects(ctx, w); err != nil {
 		return nil, err
 	}
@@ -111,6 +114,24 @@ func (c *Controller) observe(ctx context.Context, m *v1alpha1.Model) (*world, er
 	w.demand, w.heard = c.opts.Demand.Of(client.ObjectKeyFromObject(m))
 	w.window.Add(w.now, w.demand.Total())
 	return w, nil
+}
+
+// observeLaunchers finds entries whose LauncherConfig is not there.
+func (c *Controller) observeLaunchers(ctx context.Context, w *world) error {
+	for _, e := range w.entries {
+		name := e.Settings.LauncherConfigName
+		if e.Problem != "" || e.RunsIn != v1alpha1.RunsInLauncher {
+			continue
+		}
+		err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: w.model.Namespace, Name: name}, &v1alpha1.LauncherConfig{}, client.UnsafeDisableDeepCopy)
+		switch {
+		case apierrors.IsNotFound(err):
+			e.Problem = fmt.Sprintf("there is no LauncherConfig %s in the namespace %s: create it, or name another one in launcherConfigName", name, w.model.Namespace)
+		case err != nil:
+			return fmt.Errorf("cannot read LauncherConfig %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // find returns the entry of a name; one that the Model has not any more is added to those that are gone.

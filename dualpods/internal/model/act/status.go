@@ -172,12 +172,12 @@ func (w *world) conditions(s *v1alpha1.ModelStatus, wrong []string, waiting, los
 	case d.AllFailing != "":
 		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonAllSpecsFailing, d.AllFailing)
 	case waiting > 0:
-		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonStarting, fmt.Sprintf("%d replicas are starting", waiting))
+		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonStarting, fmt.Sprintf("replicas that are starting: %d", waiting))
 	default:
 		set(v1alpha1.ConditionAvailable, true, v1alpha1.ReasonAtZero, "nothing asks for the model; the next request starts it")
 	}
 	if waiting+losing > 0 {
-		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonScaling, fmt.Sprintf("%d replicas are starting, and %d are being taken away", waiting, losing))
+		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonScaling, fmt.Sprintf("replicas that are starting: %d; that are being taken away: %d", waiting, losing))
 	} else {
 		set(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonIdle, "nothing changes")
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -49,17 +50,31 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, oth
 		}
 		return all
 	}
+	inNamespace := func(ctx context.Context, config client.Object) (all []reconcile.Request) {
+		var models v1alpha1.ModelList
+		if api.List(ctx, &models, client.InNamespace(config.GetNamespace()), client.UnsafeDisableDeepCopy) != nil {
+			return nil
+		}
+		for i := range models.Items {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&models.Items[i])})
+		}
+		return all
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("model").
 		For(&v1alpha1.Model{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(modelOf)).
 		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(modelOf)).
 		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(modelOf)).
 		Watches(&v1alpha1.ResourceProfile{}, handler.EnqueueRequestsFromMapFunc(ofProfile)).
+		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(inNamespace), builder.WithPredicates(comesOrGoes)).
 		Watches(&v1alpha1.SeatPool{}, handler.EnqueueRequestsFromMapFunc(ofPool), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(others).
 		WithOptions(options).
 		Complete(c)
 }
+
+// comesOrGoes lets creations and deletions through: Models need to know only whether an object is there.
+var comesOrGoes = predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 
 // modelOf returns the Model that an object is labelled with. There may be none.
 func modelOf(_ context.Context, o client.Object) []reconcile.Request {

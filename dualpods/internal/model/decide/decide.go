@@ -132,7 +132,7 @@ func (p *pass) mayAsk(e *numbers) bool {
 		return false
 	}
 	if e.backsOff(p.Now) {
-		e.hint(RowBacksOff, "it failed %d times, and is tried again at %s", e.record.Failures, clock(e.record.BackoffUntil))
+		e.hint(RowBacksOff, "it has failed (%d in a row), and is tried again at %s", e.record.Failures, clock(e.record.BackoffUntil))
 		return false
 	}
 	return true

@@ -18,7 +18,7 @@ func TestDecisionsSayTheirNumbers(t *testing.T) {
 		"maxReplicas is 1":                                                                                      model(101, entry("a", bounds(0, 1), serves(1))),
 		"totalMaxReplicas is 1, and all entries together have as many":                                          totals(0, 1, model(101, entry("a", serves(1)))),
 		"minReplicas is 2":                                                                                      model(0, entry("a", bounds(2, 0))),
-		"it failed 1 times, and is tried again at 2026-01-02T03:04:25Z":                                         model(1, entry("a", failed(1, 10*time.Second))),
+		"it has failed (1 in a row), and is tried again at 2026-01-02T03:04:25Z":                                model(1, entry("a", failed(1, 10*time.Second))),
 		"it is not tried before an edit: no ResourceProfile is named nvidia-gpu-l5":                             model(1, entry("a", invalid)),
 		"Unschedulable: Pod a1 has been unschedulable for 30s: 0/2 nodes are available":                         model(1, entry("a", starts(1, time.Minute, unschedulable(time.Minute)))),
 		"NotReadyInTime: Pod a1 has not been ready for 10m0s":                                                   model(1, entry("a", starts(1, time.Hour))),
