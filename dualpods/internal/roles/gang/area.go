@@ -92,16 +92,17 @@ func (d *decision) divide(g *Gang, in domain, pods []*Member) (area, bool) {
 	}
 }
 
-// takeSome takes room for those replicas of Pods that fit, each by itself, and returns their Pods.
+// takeSome takes room for those replicas of Pods that fit, each by itself, and returns their Pods. A replica
+// with a Pod that is yet to be created gets no domain: there might be no room in it for that Pod.
 func (d *decision) takeSome(g *Gang, s *Step, pods []*Member) (fit []*Member) {
 	s.in = g.area()
 	for _, of := range d.byReplica(s.in, pods) {
+		if _, known := s.in.replicas[of[0].of]; !known && len(at(of[0].of.Pods, isMissing, leaves)) > 0 {
+			continue
+		}
 		if a, fits := d.takeReplica(g, s.in, of); fits {
 			s.in, fit = a, append(fit, of...)
 		}
-	}
-	if len(fit) > 0 {
-		s.records(v1alpha1.GangPlaced, d.now, 0)
 	}
 	return fit
 }

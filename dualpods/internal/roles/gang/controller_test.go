@@ -126,7 +126,7 @@ func TestGroupIsRecordedAndThenItsGatesGo(t *testing.T) {
 	assert.Equal(t, []string{"record of llama"}, s.takeWrites())
 	assert.Equal(t, v1alpha1.GangPlaced, s.record("llama").State)
 	s.pass()
-	assert.Equal(t, []string{"remove the gate of llama-0-prefill-1-0", "remove the gate of llama-0-prefill-1-1"}, s.takeWrites(), "the extra Pods")
+	assert.Equal(t, []string{"record of llama", "remove the gate of llama-0-prefill-1-0", "remove the gate of llama-0-prefill-1-1"}, s.takeWrites(), "the extra Pods")
 	for range 2 {
 		assert.Zero(t, s.pass())
 	}

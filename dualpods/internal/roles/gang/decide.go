@@ -91,7 +91,7 @@ var rows = []rule{
 	}},
 	{"extra Pods", func(d *decision, g *Gang, s *Step) bool {
 		may := d.mayHave(g, s)
-		return len(may) > 0 && s.ungates(may)
+		return len(may) > 0 && s.records(v1alpha1.GangPlaced, d.now, 0) && s.ungates(may)
 	}},
 	{"extra Pods wait", func(d *decision, g *Gang, s *Step) bool {
 		gated := at(g.extra, isGated)

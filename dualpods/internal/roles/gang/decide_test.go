@@ -47,11 +47,11 @@ func TestEachRowOfGangs(t *testing.T) {
 		"all have nodes after the deadline": {pods: []matter{placed, placed, waits, waits}, record: overdue, row: "all placed",
 			writes: record(v1alpha1.GangPlaced, 0, 0)},
 		"the other replica has nodes":                           {pods: []matter{waits, waits, placed, placed}, record: admitted, row: "all placed", writes: record(v1alpha1.GangPlaced, 0, 0)},
-		"extra Pods wait":                                       {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", ungate: []string{extra, extraWorker}},
+		"extra Pods wait":                                       {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", writes: record(v1alpha1.GangPlaced, 0, 0), ungate: []string{extra, extraWorker}},
 		"extra Pods would take what another group is to get":    {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods wait", again: time.Minute, says: "other groups", so: anotherIsAdmitted(1)},
-		"there is room for extra Pods and another group":        {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", ungate: []string{extra, extraWorker}, so: anotherIsAdmitted(2)},
+		"there is room for extra Pods and another group":        {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", writes: record(v1alpha1.GangPlaced, 0, 0), ungate: []string{extra, extraWorker}, so: anotherIsAdmitted(2)},
 		"extra Pods wait, and it ran before there was a policy": {pods: []matter{placed, placed, waits, waits}, row: "all placed", writes: record(v1alpha1.GangPlaced, 0, 0)},
-		"nothing is counted": {pods: []matter{waits, lost, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", ungate: []string{extra, extraWorker, entry}, so: func(g *Gang, _ *World) {
+		"nothing is counted": {pods: []matter{waits, lost, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", writes: record(v1alpha1.GangPlaced, 0, 0), ungate: []string{extra, extraWorker, entry}, so: func(g *Gang, _ *World) {
 			g.Serving.Spec.Template.GangPolicy.MinRoleReplicas["prefill"] = 0
 		}},
 		"all have nodes":                                         {pods: []matter{placed, placed, placed, placed}, record: record(v1alpha1.GangPlaced, time.Hour, 0), row: "placed"},
@@ -81,7 +81,7 @@ func TestEachRowOfGangs(t *testing.T) {
 		"Kubernetes gives them nodes":                 {pods: []matter{grouped, grouped, waits, waits}, row: "Kubernetes places", says: "of its PodGroup"},
 		"Kubernetes gives a created Pod a node again": {pods: []matter{lost, grouped, waits, waits}, record: overdue, row: "Kubernetes places", says: "of its PodGroup"},
 		"Kubernetes has given them nodes":             {pods: []matter{placed, placed, waits, waits}, row: "all placed", writes: record(v1alpha1.GangPlaced, 0, 0), so: nameGroups(0, 1)},
-		"extra Pods come after those of a PodGroup":   {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", ungate: []string{extra, extraWorker}, so: nameGroups(0, 1)},
+		"extra Pods come after those of a PodGroup":   {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", writes: record(v1alpha1.GangPlaced, 0, 0), ungate: []string{extra, extraWorker}, so: nameGroups(0, 1)},
 		"a Pod with the gate is counted beside a PodGroup": {pods: []matter{placed, waits, lost, lost}, record: record(v1alpha1.GangPlaced, time.Hour, 0), row: "rest fits", ungate: []string{worker},
 			writes: record(v1alpha1.GangPlaced, 0, 0), again: time.Minute, so: nameGroups(0)},
 		"it missed its deadline": {pods: []matter{waits, waits, waits, waits}, record: record(v1alpha1.GangMissed, 15*time.Second, 2), row: "backs off", again: 5 * time.Second, says: "after a pause"},
@@ -231,6 +231,20 @@ func TestRoomOfPodsThatGetNodesIsReserved(t *testing.T) {
 		w := &World{Now: now, Gangs: []*Gang{waiting("a", 1), other}, Nodes: []Node{node("a", 3)}}
 		assert.Equal(t, c.row, decisions(w)["a-0"], name)
 	}
+}
+
+// A group may have been placed long before there is room for its extra Pods.
+func TestRoomOfExtraPodsThatAreLetGoLateIsReserved(t *testing.T) {
+	extra := func(record *v1alpha1.ServingGroupGang, matter matter) *Gang {
+		g := NewGang(*gangOf(serving("other"), 1, placed, placed, matter, matter))
+		g.Record = *record
+		return g
+	}
+	nodes := []Node{node("a", 3)}
+	s := Decide(&World{Now: now, Gangs: []*Gang{extra(&v1alpha1.ServingGroupGang{State: v1alpha1.GangPlaced, Since: metav1.NewTime(now.Add(-time.Hour))}, waits)}, Nodes: nodes})[0]
+	require.Equal(t, "extra Pods", s.Row)
+	require.NotNil(t, s.Record)
+	assert.Equal(t, "no room", decisions(&World{Now: now, Gangs: []*Gang{waiting("a", 1), extra(s.Record, free)}, Nodes: nodes})["a-0"])
 }
 
 func TestPolicyCountsByRole(t *testing.T) {
