@@ -189,6 +189,22 @@ func TestNoPassIsMadeByAnOlderStatus(t *testing.T) {
 	assert.True(t, s.groups()[2].BeingScaled)
 }
 
+// A pass that restarts something writes the status before, and again if one of its writes is refused.
+func TestPassThatWroteTheStatusTwiceIsFollowedByNoneByTheOldest(t *testing.T) {
+	s := routers(t)
+	var serving v1alpha1.ModelServing
+	require.True(t, s.read("llama", &serving))
+	for _, version := range []string{"before", "between"} {
+		s.c.noteTold(client.ObjectKeyFromObject(&serving), version)
+	}
+	for _, version := range []string{"before", "between"} {
+		serving.ResourceVersion = version
+		assert.True(t, s.c.isStale(&serving), version)
+	}
+	serving.ResourceVersion = "after"
+	assert.False(t, s.c.isStale(&serving))
+}
+
 func TestOldGroupKeepsItsNumberThoughItsStatusIsLost(t *testing.T) {
 	s := routers(t)
 	s.change(func(m *v1alpha1.ModelServing) {

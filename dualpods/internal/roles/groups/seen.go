@@ -3,6 +3,7 @@ package groups
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,12 +21,16 @@ import (
 func (c *Controller) isStale(serving *v1alpha1.ModelServing) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before, told := c.told[client.ObjectKeyFromObject(serving)]
-	return told && before == serving.ResourceVersion
+	key := client.ObjectKeyFromObject(serving)
+	if slices.Contains(c.told[key], serving.ResourceVersion) {
+		return true
+	}
+	delete(c.told, key) // the cache never goes back
+	return false
 }
 
 // noteTold notes which version of a ModelServing had the status that this process has just changed;
-// empty: there is no such ModelServing any more.
+// empty: there is no such ModelServing any more. A pass may change a status twice.
 func (c *Controller) noteTold(key types.NamespacedName, before string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +38,7 @@ func (c *Controller) noteTold(key types.NamespacedName, before string) {
 		delete(c.told, key)
 		return
 	}
-	c.told[key] = before
+	c.told[key] = append(c.told[key], before)
 }
 
 // remove deletes the object of a step. A Pod that is surplus, or of another revision, is deleted only if it
