@@ -199,7 +199,7 @@ type ServingGroupTemplate struct {
 	SubGroupPolicy *SubGroupPolicy `json:"subGroupPolicy,omitempty"`
 
 	// Which Pods are placed near each other: by Volcano, by its HyperNodes, or with a gangPolicy by the
-	// controller, by a label of nodes. The controller takes groupPolicy alone.
+	// controller, by a label of nodes.
 	// +optional
 	NetworkTopology *NetworkTopology `json:"networkTopology,omitempty"`
 
