@@ -111,6 +111,9 @@ func (d *decision) takeSome(g *Gang, s *Step, pods []*Member) (fit []*Member) {
 // the area with the domain of the replica.
 func (d *decision) takeReplica(g *Gang, in area, pods []*Member) (area, bool) {
 	r, policy := pods[0].of, g.roleTopology()
+	if policy == nil {
+		return in, d.room.take(pods, in)
+	}
 	if _, known := in.replicas[r]; known {
 		return in, d.room.take(pods, in)
 	}

@@ -113,7 +113,7 @@ const (
 )
 
 func TestGroupIsRecordedAndThenItsGatesGo(t *testing.T) {
-	s := newSite(t, 2, serving("llama"))
+	s := newSite(t, 3, serving("llama"))
 	s.api.pods[worker].Spec.Containers[0].Resources.Limits = gpuList(0)
 	assert.Equal(t, placingLimit, s.pass())
 	assert.Equal(t, []string{"record of llama", "remove the gate of " + entry, "remove the gate of " + worker}, s.takeWrites(), "the Pods with the most GPUs come first")

@@ -177,9 +177,22 @@ func (d *decision) mayHave(g *Gang, s *Step) []*Member {
 		}
 		return extra
 	}
+	may := extra
+	if g.topology() == nil || isHard(g.topology()) {
+		may = d.withoutHalves(g, s, extra)
+	}
 	s.in = g.area()
-	d.room.reserve(extra, s.in)
-	return extra
+	d.room.reserve(may, s.in)
+	return may
+}
+
+// withoutHalves returns the Pods without those of replicas of several Pods that there is no room for: a part
+// of such a replica would hold GPUs while it waits for the rest. Others wait for the scheduler.
+func (d *decision) withoutHalves(g *Gang, s *Step, pods []*Member) []*Member {
+	before := d.room.free
+	fit := d.takeSome(g, s, pods)
+	d.room.free = before
+	return slices.DeleteFunc(slices.Clone(pods), func(m *Member) bool { return len(m.of.Pods) > 1 && !slices.Contains(fit, m) })
 }
 
 // othersAwaited reports whether Pods of other groups are about to get nodes.
@@ -189,7 +202,7 @@ func (d *decision) othersAwaited(g *Gang) bool {
 
 // holdsBack says why extra Pods wait.
 func (d *decision) holdsBack(g *Gang, extra []*Member) string {
-	if isHard(g.roleTopology()) {
+	if isHard(g.roleTopology()) || !d.othersAwaited(g) {
 		return d.lacks(g, extra, []domain{g.domain()})
 	}
 	return "the Pods of other groups get nodes first"

@@ -50,8 +50,9 @@ func TestEachRowOfGangs(t *testing.T) {
 		"extra Pods wait":                                       {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", writes: record(v1alpha1.GangPlaced, 0, 0), ungate: []string{extra, extraWorker}},
 		"extra Pods would take what another group is to get":    {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods wait", again: time.Minute, says: "other groups", so: anotherIsAdmitted(1)},
 		"there is room for extra Pods and another group":        {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", writes: record(v1alpha1.GangPlaced, 0, 0), ungate: []string{extra, extraWorker}, so: anotherIsAdmitted(2)},
+		"there is room for a part of a replica":                 {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods wait", again: time.Minute, says: "2 Pods need 2 GPUs together", so: func(_ *Gang, w *World) { w.Nodes = []Node{node("a", 1)} }},
 		"extra Pods wait, and it ran before there was a policy": {pods: []matter{placed, placed, waits, waits}, row: "all placed", writes: record(v1alpha1.GangPlaced, 0, 0)},
-		"nothing is counted": {pods: []matter{waits, lost, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", writes: record(v1alpha1.GangPlaced, 0, 0), ungate: []string{extra, extraWorker, entry}, so: func(g *Gang, _ *World) {
+		"nothing is counted": {pods: []matter{waits, lost, waits, waits}, record: record(v1alpha1.GangPlaced, 0, 0), row: "extra Pods", writes: record(v1alpha1.GangPlaced, 0, 0), ungate: []string{extra, extraWorker}, so: func(g *Gang, _ *World) {
 			g.Serving.Spec.Template.GangPolicy.MinRoleReplicas["prefill"] = 0
 		}},
 		"all have nodes":                                         {pods: []matter{placed, placed, placed, placed}, record: record(v1alpha1.GangPlaced, time.Hour, 0), row: "placed"},
