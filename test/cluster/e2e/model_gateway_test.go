@@ -94,7 +94,7 @@ func TestInferencePoolOfAModelSelectsWhatServes(t *testing.T) {
 		var pods corev1.PodList
 		require.NoError(t, s.api.List(t.Context(), &pods, client.InNamespace(s.ns), client.MatchingLabels(selector)))
 		for _, p := range pods.Items {
-			assert.True(t, readyPod(&p), "%s is selected, and not ready", p.Name)
+			assert.Equal(t, "Serving", string(podmeta.ReadStatus(&p).State), "%s is selected, and does not serve", p.Name) // the kubelet says later that it is ready
 			names = append(names, p.Labels[podmeta.LabelModelEntry])
 		}
 		return names
