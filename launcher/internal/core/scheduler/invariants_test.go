@@ -78,6 +78,9 @@ func (sim *simulation) checkAction(a Action) map[string]bool {
 	sim.mu.Lock()
 	var shared []string
 	for other, taken := range sim.running {
+		if _, stays := models[other.Model]; !stays && other.Kind == Stop {
+			continue // it has stopped, and its caller does not know yet
+		}
 		for g := range taken {
 			if taken[g] && gpus[g] && (comesIn || other.Kind == Start || other.Kind == Wake) {
 				shared = append(shared, other.Model+" on "+g)
