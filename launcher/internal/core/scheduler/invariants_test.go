@@ -78,7 +78,7 @@ func (sim *simulation) checkAction(a Action) map[string]bool {
 	sim.mu.Lock()
 	var shared []string
 	for other, taken := range sim.running {
-		if _, stays := models[other.Model]; !stays && other.Kind == Stop {
+		if o := models[other.Model]; other.Kind == Stop && (o.State == "" || o.State.Ended()) {
 			continue // it has stopped, and its caller does not know yet
 		}
 		for g := range taken {
@@ -133,12 +133,12 @@ func (sim *simulation) count(end time.Time) {
 }
 
 // requests returns the requests for a model that have been open since a time; zero: and those that
-// have ended just now.
+// have ended just now, or that the scheduler is about to know.
 func (sim *simulation) requests(model string, since time.Time) (all []*request) {
 	sim.mu.Lock()
 	defer sim.mu.Unlock()
 	for r := range sim.open {
-		if r.model == model && (since.IsZero() || !r.entered.After(since) && r.ended.IsZero()) {
+		if r.model == model && (since.IsZero() || r.ticket != nil && !r.entered.After(since) && r.ended.IsZero()) {
 			all = append(all, r)
 		}
 	}
@@ -147,20 +147,26 @@ func (sim *simulation) requests(model string, since time.Time) (all []*request) 
 
 // enter enters a request, and leaves it at the end.
 func (sim *simulation) enter(r *request) (leave func(), err error) {
+	r.entered = time.Now()
+	sim.mu.Lock()
+	sim.open[r] = true // before the scheduler knows of it, and acts
+	sim.mu.Unlock()
 	ticket, err := sim.s.Enter(r.model)
 	if err != nil {
-		return nil, err
-	}
-	r.entered, r.ticket = time.Now(), ticket
-	sim.mu.Lock()
-	sim.open[r] = true
-	sim.mu.Unlock()
-	return func() {
-		ticket.Leave()
 		sim.mu.Lock()
 		defer sim.mu.Unlock()
+		delete(sim.open, r)
+		return nil, err
+	}
+	sim.mu.Lock()
+	r.ticket = ticket
+	sim.mu.Unlock()
+	return func() {
+		sim.mu.Lock()
 		r.ended, sim.asked[r.model] = time.Now(), time.Now()
 		maps.DeleteFunc(sim.open, func(r *request, _ bool) bool { return !r.ended.IsZero() && time.Since(r.ended) > slack })
+		sim.mu.Unlock()
+		ticket.Leave() // and the next one may be answered
 	}, nil
 }
 
