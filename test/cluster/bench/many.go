@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 
@@ -31,44 +29,11 @@ const (
 // many has a thousand Models of four entries at rest. The first entry of each has a Pod that is ready. It counts the
 // controller's writes in a minute, times its passes, and reads its memory. The baseline has ten Models.
 func (b *bench) many() (rows []figures.Row, err error) {
-	nodes, count := b.n(crowdNodes), b.n(1000)
-	p, err := b.newPlayed("many", nodes, 0)
+	r, err := b.resting("many", manyAtRest)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("cannot find this program: %w", err)
-	}
-	bare, err := p.start("bare-cache", []string{bareCacheEnv + "=" + p.file("kwok")}, self)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(p.makeNodes(), p.startController("--metrics-address="+metricsAddress)); err != nil {
-		return nil, err
-	}
-	few := min(fewOf, count)
-	if err := p.manyCome(0, few); err != nil {
-		return nil, err
-	}
-	before, err := p.measure(bare, few, manyAtRest)
-	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	if err := p.manyCome(few, count); err != nil {
-		return nil, err
-	}
-	b.say("many: %d Models are available after %s", count, time.Since(began).Round(time.Second))
-	p.rest(settle)
-	after, err := p.measure(bare, count, manyAtRest)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(p.profile("heap?gc=1"), p.profile("goroutine")); err != nil {
-		return nil, err
-	}
+	count, few, before, after := r.count, r.few, r.before, r.after
 	return []figures.Row{
 		{
 			Figure:  fmt.Sprintf("%d Models at rest, each of %d entries, with one Pod that is ready: writes of the controller in %s, and in %d passes; bare: %d Models", count, entriesOfMany, atRest, after.passes.count, few),
@@ -88,7 +53,7 @@ func (b *bench) many() (rows []figures.Row, err error) {
 
 var manyAtRest = atRestOf{"model", func(n int) client.Object {
 	return &v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: manyName(n)}}
-}}
+}, (*played).manyCome}
 
 func manyName(n int) string { return fmt.Sprintf("many-%d", n) }
 

@@ -33,54 +33,65 @@ const metricsAddress = "10.100.0.1:8080"
 // servings has a thousand ModelServings at rest, each of one requester, ten on each of a hundred nodes. It
 // counts the controller's writes in a minute, times its passes, and reads its memory. The baseline has ten.
 func (b *bench) servings() (rows []figures.Row, err error) {
-	nodes, count := b.n(crowdNodes), b.n(1000)
-	p, err := b.newPlayed("servings", nodes, 0)
+	r, err := b.resting("servings", servingsAtRest)
 	if err != nil {
 		return nil, err
+	}
+	return rowsOfRest(r.nodes, r.count, r.few, r.before, r.after), nil
+}
+
+// resting is what a part measured with few objects at rest, and with many.
+type resting struct {
+	nodes, count, few int
+	before, after     *restMeasure
+}
+
+// resting has a thousand objects on a hundred nodes at rest, after ten.
+func (b *bench) resting(part string, of atRestOf) (r resting, err error) {
+	r.nodes, r.count = b.n(crowdNodes), b.n(1000)
+	r.few = min(fewOf, r.count)
+	p, err := b.newPlayed(part, r.nodes, 0)
+	if err != nil {
+		return r, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("cannot find this program: %w", err)
+		return r, fmt.Errorf("cannot find this program: %w", err)
 	}
 	bare, err := p.start("bare-cache", []string{bareCacheEnv + "=" + p.file("kwok")}, self)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	if err := errors.Join(p.makeNodes(), p.startController("--metrics-address="+metricsAddress)); err != nil {
-		return nil, err
+		return r, err
 	}
-	few := min(fewOf, count)
-	if err := p.servingsCome(0, few); err != nil {
-		return nil, err
+	if err := of.come(p, 0, r.few); err != nil {
+		return r, err
 	}
-	before, err := p.measure(bare, few, servingsAtRest)
-	if err != nil {
-		return nil, err
+	if r.before, err = p.measure(bare, r.few, of); err != nil {
+		return r, err
 	}
-	if err := p.servingsCome(few, count); err != nil {
-		return nil, err
+	if err := of.come(p, r.few, r.count); err != nil {
+		return r, err
 	}
 	p.rest(settle)
-	after, err := p.measure(bare, count, servingsAtRest)
-	if err != nil {
-		return nil, err
+	if r.after, err = p.measure(bare, r.count, of); err != nil {
+		return r, err
 	}
-	if err := errors.Join(p.profile("heap?gc=1"), p.profile("goroutine")); err != nil {
-		return nil, err
-	}
-	return rowsOfRest(nodes, count, few, before, after), nil
+	return r, errors.Join(p.profile("heap?gc=1"), p.profile("goroutine"))
 }
 
 // atRestOf are the objects at rest, and the controller that has a pass for each change of one.
 type atRestOf struct {
 	controller string
 	object     func(n int) client.Object
+	come       func(p *played, first, last int) error // makes them, and waits until they run
 }
 
 var servingsAtRest = atRestOf{"groups", func(n int) client.Object {
 	return &v1alpha1.ModelServing{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: servingName(n)}}
-}}
+}, (*played).servingsCome}
 
 // restMeasure is what was measured with objects at rest.
 type restMeasure struct {

@@ -130,17 +130,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return reconcile.Result{}, nil // Kubernetes deletes all objects of the namespace
-	case isConflict(err):
+	case dualpods.IsStale(err):
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
-}
-
-// isConflict reports whether all that went wrong is that the cache was behind.
-func isConflict(err error) bool {
-	return err != nil && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
 }
 
 // isStale reports whether the cache does not show yet what this process has written.

@@ -106,7 +106,7 @@ func (s *Sweeper) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	changed := config.DeepCopy()
 	delete(changed.Annotations, podmeta.AnnotationEditions)
 	err = s.API.Update(ctx, changed)
-	if isConflict(err) {
+	if dualpods.IsStale(err) {
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	}
 	return reconcile.Result{}, err

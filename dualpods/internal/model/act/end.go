@@ -31,7 +31,7 @@ func (c *Controller) beginOrEnd(ctx context.Context, m *v1alpha1.Model) (reconci
 	} else {
 		left, err := c.removeAll(ctx, m)
 		switch {
-		case isConflict(err):
+		case dualpods.IsStale(err):
 			return reconcile.Result{RequeueAfter: conflictPause}, nil
 		case err != nil || left:
 			return reconcile.Result{}, err // their deletion has it called again
@@ -41,7 +41,7 @@ func (c *Controller) beginOrEnd(ctx context.Context, m *v1alpha1.Model) (reconci
 	}
 	err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{}))
 	switch {
-	case isConflict(err):
+	case dualpods.IsStale(err):
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("cannot change the finalizers of Model %s: %w", client.ObjectKeyFromObject(m), err)

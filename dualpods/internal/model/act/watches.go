@@ -27,50 +27,41 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, oth
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, Index, Indexed); err != nil {
 		return fmt.Errorf("cannot index Pods: %w", err)
 	}
-	api := mgr.GetClient()
-	ofProfile := func(ctx context.Context, _ client.Object) (all []reconcile.Request) {
-		var models v1alpha1.ModelList
-		if api.List(ctx, &models, client.UnsafeDisableDeepCopy) != nil {
-			return nil
-		}
-		for i := range models.Items {
-			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&models.Items[i])})
-		}
-		return all
+	all := func(client.Object, *v1alpha1.Model) bool { return true }
+	inNamespace := func(o client.Object, m *v1alpha1.Model) bool { return m.Namespace == o.GetNamespace() }
+	ofPool := func(pool client.Object, m *v1alpha1.Model) bool {
+		return m.Namespace == pool.GetNamespace() && slices.ContainsFunc(m.Specs, func(e v1alpha1.ModelEntry) bool { return e.SeatPool == pool.GetName() })
 	}
-	ofPool := func(ctx context.Context, pool client.Object) (all []reconcile.Request) {
-		var models v1alpha1.ModelList
-		if api.List(ctx, &models, client.InNamespace(pool.GetNamespace()), client.UnsafeDisableDeepCopy) != nil {
-			return nil
-		}
-		for i := range models.Items {
-			if slices.ContainsFunc(models.Items[i].Specs, func(e v1alpha1.ModelEntry) bool { return e.SeatPool == pool.GetName() }) {
-				all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&models.Items[i])})
-			}
-		}
-		return all
-	}
-	inNamespace := func(ctx context.Context, config client.Object) (all []reconcile.Request) {
-		var models v1alpha1.ModelList
-		if api.List(ctx, &models, client.InNamespace(config.GetNamespace()), client.UnsafeDisableDeepCopy) != nil {
-			return nil
-		}
-		for i := range models.Items {
-			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&models.Items[i])})
-		}
-		return all
+	models := func(fit func(client.Object, *v1alpha1.Model) bool) handler.EventHandler {
+		return eachModel(mgr.GetClient(), fit)
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("model").
 		For(&v1alpha1.Model{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(modelOf)).
 		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(modelOf)).
 		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(modelOf)).
-		Watches(&v1alpha1.ResourceProfile{}, handler.EnqueueRequestsFromMapFunc(ofProfile)).
-		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(inNamespace), builder.WithPredicates(comesOrGoes)).
-		Watches(&v1alpha1.SeatPool{}, handler.EnqueueRequestsFromMapFunc(ofPool), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ResourceProfile{}, models(all)).
+		Watches(&v1alpha1.LauncherConfig{}, models(inNamespace), builder.WithPredicates(comesOrGoes)).
+		Watches(&v1alpha1.SeatPool{}, models(ofPool), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(others).
 		WithOptions(options).
 		Complete(c)
+}
+
+// eachModel reconciles the Models that fit a changed object.
+func eachModel(api client.Client, fit func(changed client.Object, m *v1alpha1.Model) bool) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, changed client.Object) (all []reconcile.Request) {
+		var models v1alpha1.ModelList
+		if api.List(ctx, &models, client.UnsafeDisableDeepCopy) != nil {
+			return nil
+		}
+		for i := range models.Items {
+			if m := &models.Items[i]; fit(changed, m) {
+				all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
+			}
+		}
+		return all
+	})
 }
 
 // comesOrGoes lets creations and deletions through: Models need to know only whether an object is there.

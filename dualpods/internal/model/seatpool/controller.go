@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -114,17 +113,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	pause, cannot := c.tell(ctx, w)
 	again, err = dualpods.Sooner(again, pause), errors.Join(err, cannot)
 	switch {
-	case isConflict(err):
+	case dualpods.IsStale(err):
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
-}
-
-// isConflict reports whether all that went wrong is that the cache was behind.
-func isConflict(err error) bool {
-	return err != nil && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
 }
 
 // isNew reports whether the controller has been at work for less than launchersLimit.

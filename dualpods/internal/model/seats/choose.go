@@ -3,6 +3,8 @@ package seats
 import (
 	"cmp"
 	"slices"
+
+	"hotseat.dev/hotseat/dualpods"
 )
 
 // seatAll gives a seat to each entry that waits, one after the other: to entries below their minReplicas first, then to
@@ -47,7 +49,7 @@ func (p *pass) waiting() (all []*claim) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *claim) int {
-		return cmp.Or(first(a.isUrgent(), b.isUrgent()), cmp.Compare(len(a.has), len(b.has)), a.WaitsFrom.Compare(b.WaitsFrom), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(dualpods.TrueFirst(a.isUrgent(), b.isUrgent()), cmp.Compare(len(a.has), len(b.has)), a.WaitsFrom.Compare(b.WaitsFrom), cmp.Compare(a.Name, b.Name))
 	})
 	return all
 }
@@ -106,7 +108,7 @@ func (c *claim) canSpare(s *seat) bool {
 // which the fewest models sleep.
 func (p *pass) isBetter(c *claim, a, b *seat) bool {
 	order := cmp.Or(
-		first(a.hasAsleep(c), b.hasAsleep(c)), first(a.free, b.free), first(p.isSoonFree(a), p.isSoonFree(b)), a.lastUsed().Compare(b.lastUsed()), cmp.Compare(a.Sleepers, b.Sleepers), cmp.Compare(a.Name, b.Name),
+		dualpods.TrueFirst(a.hasAsleep(c), b.hasAsleep(c)), dualpods.TrueFirst(a.free, b.free), dualpods.TrueFirst(p.isSoonFree(a), p.isSoonFree(b)), a.lastUsed().Compare(b.lastUsed()), cmp.Compare(a.Sleepers, b.Sleepers), cmp.Compare(a.Name, b.Name),
 	)
 	return order < 0
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"hotseat.dev/hotseat/dualpods"
 )
 
 // pass is one decision about a pool.
@@ -147,20 +149,8 @@ func (p *pass) release(s *seat, format string, args ...any) {
 // staysLonger orders the seats of an entry: the one that is given back last comes first.
 func staysLonger(a, b *seat) int {
 	return cmp.Or(
-		first(!a.Goes, !b.Goes), first(a.Ready, b.Ready), first(a.Serving, b.Serving), cmp.Compare(b.InFlight, a.InFlight), a.ReadySince.Compare(b.ReadySince), cmp.Compare(a.Name, b.Name),
+		dualpods.TrueFirst(!a.Goes, !b.Goes), dualpods.TrueFirst(a.Ready, b.Ready), dualpods.TrueFirst(a.Serving, b.Serving), cmp.Compare(b.InFlight, a.InFlight), a.ReadySince.Compare(b.ReadySince), cmp.Compare(a.Name, b.Name),
 	)
-}
-
-// first orders true before false.
-func first(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	default:
-		return 1
-	}
 }
 
 // follow gives a seat the edited model of its entry: one seat of an entry at a time, once its requests have ended.
@@ -211,7 +201,7 @@ func (p *pass) removeSurplus() {
 		return
 	}
 	all := slices.SortedStableFunc(slices.Values(p.seats), func(a, b *seat) int {
-		return cmp.Or(first(!a.Usable && a.Claim == "", !b.Usable && b.Claim == ""), first(a.Claim == "", b.Claim == ""), first(a.Outdated, b.Outdated), a.lastUsed().Compare(b.lastUsed()), cmp.Compare(b.Name, a.Name))
+		return cmp.Or(dualpods.TrueFirst(!a.Usable && a.Claim == "", !b.Usable && b.Claim == ""), dualpods.TrueFirst(a.Claim == "", b.Claim == ""), dualpods.TrueFirst(a.Outdated, b.Outdated), a.lastUsed().Compare(b.lastUsed()), cmp.Compare(b.Name, a.Name))
 	})
 	for _, s := range all {
 		if surplus > 0 && p.mayGo(s) {
