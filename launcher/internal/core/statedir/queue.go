@@ -43,7 +43,7 @@ type Queue struct {
 	writing *Write // nil: nothing is being written
 	began   time.Time
 	running bool
-	stalled time.Time // when the latest write ended that took longer than Patience; zero: none has
+	stalled time.Time // when the disk was last found to stall, or a write ended that took longer than Patience; zero: never
 }
 
 // Writer puts the records of one store into a queue.
@@ -208,7 +208,7 @@ func await(q *Queue, all []*Write) error {
 		case <-one.done:
 		case <-timer.C:
 			if !one.isDone() {
-				return &StallError{Since: q.since(began)}
+				return &StallError{Since: q.toldToStall(began)}
 			}
 			timer.Reset(0)
 		}
@@ -219,11 +219,15 @@ func await(q *Queue, all []*Write) error {
 	return nil
 }
 
-// since returns when the disk began to stall; began: it does not, and many writes are slow.
-func (q *Queue) since(began time.Time) time.Time {
-	if since := q.StalledSince(); !since.IsZero() {
-		return since
+// toldToStall returns since when the disk stalls that somebody is told of, who has waited since
+// began. Many writes can be slow of which none stalls: it has stalled until now then.
+func (q *Queue) toldToStall(began time.Time) time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stalls() {
+		return q.began
 	}
+	q.stalled = time.Now()
 	return began
 }
 
