@@ -89,15 +89,22 @@ func (in ModelRunsIn) HasLauncher() bool { return in == RunsInLauncher || in == 
 
 // ModelEntryReplicas are the numbers of an entry's replicas.
 type ModelEntryReplicas struct {
-	Desired int32 `json:"desired"` // that there are to be
-	Waiting int32 `json:"waiting"` // not ready yet
-	Ready   int32 `json:"ready"`   // answer requests
-	Losing  int32 `json:"losing"`  // being taken away
+	// Replicas that there are to be.
+	Desired int32 `json:"desired"`
+	// Replicas that are not ready yet.
+	Waiting int32 `json:"waiting"`
+	// Replicas that answer requests.
+	Ready int32 `json:"ready"`
+	// Replicas that are being taken away.
+	Losing int32 `json:"losing"`
 }
 
 // ModelFailure is why an entry failed.
 type ModelFailure struct {
-	Reason  string           `json:"reason"`
-	Message string           `json:"message"`
-	Time    metav1.MicroTime `json:"time"`
+	// Why, in one word.
+	Reason string `json:"reason"`
+	// What happened, for people.
+	Message string `json:"message"`
+	// When it failed.
+	Time metav1.MicroTime `json:"time"`
 }

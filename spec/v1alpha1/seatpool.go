@@ -112,14 +112,19 @@ type SeatPoolStatus struct {
 
 // SeatNumbers are the numbers of a pool's seats.
 type SeatNumbers struct {
-	Total int32 `json:"total"` // whose Pods are not being deleted
-	Idle  int32 `json:"idle"`  // without a model
-	Taken int32 `json:"taken"` // with a model
+	// Seats whose Pods are not being deleted.
+	Total int32 `json:"total"`
+	// Seats without a model.
+	Idle int32 `json:"idle"`
+	// Seats with a model.
+	Taken int32 `json:"taken"`
 }
 
 // SeatModel says which seats an entry of a Model has.
 type SeatModel struct {
+	// Name of the Model.
 	Model string `json:"model"`
+	// Name of the entry.
 	Entry string `json:"entry"`
 	// Seats that it asks for.
 	Wants int32 `json:"wants"`

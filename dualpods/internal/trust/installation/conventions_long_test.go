@@ -65,7 +65,7 @@ func TestKubectlAppliesAndExplainsEachDefinition(t *testing.T) {
 			assert.NotEqual(t, apiextensionsv1.NonStructuralSchema, condition.Type, condition.Message)
 		}
 		objects := objectsOf(crd.Spec.Names.Singular, crd.Spec.Versions[0].Schema.OpenAPIV3Schema)
-		if sub := crd.Spec.Versions[0].Subresources; sub != nil && sub.Status != nil {
+		if sub := crd.Spec.Versions[0].Subresources; sub != nil && sub.Status != nil && crd.Spec.Names.Kind != "RoleScaler" { // a number, of which its ModelServing tells
 			assert.Contains(t, objects, crd.Spec.Names.Singular+".status.conditions")
 		}
 		require.Eventually(t, func() bool { // the document follows the definition
