@@ -1,6 +1,7 @@
 package demand_test
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -90,6 +91,38 @@ func TestListenerHearsEachChange(t *testing.T) {
 	_, all := e.Of(qwen)
 	assert.True(t, all, "both have spoken")
 	e.Listen(nil)
+}
+
+// stream is the client of a stream of reports. It notes the moment of each.
+type stream struct {
+	header  http.Header
+	reports chan time.Time
+}
+
+func (s *stream) Header() http.Header         { return s.header }
+func (s *stream) WriteHeader(int)             {}
+func (s *stream) Write(b []byte) (int, error) { return len(b), nil }
+func (s *stream) Flush()                      { s.reports <- time.Now() }
+
+func TestFirstRequestThatWaitsIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, client := demand.NewOwn(), &stream{http.Header{}, make(chan time.Time, 100)}
+		ctx, stop := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() { defer close(over); own.ServeHTTP(client, httptest.NewRequestWithContext(ctx, "GET", "/", nil)) }()
+		defer func() { stop(); <-over }()
+		began := <-client.reports
+		own.Request(llama).Enter("pod-1")
+		synctest.Wait()
+		require.True(t, own.Request(llama).Hold(2, 0))
+		assert.Zero(t, (<-client.reports).Sub(began), "the first one that waits")
+		require.True(t, own.Request(llama).Hold(2, 0))
+		assert.Equal(t, 10*time.Millisecond, (<-client.reports).Sub(began), "the second one is told together with what else changes")
+		own.Request(llama).Enter("pod-1")
+		assert.Equal(t, 20*time.Millisecond, (<-client.reports).Sub(began))
+		require.True(t, own.Request(qwen).Hold(2, 0))
+		assert.Equal(t, 20*time.Millisecond, (<-client.reports).Sub(began))
+	})
 }
 
 func TestFrontDoorThatLeavesCountsNothing(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 	"hotseat.dev/hotseat/spec/demandapi"
 )
 
-// gatherTime is the least time between two reports: what changes meanwhile is told together.
+// gatherTime is the least time between two reports: what changes meanwhile is told together. The first request that waits
+// for a Model is told at once: the Model may be at zero.
 const gatherTime = 10 * time.Millisecond
 
 // writeTime is how long a client may take to read a report. It has lost its patience before.
@@ -71,6 +72,7 @@ type Own struct {
 type listener struct {
 	changed map[types.NamespacedName]bool
 	kick    chan struct{} // of size 1
+	urgent  chan struct{} // likewise: a Model has its first request that waits
 }
 
 // NewOwn returns an empty count.
@@ -156,16 +158,26 @@ func (o *Own) change(model types.NamespacedName, change func(*Count)) {
 		c = &Count{InFlight: map[string]int{}}
 		o.counts[model] = c
 	}
+	waited := c.Waiting()
 	change(c)
+	isFirst := waited == 0 && c.Waiting() > 0
 	if c.isNone() {
 		delete(o.counts, model)
 	}
 	for l := range o.listeners {
 		l.changed[model] = true
-		select {
-		case l.kick <- struct{}{}:
-		default:
+		wake(l.kick)
+		if isFirst {
+			wake(l.urgent)
 		}
+	}
+}
+
+// wake wakes whoever waits for a channel of size 1.
+func wake(kick chan struct{}) {
+	select {
+	case kick <- struct{}{}:
+	default:
 	}
 }
 
@@ -226,7 +238,7 @@ func (o *Own) Follow(ctx context.Context, changed func(models []types.Namespaced
 }
 
 func newListener() *listener {
-	return &listener{changed: map[types.NamespacedName]bool{}, kick: make(chan struct{}, 1)}
+	return &listener{changed: map[types.NamespacedName]bool{}, kick: make(chan struct{}, 1), urgent: make(chan struct{}, 1)}
 }
 
 // ServeHTTP streams reports until the client leaves.
@@ -246,6 +258,7 @@ func (o *Own) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			return
+		case <-l.urgent:
 		case <-time.After(gatherTime):
 		}
 		select {
@@ -284,6 +297,10 @@ func (o *Own) changes(l *listener) (report demandapi.Report) {
 		report.Models = append(report.Models, o.tell(model))
 	}
 	clear(l.changed)
+	select {
+	case <-l.urgent: // it is told now
+	default:
+	}
 	return report
 }
 
