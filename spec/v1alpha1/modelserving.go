@@ -166,8 +166,9 @@ type RollingUpdateConfiguration struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000 : self.matches('^(100|[0-9]{1,2})%$')",message="should be a number, 0 to 1000, or a percentage, such as 50%"
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
 
-	// How many groups may be unavailable: the next group is updated when fewer do not run. A number,
-	// or a percentage of the groups, which is rounded down, to at least 1. Default: 1.
+	// How many groups an update may take down at once: the next group is updated when fewer of those that
+	// it took down do not run again yet. A group that did not run before is updated at once, and counts for
+	// nothing. A number, or a percentage of the groups, which is rounded down, to at least 1. Default: 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4

@@ -46,6 +46,10 @@ type ServingGroupStatus struct {
 	// not wait for it.
 	// +optional
 	Grown bool `json:"grown,omitempty"`
+	// The group ran when its turn to get the present template came, and does not run with it yet.
+	// maxUnavailable limits how many such groups there are.
+	// +optional
+	BeingUpdated bool `json:"beingUpdated,omitempty"`
 	// Why the group does not run, as one word.
 	// +optional
 	Reason string `json:"reason,omitempty"`

@@ -114,7 +114,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, dualpods.ErrNotLeading
 	}
 	steps := Decide(w)
-	if w.recordsChanged() {
+	if w.isToRecord() {
 		if err := c.tell(ctx, w, steps); err != nil {
 			return c.onlyOrders(ctx, steps, err)
 		}

@@ -244,6 +244,7 @@ func (w *World) noteNumbers(g *v1alpha1.ServingGroupStatus, ordinal int) {
 	}
 	g.BeingScaled = target.Scales && g.State != v1alpha1.GroupRunning
 	g.Grown = target.Grown && g.State != v1alpha1.GroupRunning
+	g.BeingUpdated = w.updated[ordinal].Updating
 	if g.BeingScaled && g.State == v1alpha1.GroupProgressing {
 		g.State = v1alpha1.GroupScaling
 	}

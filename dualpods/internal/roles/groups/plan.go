@@ -104,11 +104,14 @@ func (w *World) chooseRevisions(members map[string]*Member) {
 	for ordinal := range groups {
 		was := w.changeOf(ordinal)
 		groups[ordinal].Changing = was != nil && was.State == v1alpha1.ChangeBegun && was.Revision == w.Revision
+		status := w.statusOf(ordinal)
+		groups[ordinal].Updating = status != nil && status.BeingUpdated || was != nil && was.State != v1alpha1.ChangeUndone
 	}
 	targets := rollout.Decide(&rollout.World{
 		Strategy: strategy,
 		Present:  w.Revision, Current: current, Held: len(w.Problems) > 0, Groups: groups,
 	})
+	w.updated = targets
 	w.changes, w.notInPlace = map[int]*groupChange{}, map[int]string{}
 	w.scaleGroups(targets, groups, strategy.Partition, members)
 }

@@ -228,6 +228,19 @@ func (w *World) policies() (steps []*Step) {
 	return steps
 }
 
+// isToRecord reports whether the status is to be written before anything is done: restarts are to be
+// recorded, or the turn of a group to be updated has come. Otherwise a controller that is killed in the
+// middle would leave a group that seems to be down by itself.
+func (w *World) isToRecord() bool {
+	for ordinal := range w.updated {
+		was := w.statusOf(ordinal)
+		if w.updated[ordinal].Updating && (was == nil || !was.BeingUpdated) {
+			return true
+		}
+	}
+	return w.recordsChanged()
+}
+
 // recordsChanged reports whether the restarts of a group are to be recorded before anything is done.
 func (w *World) recordsChanged() bool {
 	for ordinal, d := range w.restarts {

@@ -71,7 +71,15 @@ func TestTemplateIsRolledOutGroupByGroup(t *testing.T) {
 	s := routers(t)
 	first := s.status()
 	assert.Equal(t, []any{int32(3), first.Revision}, []any{first.UpdatedReplicas, first.CurrentRevision})
-	s.change(func(m *v1alpha1.ModelServing) { m.Spec.Template.Roles[0].EntryTemplate = router("b") })
+	s.change(func(m *v1alpha1.ModelServing) {
+		m.Spec.RecoveryPolicy = v1alpha1.RecoverNone // no restarts have the status written
+		m.Spec.Template.Roles[0].EntryTemplate = router("b")
+	})
+	s.before = func(o client.Object) {
+		for _, g := range s.status().Groups {
+			assert.Equal(t, strings.HasPrefix(o.GetName(), g.Name), g.BeingUpdated, "the status says which group is taken down, before it is")
+		}
+	}
 	for _, want := range []map[string]string{
 		{"llama-0-r-0-0": "a", "llama-1-r-0-0": "a", "llama-2-r-0-0": "b"},
 		{"llama-0-r-0-0": "a", "llama-1-r-0-0": "b", "llama-2-r-0-0": "b"},
@@ -89,6 +97,7 @@ func TestTemplateIsRolledOutGroupByGroup(t *testing.T) {
 			}
 		}
 	}
+	s.before = nil
 	s.passes(2)
 	status := s.status()
 	assert.NotEqual(t, first.Revision, status.Revision)
@@ -98,11 +107,50 @@ func TestTemplateIsRolledOutGroupByGroup(t *testing.T) {
 	assert.Len(t, revisions.Items, 1, "that of the template before is not used any more")
 }
 
+func TestGroupsThatDoNotRunAnywayHoldUpNoRollout(t *testing.T) {
+	s := routers(t)
+	s.become("llama-0-r-0-0", corev1.ConditionFalse)
+	s.become("llama-1-r-0-0", corev1.ConditionFalse)
+	s.passes(1)
+	s.change(func(m *v1alpha1.ModelServing) {
+		m.Spec.RolloutStrategy.RollingUpdateConfiguration.Partition = new(intstr.FromInt32(1))
+		m.Spec.Template.Roles[0].EntryTemplate = router("b")
+	})
+	s.passes(3)
+	assert.Equal(t, map[string]string{"llama-0-r-0-0": "a", "llama-1-r-0-0": "b", "llama-2-r-0-0": "b"}, s.images(), "a kept group counts for nothing, and one that is broken goes at once")
+	taken := func() (all []bool) {
+		for _, g := range s.status().Groups {
+			all = append(all, g.BeingUpdated)
+		}
+		return all
+	}
+	assert.Equal(t, []bool{false, false, true}, taken())
+
+	// Another template in the middle: the group that was taken down counts still.
+	s.become("llama-0-r-0-0", corev1.ConditionTrue)
+	s.become("llama-1-r-0-0", corev1.ConditionTrue)
+	s.passes(1)
+	s.change(func(m *v1alpha1.ModelServing) {
+		m.Spec.RolloutStrategy.RollingUpdateConfiguration.Partition = nil
+		m.Spec.Template.Roles[0].EntryTemplate = router("a")
+	})
+	s.passes(4)
+	assert.Equal(t, map[string]string{"llama-0-r-0-0": "a", "llama-1-r-0-0": "b", "llama-2-r-0-0": "a"}, s.images(), "the old template again")
+	assert.Equal(t, []bool{false, false, true}, taken())
+	s.become("llama-2-r-0-0", corev1.ConditionTrue)
+	s.passes(3)
+	assert.Equal(t, []bool{false, true, false}, taken())
+	s.become("llama-1-r-0-0", corev1.ConditionTrue)
+	s.passes(2)
+	assert.Equal(t, []bool{false, false, false}, taken())
+}
+
 func TestPodThatHasTheNewRevisionMeanwhileIsNotDeleted(t *testing.T) {
 	s := routers(t)
 	first := s.status().Revision
 	s.change(func(m *v1alpha1.ModelServing) { m.Spec.Template.Roles[0].EntryTemplate = router("b") })
-	s.before = func(o client.Object) { // as a pass may have written it that the cache does not show yet
+	s.before = func(o client.Object) {
+		t.Log("delete", o.GetName(), s.status().Groups) // as a pass may have written it that the cache does not show yet
 		s.before = nil
 		var revisions appsv1.ControllerRevisionList
 		require.NoError(t, s.api.List(t.Context(), &revisions))

@@ -9,6 +9,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/roles/restarts"
+	"hotseat.dev/hotseat/dualpods/internal/roles/rollout"
 	"hotseat.dev/hotseat/dualpods/internal/roles/scaling"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -51,6 +52,8 @@ type World struct {
 	plans  map[string]*plan // by revision
 	groups []*plan          // of the groups that it should have, by ordinal
 	scaled []scaling.Target // likewise
+	// updated says which revisions these groups are to have.
+	updated []rollout.Target
 
 	standing standing                                // its Pods that stay
 	listed   map[string]*v1alpha1.ServingGroupStatus // what its status says of groups, by their names

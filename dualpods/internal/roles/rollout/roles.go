@@ -54,9 +54,11 @@ func DecideRole(w *RoleWorld) []RoleTarget {
 	return targets
 }
 
+// unready counts the replicas that are not ready. A replica that keeps its template counts for nothing.
 func (w *RoleWorld) unready() (n int) {
-	for _, r := range w.Replicas {
-		if !r.Ready {
+	for at, r := range w.Replicas {
+		isKept := at < w.Partition && (r.IsThere && r.Outdated || !r.IsThere && w.HasOld)
+		if !r.Ready && !isKept {
 			n++
 		}
 	}

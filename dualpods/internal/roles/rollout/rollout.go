@@ -11,7 +11,7 @@ import (
 // Strategy is how a template is rolled out.
 type Strategy struct {
 	Partition      int // groups with a lower ordinal keep their revision
-	MaxUnavailable int // how many groups of the new revision may not run before another one is updated; at least 1
+	MaxUnavailable int // how many groups may be updated at once; at least 1
 }
 
 // Resolve returns the Strategy for so many groups. A percentage of groups that are kept is rounded
@@ -35,6 +35,7 @@ type Group struct {
 	Revisions []string
 	Runs      bool // all its Pods are ready, and there are as many as its revision says
 	Changing  bool // its Pods are being changed to the present revision in place
+	Updating  bool // it ran when its turn to be updated came, and the status says that it has not run since
 }
 
 // World is the input of a decision.
@@ -49,6 +50,7 @@ type World struct {
 // Target is the revision that a group is to have. Its Pods of other revisions are to be deleted.
 type Target struct {
 	Row, Revision string
+	Updating      bool // its turn has come, and it does not run with its revision yet
 }
 
 // row is a row of the table. It returns the revision; ok is false if the row does not fit.
@@ -56,6 +58,8 @@ type row struct {
 	name string
 	fits func(*World, int) (revision string, ok bool)
 }
+
+const itsTurn = "its turn"
 
 var rows = []row{
 	{"has begun", func(w *World, ordinal int) (string, bool) {
@@ -70,9 +74,10 @@ var rows = []row{
 	}},
 	{"new", func(w *World, ordinal int) (string, bool) { return w.Present, w.old(ordinal) == "" }},
 	{"held", func(w *World, ordinal int) (string, bool) { return w.old(ordinal), w.Held }},
+	{"is being updated", func(w *World, ordinal int) (string, bool) { return w.Present, w.Groups[ordinal].Updating }},
 	{"does not run", func(w *World, ordinal int) (string, bool) { return w.Present, !w.Groups[ordinal].Runs }},
-	{"its turn", func(w *World, ordinal int) (string, bool) {
-		return w.Present, w.before(ordinal) < w.MaxUnavailable-w.unavailable()
+	{itsTurn, func(w *World, ordinal int) (string, bool) {
+		return w.Present, w.before(ordinal) < w.MaxUnavailable-w.updating()
 	}},
 	{"waits", func(w *World, ordinal int) (string, bool) { return w.old(ordinal), true }},
 }
@@ -83,7 +88,7 @@ func Decide(w *World) []Target {
 	for ordinal := range w.Groups {
 		for _, r := range rows {
 			if revision, ok := r.fits(w, ordinal); ok {
-				targets[ordinal] = Target{r.name, revision}
+				targets[ordinal] = Target{r.name, revision, r.name == itsTurn || w.isUpdating(ordinal)}
 				break
 			}
 		}
@@ -101,14 +106,21 @@ func (w *World) old(ordinal int) string {
 	return ""
 }
 
-// unavailable counts the groups that do not run. Groups of an old revision are being updated too.
-func (w *World) unavailable() (n int) {
+// updating counts the groups that are being updated. A group that did not run anyway, such as one that is
+// kept, counts for nothing.
+func (w *World) updating() (n int) {
 	for ordinal := range w.Groups {
-		if !w.Groups[ordinal].Runs {
+		if w.isUpdating(ordinal) {
 			n++
 		}
 	}
 	return n
+}
+
+// isUpdating reports whether a group was taken to be updated, and does not run with its revision yet.
+func (w *World) isUpdating(ordinal int) bool {
+	g := &w.Groups[ordinal]
+	return g.Updating && (!g.Runs || w.waits(ordinal))
 }
 
 // waits reports whether a group is to be updated and has its Pods of another revision still.
@@ -120,7 +132,7 @@ func (w *World) waits(ordinal int) bool {
 // before counts the groups that run and are updated before this one: higher ordinals go first.
 func (w *World) before(ordinal int) (n int) {
 	for other := ordinal + 1; other < len(w.Groups); other++ {
-		if w.waits(other) && w.Groups[other].Runs {
+		if g := &w.Groups[other]; w.waits(other) && g.Runs && !g.Updating {
 			n++
 		}
 	}

@@ -14,12 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// parse reads groups such as "old old- new . mix": one that runs, one that does not (-), one of
-// the new revision, one without Pods, and one with Pods of both.
+// parse reads groups such as "old old- new* . mix*": one that runs, one that does not (-), one of
+// the new revision that is being updated (*), one without Pods, and one with Pods of both. One with the
+// sign + runs, and its turn to be updated has come.
 func parse(text string) (groups []Group) {
 	for word := range strings.FieldsSeq(text) {
-		name, fails := strings.CutSuffix(word, "-")
-		g := Group{Runs: !fails && name != "." && name != "mix"}
+		name := strings.TrimRight(word, "-*+")
+		sign := strings.TrimPrefix(word, name)
+		g := Group{Runs: (sign == "" || sign == "+") && name != "." && name != "mix", Updating: sign == "*" || sign == "+"}
 		switch name {
 		case ".":
 		case "mix":
@@ -43,22 +45,27 @@ func TestEachRow(t *testing.T) {
 	}{
 		"nothing to do":                          {groups: "new new", want: "new:has begun new:has begun"},
 		"the highest goes first":                 {groups: "old old old old", want: "old:waits old:waits old:waits new:its turn"},
-		"the next waits for the last":            {groups: "old old mix", want: "old:waits old:waits new:has begun"},
-		"also while its Pods are being deleted":  {groups: "old old .", want: "old:waits old:waits new:new"},
-		"and while it starts":                    {groups: "old old new-", want: "old:waits old:waits new:has begun"},
-		"one runs again":                         {groups: "old old new", want: "old:waits new:its turn new:has begun"},
-		"two may not run":                        {groups: "old old old new-", most: 2, want: "old:waits old:waits new:its turn new:has begun"},
+		"the next waits for the last":            {groups: "old old mix*", want: "old:waits old:waits new:has begun"},
+		"also while its Pods are being deleted":  {groups: "old old .*", want: "old:waits old:waits new:new"},
+		"and while it starts":                    {groups: "old old new*", want: "old:waits old:waits new:has begun"},
+		"and before its Pods are deleted":        {groups: "old old old+", want: "old:waits old:waits new:is being updated"},
+		"one runs again":                         {groups: "old old new+", want: "old:waits new:its turn new:has begun"},
+		"two at once, one starts":                {groups: "old old old new*", most: 2, want: "old:waits old:waits new:its turn new:has begun"},
 		"two at once":                            {groups: "old old old old", most: 2, want: "old:waits old:waits new:its turn new:its turn"},
-		"one that does not run goes first":       {groups: "old- old old new-", want: "new:does not run old:waits old:waits new:has begun"},
-		"all that do not run":                    {groups: "old- old- old old", want: "new:does not run new:does not run old:waits old:waits"},
+		"one that does not run goes first":       {groups: "old- old old new*", want: "new:does not run old:waits old:waits new:has begun"},
+		"and counts for nothing":                 {groups: "old- old old", want: "new:does not run old:waits new:its turn"},
+		"also when it starts":                    {groups: "new- old old", want: "new:has begun old:waits new:its turn"},
+		"a new group that does not run":          {groups: "old old .", want: "old:waits new:its turn new:new"},
+		"all that do not run":                    {groups: "old- old- old old", want: "new:does not run new:does not run old:waits new:its turn"},
 		"the first two are kept":                 {groups: "old old old old", partition: 2, want: "old:kept old:kept old:waits new:its turn"},
-		"a kept one that does not run counts":    {groups: "old- old old old", partition: 2, want: "old:kept old:kept old:waits old:waits"},
+		"a kept one counts for nothing":          {groups: "old- old old old", partition: 2, want: "old:kept old:kept old:waits new:its turn"},
+		"a kept one whose turn had come":         {groups: "old* old old", partition: 1, want: "old:kept old:waits old:waits"},
 		"a kept one is rebuilt as it was":        {groups: "old . new new", partition: 2, current: "old", want: "old:kept old:kept, without Pods new:has begun new:has begun"},
 		"a kept one that was never there is new": {groups: ". .", partition: 2, want: "new:new new:new"},
 		"a kept one that was updated before":     {groups: "new new", partition: 2, current: "old", want: "new:has begun new:has begun"},
 		"an invalid template is not rolled out":  {groups: "old old- .", held: true, want: "old:held old:held new:new"},
 		"a second update in the middle":          {groups: "old old mid", want: "old:waits old:waits new:its turn"},
-		"while the first one starts":             {groups: "old old mid-", want: "old:waits old:waits new:does not run"},
+		"while the first one starts":             {groups: "old old mid*", want: "old:waits old:waits new:is being updated"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &World{Strategy: Strategy{c.partition, max(c.most, 1)}, Present: "new", Current: c.current, Held: c.held, Groups: parse(c.groups)}
@@ -91,19 +98,20 @@ func play(t *testing.T, r *rand.Rand, seed string) {
 	t.Helper()
 	w := &World{Strategy: Strategy{r.IntN(4), 1 + r.IntN(2)}, Present: "r1", Current: "r0", Groups: parse(strings.Repeat("r0 ", 1+r.IntN(6)))}
 	faults := r.IntN(6)
+	sick := -1 // a group that never runs from the beginning
+	if r.IntN(3) == 0 {
+		sick = r.IntN(len(w.Groups))
+		w.Groups[sick].Runs = false
+	}
+	taken := map[int]bool{} // groups that ran when they were updated, and have not run since
 	for range 200 {
-		unavailable := func() (n int) {
-			for _, g := range w.Groups {
-				if !g.Runs {
-					n++
-				}
-			}
-			return n
-		}
-		before := unavailable()
+		before := len(taken)
 		for ordinal, target := range Decide(w) {
 			g := &w.Groups[ordinal]
 			require.NotEmpty(t, target.Revision, seed)
+			if g.Updating = target.Updating; g.Runs && !slices.Equal(g.Revisions, []string{target.Revision}) {
+				taken[ordinal] = true
+			}
 			if !slices.Equal(g.Revisions, []string{target.Revision}) { // its Pods are deleted and created again
 				if ordinal < w.Partition && len(g.Revisions) > 0 && !slices.Contains(g.Revisions, w.Present) {
 					require.Equal(t, g.Revisions[0], target.Revision, "%s: group %d is kept", seed, ordinal)
@@ -111,7 +119,7 @@ func play(t *testing.T, r *rand.Rand, seed string) {
 				g.Revisions, g.Runs = []string{target.Revision}, false
 			}
 		}
-		require.LessOrEqual(t, unavailable(), max(before, w.MaxUnavailable), "%s: the rollout takes no more than it may", seed)
+		require.LessOrEqual(t, len(taken), max(before, w.MaxUnavailable), "%s: the rollout takes no more than it may", seed)
 		switch n := r.IntN(len(w.Groups)); {
 		case faults > 0 && r.IntN(4) == 0:
 			faults--
@@ -119,14 +127,18 @@ func play(t *testing.T, r *rand.Rand, seed string) {
 			case 0:
 				w.Groups[n].Runs = false
 			case 1:
-				w.Groups[n] = Group{}
+				w.Groups[n] = Group{Updating: w.Groups[n].Updating}
 			case 2:
-				w.Present += "+"
+				if w.Present += "+"; r.IntN(3) == 0 {
+					w.Present = "r0"
+				}
 			case 3:
 				w.Partition = r.IntN(4)
 			}
 		default:
-			w.Groups[n].Runs = len(w.Groups[n].Revisions) > 0
+			if w.Groups[n].Runs = len(w.Groups[n].Revisions) > 0 && n != sick; w.Groups[n].Runs {
+				delete(taken, n)
+			}
 		}
 	}
 	for ordinal, g := range w.Groups {
