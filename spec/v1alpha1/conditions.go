@@ -191,7 +191,8 @@ const (
 // ReasonIdle, ReasonAsAsked and ReasonNoneFailed.
 const (
 	ReasonServing         = "Serving"
-	ReasonAtZero          = "AtZero" // nothing runs, and nothing is asked for
+	ReasonAtZero          = "AtZero"        // nothing runs, and nothing is asked for
+	ReasonNoEntryCanRun   = "NoEntryCanRun" // until somebody edits something: front doors hold no request
 	ReasonAllSpecsFailing = "AllSpecsFailing"
 	ReasonMaximum         = "Maximum" // a maximum keeps the Model from what demand needs
 )

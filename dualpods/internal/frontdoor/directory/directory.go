@@ -12,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -44,6 +46,7 @@ type Model struct {
 	MaxHeld  int                     // how many may wait, at all front doors
 	ByPrefix bool                    // the strategy is PrefixHash
 	External bool                    // its mode is External
+	Stuck    bool                    // none of its entries can run before somebody edits something
 	Target   int                     // the targetRequests of its first entry that is no standby; 0: all are standbys
 	// Of PrefixHash: points of a Pod for each 100 of its weight, the bound of its load in percent of the
 	// mean, and how many characters count.
@@ -255,10 +258,13 @@ func (d *Directory) look(key types.NamespacedName) {
 }
 
 // Has reports whether there is a Model.
-func (d *Directory) Has(key types.NamespacedName) bool {
+func (d *Directory) Has(key types.NamespacedName) bool { return d.Model(key) != nil }
+
+// Model returns a Model as it is now; nil: there is none.
+func (d *Directory) Model(key types.NamespacedName) *Model {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return d.models[key] != nil
+	return d.models[key]
 }
 
 // Serving returns the Pods that serve a Model now.
@@ -334,6 +340,9 @@ func read(of *v1alpha1.Model) *Model {
 	}
 	for _, a := range of.Spec.Adapters {
 		m.Adapters = append(m.Adapters, a.Name)
+	}
+	if c := meta.FindStatusCondition(of.Status.Conditions, v1alpha1.ConditionAccepted); c != nil {
+		m.Stuck = c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonNoEntryCanRun && c.ObservedGeneration == of.Generation
 	}
 	if a := of.Spec.Autoscaling; a != nil {
 		m.External = a.Mode == v1alpha1.ScaleExternally

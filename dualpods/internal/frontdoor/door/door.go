@@ -97,7 +97,7 @@ func New(o Options) (*Door, *directory.Directory) {
 		d.queues.kick(model)
 	})
 	d.outages = newOutages(time.Now)
-	d.queues = newQueues(d.mayPass, d.dir.Has)
+	d.queues = newQueues(d.mayPass, d.refusesToHold)
 	d.proxy = &httputil.ReverseProxy{
 		Rewrite: d.rewrite, ModifyResponse: answered, Transport: passer{d}, BufferPool: &buffers{}, ErrorHandler: failed,
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),

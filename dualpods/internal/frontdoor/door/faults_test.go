@@ -296,3 +296,33 @@ func TestErrorAfterSignsThatBeganLateEndsTheStream(t *testing.T) {
 	assert.Contains(t, string(text), "\n\ndata: {\"error\":")
 	assert.Contains(t, string(text), "no messages")
 }
+
+func TestModelThatCannotRunHoldsNoRequest(t *testing.T) {
+	w := newWorld(t)
+	stuck := func(reason string, of int64) func(*v1alpha1.Model) {
+		return func(m *v1alpha1.Model) {
+			m.Generation = 2
+			m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: reason, ObservedGeneration: of}}
+		}
+	}
+	got := make(chan answer)
+	for held, condition := range []func(*v1alpha1.Model){nil, stuck(v1alpha1.ReasonNoEntryCanRun, 1), stuck(v1alpha1.ReasonInvalid, 2)} {
+		w.model(condition) // new, edited since, and with an entry that can run
+		go func() { got <- w.askWithin(t.Context(), "/v1/chat/completions", chat) }()
+		w.awaitHeld(held + 1)
+	}
+	w.model(stuck(v1alpha1.ReasonNoEntryCanRun, 2))
+	const why = `no entry of the model llama can run as it is written: kubectl describe mdl llama -n team says what to change`
+	for range 3 {
+		waited := <-got
+		assert.Equal(t, http.StatusServiceUnavailable, waited.status)
+		assert.Contains(t, waited.body, why)
+	}
+	refused := w.ask("/v1/chat/completions", chat)
+	assert.Equal(t, http.StatusServiceUnavailable, refused.status)
+	assert.Contains(t, refused.body, `"message":"`+why+`","param":null,"type":"server_error"}}`)
+	assert.Zero(t, w.own.Of(llama).Total(), "it is no demand")
+
+	w.pod("gpu", answers("a"))
+	assert.Equal(t, http.StatusOK, w.ask("/v1/chat/completions", chat).status, "a replica of an earlier edition serves")
+}

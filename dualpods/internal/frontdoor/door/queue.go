@@ -19,7 +19,8 @@ type queues struct {
 	// mayPass returns 0 if a Pod may answer a request now, and otherwise when to ask again though nothing
 	// changes; a negative time: never.
 	mayPass func(*request) time.Duration
-	exists  func(types.NamespacedName) bool // whether there is such a Model
+	// refuses returns why requests for a Model must not wait; nil: they may.
+	refuses func(types.NamespacedName) error
 
 	mu     sync.Mutex
 	of     map[types.NamespacedName][]*turn
@@ -36,8 +37,8 @@ type turn struct {
 	refused error         // why the request must not pass
 }
 
-func newQueues(mayPass func(*request) time.Duration, exists func(types.NamespacedName) bool) *queues {
-	return &queues{mayPass: mayPass, exists: exists, of: map[types.NamespacedName][]*turn{}, timers: map[types.NamespacedName]*time.Timer{}}
+func newQueues(mayPass func(*request) time.Duration, refuses func(types.NamespacedName) error) *queues {
+	return &queues{mayPass: mayPass, refuses: refuses, of: map[types.NamespacedName][]*turn{}, timers: map[types.NamespacedName]*time.Timer{}}
 }
 
 var errClosing = &inference.Error{Status: http.StatusServiceUnavailable, Message: "this front door is ending: try again", RetryAfter: time.Second}
@@ -45,6 +46,18 @@ var errClosing = &inference.Error{Status: http.StatusServiceUnavailable, Message
 // errGone refuses a request whose Model was deleted while it waited.
 func errGone(model types.NamespacedName) error {
 	return inference.ModelNotFound(fmt.Errorf("the model %q was deleted while the request waited", model.Name))
+}
+
+// refusesToHold returns why requests for a Model must not wait: it is gone, or no replica can come.
+func (d *Door) refusesToHold(key types.NamespacedName) error {
+	switch m := d.dir.Model(key); {
+	case m == nil:
+		return errGone(key)
+	case m.Stuck && len(d.dir.Serving(key)) == 0:
+		return &inference.Error{Status: http.StatusServiceUnavailable, Message: fmt.Sprintf(
+			"no entry of the model %[1]s can run as it is written: kubectl describe mdl %[1]s -n %[2]s says what to change", key.Name, key.Namespace)}
+	}
+	return nil
 }
 
 // pass has a request pass at once, or gives it a turn: if others wait for its Model, or no Pod may answer it. A
@@ -58,7 +71,10 @@ func (s *queues) pass(q *request) error {
 	key := q.model.Key
 	s.drop(q.turn)
 	q.turn = nil
-	if len(s.of[key]) == 0 && s.exists(key) && s.mayPass(q) == 0 {
+	if err := s.refuses(key); err != nil {
+		return err
+	}
+	if len(s.of[key]) == 0 && s.mayPass(q) == 0 {
 		return nil
 	}
 	if q.came.IsZero() {
@@ -125,14 +141,15 @@ func (s *queues) look(key types.NamespacedName) {
 		delete(s.timers, key)
 	}
 	all := s.of[key]
+	why := s.refuses(key)
 	switch {
 	case len(all) == 0:
 		delete(s.of, key)
 		return
 	case s.closed:
 		return
-	case !s.exists(key):
-		refuse(all, errGone(key))
+	case why != nil:
+		refuse(all, why)
 		return
 	case all[0].passing:
 		return

@@ -50,6 +50,7 @@ type entry struct {
 	config     *v1alpha1.InferenceServerConfig // likewise
 	pods       []*corev1.Pod
 	taken      string        // which object with its name is somebody else's; empty: none
+	takenEnds  bool          // that object is being deleted
 	pause      time.Duration // before an edit of its Pod template is undone; 0: none
 	asleep     int           // sleepers on free GPUs
 

@@ -3,6 +3,7 @@ package act
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,13 +111,18 @@ func (w *world) status(s *v1alpha1.ModelStatus) {
 		if of.SleepsOn != "" {
 			sleeps = append(sleeps, of.SleepsOn)
 		}
-		if e.Problem != "" || e.taken != "" {
+		if e.cannotRun(d) {
 			wrong = append(wrong, fmt.Sprintf("entry %s: %s", e.Name, of.Message))
 		}
 	}
 	s.Serving, s.BackingOff = strings.Join(serving, ", "), strings.Join(backing, ", ")
 	s.SleepsOn = dualpods.Truncate(strings.Join(sleeps, ", "), mostOfSleepsOn)
 	w.conditions(s, wrong, waiting, losing)
+}
+
+// cannotRun reports whether an entry cannot run before somebody edits something.
+func (e *entry) cannotRun(d *decide.EntryDecision) bool {
+	return e.Problem != "" || e.taken != "" || d.Record.WaitsForEdit()
 }
 
 // statusOf returns the status of an entry.
@@ -160,10 +166,13 @@ func (w *world) conditions(s *v1alpha1.ModelStatus, wrong []string, waiting, los
 			Type: kind, Status: status, Reason: reason, Message: dualpods.Truncate(message, mostOfMessage), ObservedGeneration: w.model.Generation, LastTransitionTime: metav1.NewTime(w.now.Truncate(time.Second)),
 		})
 	}
-	if len(wrong) > 0 {
-		set(v1alpha1.ConditionAccepted, false, v1alpha1.ReasonInvalid, strings.Join(wrong, "; "))
-	} else {
+	switch {
+	case len(wrong) == 0:
 		set(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, "each entry can run")
+	case len(wrong) == len(w.entries) && !slices.ContainsFunc(w.entries, func(e *entry) bool { return e.takenEnds }):
+		set(v1alpha1.ConditionAccepted, false, v1alpha1.ReasonNoEntryCanRun, strings.Join(wrong, "; "))
+	default:
+		set(v1alpha1.ConditionAccepted, false, v1alpha1.ReasonInvalid, strings.Join(wrong, "; "))
 	}
 	d := w.decision
 	switch {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -69,4 +70,28 @@ func TestSleepersOnTheSameGPUCountOnce(t *testing.T) {
 	assert.False(t, take(used, placement.Asleep{Node: "n", GPUs: []string{"2", "1"}}))
 	assert.True(t, take(used, placement.Asleep{Node: "n", GPUs: []string{"2"}}), "the one that was refused took nothing")
 	assert.True(t, take(used, placement.Asleep{Node: "other", GPUs: []string{"0"}}))
+}
+
+func TestModelWithoutAnEntryThatCanRunSaysSo(t *testing.T) {
+	s := newSite(t, `{spec: {url: 'hf://o/m'}, specs: [{name: a, resourceProfile: none}, {name: b, resourceProfile: gpu}]}`)
+	reason := func() string {
+		s.pass(tellPause) // it may write a failure, and then the status waits
+		s.pass(tellPause)
+		return meta.FindStatusCondition(s.model().Status.Conditions, v1alpha1.ConditionAccepted).Reason
+	}
+	assert.Equal(t, v1alpha1.ReasonInvalid, reason(), "entry b can run")
+	s.count.Held = 1
+	s.pass(tellPause)
+	s.addPod("p", "b", `{"state":"Waiting","errors":["the patch is no JSON"]}`)
+	s.pass(tellPause)
+	assert.Equal(t, v1alpha1.ReasonNoEntryCanRun, reason())
+	assert.Contains(t, meta.FindStatusCondition(s.model().Status.Conditions, v1alpha1.ConditionAccepted).Message, "entry b: it is not tried before an edit: the patch is no JSON")
+	s.change(func(m *v1alpha1.Model) { m.Specs[1].Args = []string{"--x"} })
+	assert.Equal(t, v1alpha1.ReasonInvalid, reason())
+
+	ending := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "llama-default", Finalizers: []string{"x/y"}}}
+	s = newSite(t, simple, ending)
+	assert.Equal(t, v1alpha1.ReasonNoEntryCanRun, reason(), "its name is taken")
+	require.NoError(t, s.api.Delete(t.Context(), ending))
+	assert.Equal(t, v1alpha1.ReasonInvalid, reason(), "its name will be free soon")
 }

@@ -41,7 +41,7 @@ func (c *Controller) act(ctx context.Context, w *world) error {
 
 // actOn does what was decided about an entry. Its Pods stop serving before they go.
 func (c *Controller) actOn(ctx context.Context, w *world, e *entry, d *decide.EntryDecision) error {
-	e.taken = "" // it may be free by now
+	e.taken, e.takenEnds = "", false // it may be free by now
 	if err := c.keepConfig(ctx, w, e); err != nil {
 		return err
 	}
@@ -148,6 +148,7 @@ func (c *Controller) create(ctx context.Context, w *world, e *entry, o client.Ob
 	if metav1.IsControlledBy(o, w.model) {
 		return err
 	}
+	e.takenEnds = !o.GetDeletionTimestamp().IsZero()
 	e.taken = fmt.Sprintf("%s %s is not of this Model, and is left alone: delete it, or give the entry another name", kindOf(o), o.GetName())
 	return nil
 }

@@ -112,6 +112,11 @@ type Record struct {
 	BackoffUntil time.Time
 }
 
+// WaitsForEdit reports whether the entry has failed because its input is wrong.
+func (r *Record) WaitsForEdit() bool {
+	return r.Failures > 0 && r.LastFailure != nil && r.LastFailure.Reason == ReasonInvalid
+}
+
 // Decision is what is to be done about a Model.
 type Decision struct {
 	Entries []EntryDecision

@@ -52,7 +52,7 @@ func (e *numbers) backsOff(now time.Time) bool { return now.Before(e.record.Back
 
 // isInvalid reports whether the entry cannot run before it is edited.
 func (e *numbers) isInvalid() bool {
-	return e.Invalid != "" || e.record.Failures > 0 && e.record.LastFailure.Reason == ReasonInvalid
+	return e.Invalid != "" || e.record.WaitsForEdit()
 }
 
 // drop takes one replica away, first of those that are waited for.
