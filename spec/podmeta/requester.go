@@ -185,6 +185,9 @@ func (r *reading) input() (input Input, patch, config string) {
 	_, hasPatch := r.pod.Annotations[patchKey]
 	_, hasConfig := r.pod.Annotations[configKey]
 	switch {
+	case IsSeat(r.pod) && SeatEdited(r.pod):
+		r.add(annotationField(configKey), fmt.Sprintf("is not that of %s, which says which model the seat has: only the controller writes these annotations", AnnotationSeat))
+		return InputNone, "", ""
 	case hasPatch && hasConfig:
 		r.add(annotationField(patchKey), fmt.Sprintf("stands beside %s: keep one of the two", configKey))
 		return InputNone, "", ""

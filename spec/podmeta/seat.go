@@ -69,6 +69,19 @@ func encode(of any) string {
 // IsSeat reports whether a Pod is a seat: a requester that may have no model.
 func IsSeat(pod *corev1.Pod) bool { return pod.Labels[LabelSeat] != "" }
 
+// SeatEdited reports whether the annotations of a seat ask for another server than its assignment says, or for one without
+// an assignment. The controller writes both in one patch, so somebody else has edited them.
+func SeatEdited(pod *corev1.Pod) bool {
+	config := ReadAssignment(pod).Config
+	for _, key := range []string{AnnotationServerPatch, alias(AnnotationServerPatch)} {
+		if _, has := pod.Annotations[key]; has {
+			return true
+		}
+	}
+	other, has := pod.Annotations[alias(AnnotationInferenceServerConfig)]
+	return pod.Annotations[AnnotationInferenceServerConfig] != config || has && other != config
+}
+
 // ReadAssignment reads AnnotationSeat. The assignment is zero if there is none, or none that can be read. The seat then
 // counts as a seat without a model.
 func ReadAssignment(pod *corev1.Pod) (a Assignment) {

@@ -59,7 +59,7 @@ func (c *Controller) noteWaiting(model types.NamespacedName, e *entry, now time.
 	defer c.mu.Unlock()
 	of, has := ofEntry{model, e.Name}, 0
 	for _, pod := range e.pods {
-		if podmeta.ReadAssignment(pod).Leaves.IsZero() && pod.DeletionTimestamp.IsZero() {
+		if podmeta.ReadAssignment(pod).Leaves.IsZero() && !podmeta.SeatEdited(pod) && pod.DeletionTimestamp.IsZero() {
 			has++
 		}
 	}
@@ -119,7 +119,10 @@ func (c *Controller) giveSeatsBack(ctx context.Context, e *entry) (waits bool, e
 // readSeat reads a seat that has a model. Its status may be about the one that it had before.
 func readSeat(pod *corev1.Pod, p *decide.Pod) {
 	of := podmeta.ReadAssignment(pod)
-	p.Since, p.Leaving = of.Since, p.Leaving || !of.Leaves.IsZero()
+	p.Since, p.Leaving = of.Since, p.Leaving || !of.Leaves.IsZero() || podmeta.SeatEdited(pod)
+	if podmeta.SeatEdited(pod) {
+		return // what it says of its input is not the Model's fault
+	}
 	status := podmeta.ReadStatus(pod)
 	if status.Seat != of.ID() || status.Reason == string(serversdecide.NotServing) {
 		return

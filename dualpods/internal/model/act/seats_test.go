@@ -183,3 +183,23 @@ func TestSeatOfSomebodyElseIsNone(t *testing.T) {
 	s.pass(0)
 	assert.NotContains(t, s.seat(nil).Labels, podmeta.LabelServes)
 }
+
+func TestSeatThatSomebodyEditsFailsNoEntry(t *testing.T) {
+	s := newSeats(t)
+	s.pass(0)
+	s.count = demand.Count{Held: 1}
+	s.pass(time.Second)
+	s.seated()
+	s.served()
+	s.pass(time.Second)
+	require.Equal(t, "llama", s.seat(nil).Labels[podmeta.LabelServes])
+	s.seat(func(pod *corev1.Pod) {
+		pod.Annotations[podmeta.AnnotationInferenceServerConfig] = "llama-pods"
+		pod.Annotations[podmeta.AnnotationStatus] = podmeta.Status{State: serversdecide.StateWaiting, Seat: podmeta.ReadAssignment(pod).ID(), Errors: []string{"the annotations differ"}}.Encode()
+	})
+	s.pass(time.Second)
+	s.pass(time.Second)
+	assert.NotContains(t, s.seat(nil).Labels, podmeta.LabelServes)
+	assert.Nil(t, s.model().Status.Specs[0].LastFailure)
+	assert.Equal(t, 1, s.asked().Replicas)
+}

@@ -310,6 +310,42 @@ func TestSeatWhoseAnnotationIsRemovedLosesItsModel(t *testing.T) {
 	}
 }
 
+func TestSeatThatSomebodyPointsAtAnotherConfigGetsItsModelAnew(t *testing.T) {
+	edits := map[string]func(map[string]string){
+		"another config": func(of map[string]string) { of[podmeta.AnnotationInferenceServerConfig] = "b-seats" },
+		"a patch beside": func(of map[string]string) { of[podmeta.AnnotationServerPatch] = "spec: {}" },
+		"another name": func(of map[string]string) {
+			of[podmeta.PrefixAlias+"inference-server-config"] = "b-seats"
+		},
+	}
+	for name, edit := range edits {
+		t.Run(name, func(t *testing.T) {
+			s := running(t, config("a", podmeta.SeatsAsked{Replicas: 1}))
+			s.counts["a"] = demand.Count{InFlight: map[string]int{"pool-0": 1}}
+			s.pass(time.Second)
+			s.serves("pool-0")
+			pod := s.seat("pool-0")
+			was := podmeta.ReadAssignment(pod).ID()
+			require.Equal(t, "a-seats", podmeta.ReadAssignment(pod).Config)
+			edit(pod.Annotations)
+			require.NoError(t, s.api.Update(t.Context(), pod))
+			_, problems := podmeta.ReadRequester(s.seat("pool-0"))
+			require.NotEmpty(t, problems, "nothing is bound by it")
+
+			assert.Contains(t, s.pass(time.Second), "not wanted")
+			assert.NotContains(t, s.seat("pool-0").Labels, podmeta.LabelServes)
+			s.counts["a"] = demand.Count{Held: 1}
+			assert.Contains(t, s.pass(time.Second), "not wanted")
+			s.runs("pool-0", "GPU-0")
+			s.pass(time.Second)
+			for _, seat := range []string{"pool-0", "pool-1"} {
+				assert.False(t, podmeta.SeatEdited(s.seat(seat)), seat)
+				assert.NotEqual(t, was, podmeta.ReadAssignment(s.seat(seat)).ID(), seat)
+			}
+		})
+	}
+}
+
 func TestControllerThatIsKilledHasGivenAllOrNothing(t *testing.T) {
 	s := running(t, config("a", podmeta.SeatsAsked{Replicas: 1}))
 	s.counts["a"] = demand.Count{Held: 1}

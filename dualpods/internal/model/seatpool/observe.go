@@ -163,8 +163,8 @@ func (c *Controller) seatOf(ctx context.Context, w *world, pod *corev1.Pod) (sea
 			s.ReadySince = status.Since
 		}
 	}
-	if of.ID() == "" && (pod.Annotations[podmeta.AnnotationInferenceServerConfig] != "" || s.Serving) {
-		s.Claim = unknown // somebody has removed the annotation; what is left of the model goes too
+	if s.Edited = podmeta.SeatEdited(pod) || of.ID() == "" && s.Serving; s.Edited && s.Claim == "" {
+		s.Claim = unknown // what is left of the model goes too
 	}
 	return s, c.observeBehind(ctx, w, pod, &status, &s)
 }

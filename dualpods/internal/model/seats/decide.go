@@ -116,6 +116,8 @@ func (p *pass) giveBack() {
 		switch {
 		case s.Claim == "":
 			s.free = s.Usable
+		case s.Edited:
+			p.release(s, "somebody else has edited the annotations that say which model it has")
 		case c == nil:
 			p.release(s, "its entry does not ask for seats any more")
 		case s.isLeaving():
