@@ -93,8 +93,12 @@ func TestRanksAreChangedInPlaceTogether(t *testing.T) {
 		}, "undo swap", Undo, []int{1}, ""},
 		"it is undone, the new worker is gone": {undoing, func(w *World, e, r *Member) {
 			phases("start", "starting", "undo", "")(w, e, r)
-			e.SwapTo, r.SwapTo = podmeta.SwapTo{}, podmeta.SwapTo{}
+			e.SwapTo, r.SwapTo, r.Bound.Instance.State = podmeta.SwapTo{}, podmeta.SwapTo{}, "waking"
 		}, "undo swap", Undo, []int{0}, ""},
+		"it is undone, the new worker is not reported yet": {undoing, func(w *World, e, r *Member) {
+			phases("start", "starting", "start", "")(w, e, r)
+			e.SwapTo, r.SwapTo, r.Bound.Instance.State = podmeta.SwapTo{}, podmeta.SwapTo{}, "sleeping"
+		}, "undo swap", Undo, []int{1}, ""},
 		"it is undone, the new worker was woken": {undoing, func(w *World, e, r *Member) {
 			phases("commit", "awake", "commit", "awake")(w, e, r)
 			e.SwapTo, r.SwapTo, r.Bound.Record.Change.New = podmeta.SwapTo{}, podmeta.SwapTo{}, false

@@ -1,6 +1,7 @@
 // Package ranks plays servers over several launchers in simulated time: the real controllers of
 // ModelServings and of bindings, over an API server, kubelets, requester programs and launchers that
-// are simulated. A seed decides what happens.
+// are simulated. A seed decides what happens, but not in which order things happen at one moment: that is
+// up to the Go scheduler. So a seed that has failed may need several runs to fail again.
 package ranks
 
 import (
