@@ -120,6 +120,7 @@ type engine struct {
 	changed   chan struct{} // closed with the next change
 	gone      bool
 	died      bool // its processes have ended by themselves
+	slept     bool // it slept when it was told to stop, so it has no memory of the GPU
 	claim     *swap
 	confirmed bool            // a worker that is known to have loaded
 	met       map[int]*engine // the workers of an entry, by index
@@ -270,7 +271,7 @@ func (l *launcher) wakeUp(ctx context.Context, e *engine) error {
 func (w *world) lacksMemory(e *engine) bool {
 	for _, worker := range e.met {
 		for _, other := range worker.l.on(worker.GPUUUIDs[0]) {
-			if other != worker && !other.died && other.is(program.Starting, program.Awake, program.Stopping) {
+			if other != worker && !other.died && !other.slept && other.is(program.Starting, program.Awake, program.Stopping) {
 				return true
 			}
 		}
@@ -341,6 +342,7 @@ func (l *launcher) stop(e *engine) {
 		return
 	}
 	if !e.is(program.Stopping) {
+		e.slept = e.is(program.Sleeping)
 		l.move(e, program.Stopping)
 	}
 	d := l.w.Between("stop", 10*time.Millisecond, 300*time.Millisecond)
