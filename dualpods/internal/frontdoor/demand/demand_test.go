@@ -17,6 +17,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/spec/demandapi"
+	"hotseat.dev/hotseat/test/helpers/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,6 +50,7 @@ func (e *ear) await(t *testing.T, model types.NamespacedName, want demand.Count)
 	t.Helper()
 	for {
 		got, _ := e.Of(model)
+		got.Ended = time.Time{} // when that was, only time tells
 		if assert.ObjectsAreEqual(want, got) {
 			return
 		}
@@ -123,6 +125,27 @@ func TestFirstRequestThatWaitsIsToldAtOnce(t *testing.T) {
 		require.True(t, own.Request(qwen).Hold(2, 0))
 		assert.Equal(t, 20*time.Millisecond, (<-client.reports).Sub(began))
 	})
+}
+
+func TestRequestThatHasEndedIsKnownForASecond(t *testing.T) {
+	own := demand.NewOwn()
+	server := serve(t, own)
+	e := listen(t)
+	e.Listen(map[string]string{"a": server.URL})
+	first := own.Request(qwen)
+	first.Enter("pod-1")
+	e.await(t, qwen, demand.Count{InFlight: map[string]int{"pod-1": 1}})
+	brief := own.Request(llama)
+	require.True(t, brief.Hold(1, 0))
+	brief.Leave()
+	hasEnded := func() bool { got, _ := e.Of(llama); return !got.Ended.IsZero() }
+	for !hasEnded() {
+		<-e.changed
+	}
+	e.await(t, llama, demand.Count{})
+	assert.Eventually(t, func() bool { return !hasEnded() }, patience.Wait(), 10*time.Millisecond)
+	got, _ := e.Of(qwen)
+	assert.Zero(t, got.Ended)
 }
 
 func TestFrontDoorThatLeavesCountsNothing(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -50,6 +51,7 @@ type source struct {
 	spoken bool      // what it told last counts
 	silent time.Time // since when it has not spoken
 	counts map[types.NamespacedName]Count
+	ended  map[types.NamespacedName]time.Time // when it last told that a Model has no requests any more
 }
 
 // NewListener returns a Listener that listens to nobody yet.
@@ -81,7 +83,7 @@ func (l *Listener) Listen(to map[string]string) {
 	for id, url := range to {
 		if l.sources[id] == nil && l.ctx.Err() == nil {
 			ctx, stop := context.WithCancel(l.ctx)
-			s := &source{url: url, stop: stop, silent: time.Now()}
+			s := &source{url: url, stop: stop, silent: time.Now(), ended: map[types.NamespacedName]time.Time{}}
 			l.sources[id] = s
 			l.work.Go(func() { l.follow(ctx, s) })
 		}
@@ -103,6 +105,9 @@ func (l *Listener) Of(model types.NamespacedName) (total Count, heard bool) {
 	for _, s := range l.sources {
 		heard = heard && (s.spoken || now.Sub(s.silent) >= hearLimit)
 		total.Add(s.counts[model])
+		if ended := s.ended[model]; now.Sub(ended) < demandapi.SilenceLimit {
+			total.Add(Count{Ended: ended})
+		}
 	}
 	return total, heard
 }
@@ -178,6 +183,8 @@ func (l *Listener) note(s *source, report demandapi.Report) (changed []types.Nam
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.spoken = true
+	now := time.Now()
+	maps.DeleteFunc(s.ended, func(_ types.NamespacedName, at time.Time) bool { return now.Sub(at) >= demandapi.SilenceLimit })
 	if report.Whole || s.counts == nil {
 		changed = keys(s.counts)
 		s.counts = map[types.NamespacedName]Count{}
@@ -188,6 +195,7 @@ func (l *Listener) note(s *source, report demandapi.Report) (changed []types.Nam
 		count := Count{Held: m.Held, InFlight: m.InFlight, Refused: m.Refused}
 		if count.isNone() {
 			delete(s.counts, model)
+			s.ended[model] = now // otherwise nothing would have changed
 			continue
 		}
 		s.counts[model] = count

@@ -27,6 +27,10 @@ type Count struct {
 	// Refused says that the Model lets no request wait, and that requests were refused a moment ago because no Pod
 	// could answer them. Together they count as one waiting request, while there is no other request.
 	Refused bool
+	// Ended is when the last request ended of those that are there no more, at the time of its report, if that was less
+	// than [demandapi.SilenceLimit] ago. A request that is answered within milliseconds may never be seen otherwise.
+	// A Listener alone knows it.
+	Ended time.Time
 }
 
 // Total returns all requests.
@@ -52,6 +56,9 @@ func (c Count) isNone() bool { return c.Total() == 0 && !c.Refused }
 func (c *Count) Add(other Count) {
 	c.Held += other.Held
 	c.Refused = c.Refused || other.Refused
+	if other.Ended.After(c.Ended) {
+		c.Ended = other.Ended
+	}
 	for pod, n := range other.InFlight {
 		if c.InFlight == nil {
 			c.InFlight = map[string]int{}

@@ -199,6 +199,9 @@ func TestModelScalesFromZeroAndBack(t *testing.T) {
 	s.count = demand.Count{}
 	s.pass(time.Second)
 	assert.Equal(t, int32(1), *s.deployment("llama-default").Spec.Replicas, "the pause is too short")
+	s.count = demand.Count{Ended: s.clock().Add(14 * time.Second)}
+	s.pass(14 * time.Second)
+	assert.Equal(t, int32(1), *s.deployment("llama-default").Spec.Replicas, "between two passes there was a request")
 	s.pass(time.Minute)
 	assert.Equal(t, int32(0), *s.deployment("llama-default").Spec.Replicas)
 	assert.NotContains(t, s.pod("p").Labels, podmeta.LabelServes)

@@ -113,6 +113,7 @@ func (c *Controller) observe(ctx context.Context, m *v1alpha1.Model) (*world, er
 		return nil, err
 	}
 	w.demand, w.heard = c.opts.Demand.Of(client.ObjectKeyFromObject(m))
+	w.window.Ended(w.demand.Ended)
 	w.window.Add(w.now, w.demand.Total())
 	return w, nil
 }

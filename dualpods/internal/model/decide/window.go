@@ -14,6 +14,9 @@ const (
 	tick     = 100 * time.Millisecond
 	ticks    = int(meanOver / tick)
 	maxPeaks = 64
+
+	// briefly is how long a request counts that came and went unseen.
+	briefly = 10 * time.Millisecond
 )
 
 // Window keeps the demand of a Model over time, in bounded memory. The demand stays the same between
@@ -25,6 +28,7 @@ type Window struct {
 	since time.Duration // from when on the highest demand is known
 	// peaks are the demands before the present one, each higher than the one after it.
 	peaks []peak
+	ended time.Time // of the last call of Ended
 	// sums are the demand × nanoseconds in each tick of the last 10 s, by the number of the tick.
 	sums  [ticks]int64
 	total int64 // of sums
@@ -52,6 +56,19 @@ func (w *Window) Add(now time.Time, demand int) {
 	w.peaks = append(w.peaks, peak{w.level, w.at, w.at})
 	w.level = demand
 	w.merge()
+}
+
+// Ended notes that a request ended at a time. While Add has seen none, this one counts briefly: it came and went between
+// two calls. It may be called again and again with the same time; zero: none has ended.
+func (w *Window) Ended(at time.Time) {
+	if !at.After(w.ended) {
+		return
+	}
+	w.ended = at
+	if w.level == 0 {
+		w.Add(at, 1)
+		w.Add(at.Add(briefly), 0)
+	}
 }
 
 // merge keeps the number of peaks bounded: the one goes whose predecessor can count in its place with

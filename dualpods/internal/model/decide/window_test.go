@@ -35,6 +35,24 @@ func TestMeanOfFirstMomentsIsNotTheirHeight(t *testing.T) {
 	assert.InDelta(t, 1000, w.Mean(after(3*time.Second)), 0)
 }
 
+func TestRequestThatNobodySawCountsBriefly(t *testing.T) {
+	var w Window
+	w.Add(now, 0)
+	for range 3 { // it is one request
+		w.Ended(after(20 * time.Second))
+	}
+	w.Add(after(20*time.Second+time.Millisecond), 0)
+	assert.InDelta(t, 0.001, w.Mean(after(25*time.Second)), 0.0001)
+	peak, known := w.Peak(after(25*time.Second), 15*time.Second)
+	assert.Equal(t, 1, peak)
+	assert.True(t, known)
+	assert.Zero(t, w.Mean(after(31*time.Second)))
+
+	w.Add(after(40*time.Second), 7)
+	w.Ended(after(41 * time.Second)) // one of these
+	assert.InDelta(t, 1.4, w.Mean(after(42*time.Second)), 0.02)
+}
+
 func TestPeakIsTheHighestOfTheDelay(t *testing.T) {
 	var w Window
 	_, known := w.Peak(now, 0)

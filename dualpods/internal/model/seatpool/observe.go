@@ -227,6 +227,8 @@ func (w *world) remember() {
 		requests := of.count.Total()
 		if requests > 0 {
 			w.memory.lastUsed[name] = w.now
+		} else if of.count.Ended.After(w.memory.lastUsed[name]) {
+			w.memory.lastUsed[name] = of.count.Ended
 		}
 		switch {
 		case requests == 0 && !of.asked.Firm || has[name] >= of.asked.Replicas:
