@@ -3,6 +3,7 @@ package gang
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,11 +30,10 @@ type Step struct {
 // Decide decides about each group by the table in spec/roles.md. Groups that have a part of their
 // nodes come first, then those of a higher priority, and then the older ones.
 func Decide(w *World) (steps []*Step) {
-	d := &decision{now: w.Now, room: newRoom(w.Nodes), sleepers: w.Sleepers, blocked: map[*v1alpha1.ModelServing]string{}}
+	d := &decision{now: w.Now, room: newRoom(w.Nodes), sleepers: w.Sleepers, reserved: map[*Gang][]int64{}, blocked: map[*v1alpha1.ModelServing]string{}}
 	for _, g := range w.Gangs {
 		if awaited := g.awaited(w.Now); len(awaited) > 0 {
-			d.room.reserve(awaited, g.area())
-			d.awaited = append(d.awaited, g)
+			d.reserved[g] = d.room.reserve(awaited, g.area())
 		}
 	}
 	gangs := slices.Clone(w.Gangs)
@@ -58,7 +58,7 @@ type decision struct {
 	now      time.Time
 	room     *room
 	sleepers map[types.UID][]placement.Asleep
-	awaited  []*Gang                           // whose Pods are about to get nodes
+	reserved map[*Gang][]int64                 // by node, for Pods of groups that are about to get nodes
 	blocked  map[*v1alpha1.ModelServing]string // the first group of each that there is no room for
 }
 
@@ -111,13 +111,21 @@ var rows = []rule{
 	{"gang missed", func(d *decision, g *Gang, s *Step) bool {
 		return g.isOverdue(d.now) && s.records(v1alpha1.GangMissed, d.now, g.Record.Misses+1) && s.waits(g.missed())
 	}},
-	{"gate left", func(_ *decision, g *Gang, s *Step) bool {
+	{"gate left", func(d *decision, g *Gang, s *Step) bool {
 		gated := at(g.counted, isGated)
-		s.in = g.area()
-		return g.isAdmitted() && len(gated) > 0 && s.ungates(gated) && s.after(g.deadline())
+		return g.isAdmitted() && len(gated) > 0 && d.takeAgain(g, s) && s.ungates(gated) && s.after(g.deadline())
+	}},
+	{"gate stays", func(d *decision, g *Gang, s *Step) bool {
+		gated := at(g.counted, isGated)
+		return g.isAdmitted() && len(gated) > 0 && s.after(g.deadline()) && s.waits(d.lacks(g, gated, []domain{g.domain()}))
 	}},
 	{"scheduler works", func(_ *decision, g *Gang, s *Step) bool {
 		return g.isAdmitted() && s.after(g.deadline()) && s.waits("its other Pods get nodes")
+	}},
+	{"no node left", func(_ *decision, g *Gang, s *Step) bool {
+		s.Delete = at(g.all(), hasNode, mayGetNode)
+		begun := g.Record.State == v1alpha1.GangPlaced || len(at(g.counted, isGated)) > 0
+		return begun && len(at(g.counted, hasNode)) == 0 && len(s.Delete) > 0 && s.waits("it has lost all its nodes, and starts anew")
 	}},
 	{"Pod missing", func(_ *decision, g *Gang, s *Step) bool {
 		missing := at(g.counted, isMissing, leaves)
@@ -126,11 +134,6 @@ var rows = []rule{
 	{"another gate", func(_ *decision, g *Gang, s *Step) bool {
 		m, gate := g.otherGate()
 		return m != nil && s.waits(fmt.Sprintf("Pod %s has the scheduling gate %s", m.Name, gate))
-	}},
-	{"no node left", func(_ *decision, g *Gang, s *Step) bool {
-		s.Delete = at(g.all(), hasNode, mayGetNode)
-		begun := g.Record.State == v1alpha1.GangPlaced || len(at(g.counted, isGated)) > 0
-		return begun && len(at(g.counted, hasNode)) == 0 && len(s.Delete) > 0 && s.waits("it has lost all its nodes, and starts anew")
 	}},
 	{"no gate", func(_ *decision, g *Gang, _ *Step) bool { return len(at(g.counted, isGated)) == 0 }},
 	{"rest fits", func(d *decision, g *Gang, s *Step) bool {
@@ -186,6 +189,25 @@ func (d *decision) mayHave(g *Gang, s *Step) []*Member {
 	return may
 }
 
+// takeAgain reports whether there is still room for the counted Pods of an admitted group that have no node,
+// beside what is reserved for others, and takes it. Counted Pods may be others than when the group was
+// admitted. Replicas that are new among them get a domain, which is recorded.
+func (d *decision) takeAgain(g *Gang, s *Step) bool {
+	d.room.giveBack(d.reserved[g])
+	fits := d.take(g, s, at(g.counted, mayGetNode, isGated), false)
+	if !fits {
+		s.in = g.area()
+		d.reserved[g] = d.room.reserve(g.awaited(d.now), s.in)
+		return false
+	}
+	d.room.reserve(at(g.extra, mayGetNode), s.in)
+	if all := g.area().with(s.in).roleDomains(); !maps.Equal(all, g.Record.RoleDomains) {
+		s.Record = g.Record.DeepCopy()
+		s.Record.RoleDomains = all
+	}
+	return true
+}
+
 // withoutHalves returns the Pods without those of replicas of several Pods that there is no room for: a part
 // of such a replica would hold GPUs while it waits for the rest. Others wait for the scheduler.
 func (d *decision) withoutHalves(g *Gang, s *Step, pods []*Member) []*Member {
@@ -197,7 +219,12 @@ func (d *decision) withoutHalves(g *Gang, s *Step, pods []*Member) []*Member {
 
 // othersAwaited reports whether Pods of other groups are about to get nodes.
 func (d *decision) othersAwaited(g *Gang) bool {
-	return slices.ContainsFunc(d.awaited, func(other *Gang) bool { return other != g })
+	for other := range d.reserved {
+		if other != g {
+			return true
+		}
+	}
+	return false
 }
 
 // holdsBack says why extra Pods wait.

@@ -15,7 +15,7 @@ var defects = schedules.Defects{Dirs: []string{"."}, All: []schedules.Defect{
 		"g.Gang.State == v1alpha1.GangAdmitted || w.Now.Before", "w.Now.Before",
 	),
 	schedules.NewDefect("gang: the GPUs of Pods that are about to get nodes are given away again",
-		"			d.room.reserve(awaited, g.area())\n", "",
+		"d.reserved[g] = d.room.reserve(awaited, g.area())", "d.reserved[g] = nil",
 	),
 	schedules.NewDefect("gang: groups are admitted without room",
 		"return d.take(g, s, g.counted, true) && s.records", "return s.records",

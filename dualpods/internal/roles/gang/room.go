@@ -129,11 +129,25 @@ func (r *room) mayFit(pods []*Member, in domain) bool {
 	return free >= needed
 }
 
-// reserve takes room in an area for as many of the Pods as possible.
-func (r *room) reserve(pods []*Member, in area) {
+// reserve takes room in an area for as many of the Pods as possible. It returns how many GPUs of each node
+// it takes.
+func (r *room) reserve(pods []*Member, in area) (taken []int64) {
 	needs := r.needs(pods, in)
 	slices.SortFunc(needs, largestFirst)
+	before := r.free
 	r.free, _ = r.place(needs)
+	for n := range before {
+		taken = append(taken, before[n]-r.free[n])
+	}
+	return taken
+}
+
+// giveBack gives back what was reserved.
+func (r *room) giveBack(taken []int64) {
+	r.free = slices.Clone(r.free)
+	for n := range taken {
+		r.free[n] += taken[n]
+	}
 }
 
 // place gives each Pod the node with the fewest free GPUs that are enough. It returns which GPUs

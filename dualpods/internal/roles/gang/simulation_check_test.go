@@ -29,10 +29,10 @@ func (s *simulation) gangs() (all []*Gang) {
 const slack = 30 * time.Second
 
 // checkParts checks that no group that was never whole has a part of its nodes for long, and that groups
-// are in one zone that are to be.
+// and replicas are in one domain that are to be.
 func (s *simulation) checkParts() {
 	for _, g := range s.gangs() {
-		if zones := s.domainsOf(zone, g, g.all()); g.topology() != nil && len(zones) > 1 {
+		if zones := s.domainsOf(zone, g, g.all()); g.topology() != nil && !s.fickle && len(zones) > 1 { // with no replica counted it has none
 			s.breaks("group %s is in the zones %v", g.Name, zones)
 		}
 		for _, r := range g.Replicas {
@@ -51,14 +51,14 @@ func (s *simulation) checkParts() {
 		case g.isPlaced():
 			s.partial[g.Name] = time.Time{} // it was whole
 			continue
-		case has == 0:
+		case has == 0 && len(at(g.all(), mayGetNode)) == 0: // it starts anew
 			delete(s.partial, g.Name)
 		case !known:
 			s.partial[g.Name] = s.now
 		case !since.IsZero() && s.now.Sub(since) > placingLimit+slack:
 			s.breaks("group %s has had a part of its nodes since %s, and no more", g.Name, since.Format("15:04:05"))
 		}
-		if ungated := len(at(g.all(), hasNode, mayGetNode)); !s.losing && ungated > len(g.counted) {
+		if ungated := len(at(g.all(), hasNode, mayGetNode)); !s.losing && !s.fickle && ungated > len(g.counted) {
 			s.breaks("%d Pods of group %s may have nodes, and %d are counted", ungated, g.Name, len(g.counted))
 		}
 	}

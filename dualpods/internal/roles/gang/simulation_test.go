@@ -37,6 +37,7 @@ type simulation struct {
 	calm    bool // nothing goes wrong any more
 	mixed   bool // Pods have different numbers of GPUs
 	losing  bool // Pods of groups are lost
+	fickle  bool // gang policies are changed
 	quiet   bool // only controllers are killed, and caches are stale
 	zoned   bool // nodes are in zones, and groups may have to be in one
 	story   []string
@@ -85,6 +86,7 @@ func newSimulation(seed uint64) *simulation {
 	s.quiet = s.Chance("quiet", 25)
 	s.mixed, s.losing = !s.quiet && s.Chance("mixed", 40), !s.quiet && s.Chance("losing", 30)
 	s.zoned = !s.quiet && s.Chance("zoned", 40)
+	s.fickle = !s.quiet && s.Chance("fickle", 20)
 	for n := range 1 + s.Draw("nodes", 3) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", n)}, Status: corev1.NodeStatus{Allocatable: gpuList(int64(1 + s.Draw("gpus", 4)))}}
 		if s.zoned && !s.Chance("no zone", 10) {
@@ -214,6 +216,14 @@ func (s *simulation) disturb() {
 			s.api.log("%s is lost", name)
 			pod.DeletionTimestamp = new(metav1.NewTime(s.now))
 			s.api.changed(pod)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.api.servings)) {
+		if serving := s.api.servings[name]; s.fickle && s.Chance("policy", 4) {
+			role := serving.Spec.Template.Roles[s.Draw("policy role", uint64(len(serving.Spec.Template.Roles)))]
+			serving.Spec.Template.GangPolicy.MinRoleReplicas[role.Name] = int32(s.Draw("policy least", uint64(role.Count()+1)))
+			s.api.changed(serving)
+			s.api.log("%s: at least %v", name, serving.Spec.Template.GangPolicy.MinRoleReplicas)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.api.nodes)) {

@@ -66,7 +66,7 @@ type Member struct {
 func NewGang(g Gang) *Gang {
 	g.ofKubernetes = slices.ContainsFunc(g.Replicas, (*Replica).hasPodGroup)
 	roleOf := func(r *Replica) *v1alpha1.ServingRole { return r.Role }
-	counted, extra := groups.Counted(g.Serving.Spec.Template.GangPolicy, g.Replicas, roleOf, func(r *Replica) int { return int(g.distance(r)) })
+	counted, extra := groups.Counted(g.Serving.Spec.Template.GangPolicy, g.Replicas, roleOf, g.distance)
 	g.counted, g.extra = podsOf(counted), podsOf(extra)
 	for _, r := range g.Replicas {
 		for _, m := range r.Pods {
@@ -117,14 +117,20 @@ func (r *Replica) distance() (most distance) {
 	return most
 }
 
-// distance is that of a replica. Where other Pods name a PodGroup of Kubernetes, replicas with the
-// gate come last: they were not counted when they were created.
-func (g *Gang) distance(r *Replica) distance {
+// distance is that of a replica. Replicas of which a Pod has a node, or may get one, come before those of
+// which none does: otherwise the gates of Pods beyond those that were counted would be removed. Where other
+// Pods name a PodGroup of Kubernetes, replicas with the gate come last: they were not counted when they were
+// created.
+func (g *Gang) distance(r *Replica) int {
 	most := r.distance()
-	if g.ofKubernetes && most == isGated && !r.hasPodGroup() {
-		return isMissing + 1
+	switch {
+	case g.ofKubernetes && most == isGated && !r.hasPodGroup():
+		return 2*int(isMissing) + 1
+	case most > mayGetNode && len(at(r.Pods, hasNode, mayGetNode)) > 0:
+		return 2*int(mayGetNode) + 1
+	default:
+		return 2 * int(most)
 	}
-	return most
 }
 
 // hasPodGroup reports whether a Pod of a replica names a PodGroup of Kubernetes.
