@@ -127,6 +127,10 @@ var rows = []rule{
 		begun := g.Record.State == v1alpha1.GangPlaced || len(at(g.counted, isGated)) > 0
 		return begun && len(at(g.counted, hasNode)) == 0 && len(s.Delete) > 0 && s.waits("it has lost all its nodes, and starts anew")
 	}},
+	{"rest fits", func(d *decision, g *Gang, s *Step) bool {
+		fit := d.refill(g, s)
+		return len(fit) > 0 && s.records(v1alpha1.GangPlaced, d.now, 0) && s.ungates(fit) && s.after(d.now.Add(placingLimit))
+	}},
 	{"Pod missing", func(_ *decision, g *Gang, s *Step) bool {
 		missing := at(g.counted, isMissing, leaves)
 		return len(missing) > 0 && s.waits(fmt.Sprintf("Pod %s is not created yet", missing[0].Name))
@@ -136,10 +140,6 @@ var rows = []rule{
 		return m != nil && s.waits(fmt.Sprintf("Pod %s has the scheduling gate %s", m.Name, gate))
 	}},
 	{"no gate", func(_ *decision, g *Gang, _ *Step) bool { return len(at(g.counted, isGated)) == 0 }},
-	{"rest fits", func(d *decision, g *Gang, s *Step) bool {
-		gated := at(g.counted, isGated)
-		return len(gated) < len(g.counted) && d.take(g, s, gated, false) && s.records(v1alpha1.GangPlaced, d.now, 0) && s.ungates(gated) && s.after(d.now.Add(placingLimit))
-	}},
 	{"no room for the rest", func(d *decision, g *Gang, s *Step) bool {
 		gated := at(g.counted, isGated)
 		return len(gated) < len(g.counted) && s.waits(d.lacks(g, gated, []domain{g.domain()}))
@@ -243,17 +243,25 @@ func (g *Gang) missed() string {
 	return fmt.Sprintf("not all of its Pods got nodes within %s: it gives back what it had, and is tried again after a pause", placingLimit)
 }
 
-// otherGate returns a counted Pod that has a gate of others, and the gate. Package placement
-// handles the gate for placement once ours is gone.
+// otherGate returns a counted Pod that has a gate of others, and the gate.
 func (g *Gang) otherGate() (*Member, string) {
 	for _, m := range at(g.counted, isGated) {
-		for _, gate := range m.Pod.Spec.SchedulingGates {
-			if gate.Name != podmeta.GateGang && gate.Name != podmeta.SchedulingGate {
-				return m, gate.Name
-			}
+		if gate := m.otherGate(); gate != "" {
+			return m, gate
 		}
 	}
 	return nil, ""
+}
+
+// otherGate returns a gate of others that a Pod has; empty: there is none. Package placement handles the
+// gate for placement once ours is gone.
+func (m *Member) otherGate() string {
+	for _, gate := range m.Pod.Spec.SchedulingGates {
+		if gate.Name != podmeta.GateGang && gate.Name != podmeta.SchedulingGate {
+			return gate.Name
+		}
+	}
+	return ""
 }
 
 // lacks says why there is no room for Pods of a group in one of some domains.

@@ -81,6 +81,21 @@ func TestEachRowOfGangs(t *testing.T) {
 			g.Replicas[1].Role, g.Serving.Spec.Template.GangPolicy.MinRoleReplicas["other"] = other, 0
 		}},
 		"a lost Pod fits": {pods: []matter{placed, waits, lost, lost}, record: record(v1alpha1.GangPlaced, time.Hour, 0), row: "rest fits", ungate: []string{worker}, writes: record(v1alpha1.GangPlaced, 0, 0), again: time.Minute},
+		"a lost Pod fits, but not the new replica": {pods: []matter{placed, waits, waits, waits}, record: record(v1alpha1.GangPlaced, time.Hour, 0), row: "rest fits", ungate: []string{worker}, writes: record(v1alpha1.GangPlaced, 0, 0), again: time.Minute,
+			so: func(g *Gang, w *World) {
+				g.Serving.Spec.Template.GangPolicy, w.Nodes = &v1alpha1.GangPolicy{}, []Node{node("a", 2)}
+			}},
+		"a lost Pod fits, and the new replica is not created yet": {pods: []matter{placed, waits, waits, lost}, record: record(v1alpha1.GangPlaced, time.Hour, 0), row: "rest fits", ungate: []string{worker}, writes: record(v1alpha1.GangPlaced, 0, 0), again: time.Minute,
+			so: func(g *Gang, _ *World) { g.Serving.Spec.Template.GangPolicy = &v1alpha1.GangPolicy{} }},
+		"a new replica fits, and somebody else has a gate on the lost Pod": {pods: []matter{placed, waits, waits, waits}, record: record(v1alpha1.GangPlaced, time.Hour, 0), row: "rest fits", ungate: []string{extra, extraWorker}, writes: record(v1alpha1.GangPlaced, 0, 0), again: time.Minute,
+			so: func(g *Gang, w *World) {
+				g.Serving.Spec.Template.GangPolicy = &v1alpha1.GangPolicy{}
+				addGate(1, "example.com/quota")(g, w)
+			}},
+		"half of the new replica would fit": {pods: []matter{placed, placed, waits, waits}, record: record(v1alpha1.GangPlaced, time.Hour, 0), row: "no room for the rest", says: "2 Pods need 2 GPUs together",
+			so: func(g *Gang, w *World) {
+				g.Serving.Spec.Template.GangPolicy, w.Nodes = &v1alpha1.GangPolicy{}, []Node{node("a", 1)}
+			}},
 		"a lost Pod has no room": {pods: []matter{placed, waits, lost, lost}, record: record(v1alpha1.GangPlaced, time.Hour, 0), row: "no room for the rest", says: "1 Pod needs 1 GPU, and the nodes that it may use have 0 free",
 			so: func(_ *Gang, w *World) { w.Nodes = nil }},
 		"Kubernetes gives them nodes":                 {pods: []matter{grouped, grouped, waits, waits}, row: "Kubernetes places", says: "of its PodGroup"},

@@ -42,6 +42,12 @@ var defects = schedules.Defects{Dirs: []string{"."}, All: []schedules.Defect{
 	schedules.NewDefect("gang: the rest of a replica gets nodes in any domain",
 		"	if _, known := in.replicas[r]; known {", "	if _, known := in.replicas[r]; known && false {",
 	),
+	schedules.NewDefect("gang: Pods beyond those that were counted lose their gates",
+		"case most > mayGetNode && len(", "case false && len(",
+	),
+	schedules.NewDefect("gang: a lost Pod waits until there is room for new replicas",
+		"		if len(fit) > 0 {", "		if len(fit) == len(at(g.counted, isGated)) {",
+	),
 }}
 
 func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }

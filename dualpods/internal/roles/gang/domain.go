@@ -145,14 +145,21 @@ func (d *decision) mayBegin(g *Gang) []domain {
 	return all
 }
 
+// mayContinue returns the domains that further Pods of a group may get nodes in, the best first.
+func (g *Gang) mayContinue() []domain {
+	all := []domain{g.domain()}
+	if all[0] != (domain{}) && !isHard(g.topology()) {
+		all = append(all, domain{})
+	}
+	return all
+}
+
 // take reports whether there is room for Pods of a group together, and takes it: in the domain of the
 // group, or if the group begins in the first domain with room.
 func (d *decision) take(g *Gang, s *Step, pods []*Member, begins bool) bool {
-	all := []domain{g.domain()}
+	all := g.mayContinue()
 	if begins {
 		all = d.mayBegin(g)
-	} else if all[0] != (domain{}) && !isHard(g.topology()) {
-		all = append(all, domain{})
 	}
 	for _, in := range all {
 		if a, fits := d.divide(g, in, pods); fits {

@@ -58,7 +58,7 @@ func (s *simulation) checkParts() {
 		case !since.IsZero() && s.now.Sub(since) > placingLimit+slack:
 			s.breaks("group %s has had a part of its nodes since %s, and no more", g.Name, since.Format("15:04:05"))
 		}
-		if ungated := len(at(g.all(), hasNode, mayGetNode)); !s.losing && !s.fickle && ungated > len(g.counted) {
+		if ungated := len(at(g.all(), hasNode, mayGetNode)); !s.losing && !s.fickle && !s.scaled && ungated > len(g.counted) {
 			s.breaks("%d Pods of group %s may have nodes, and %d are counted", ungated, g.Name, len(g.counted))
 		}
 	}
@@ -99,8 +99,9 @@ func (s *simulation) checkEnd() {
 			s.running++
 		case !s.partial[g.Name].IsZero():
 			s.breaks("group %s has a part of its nodes", g.Name)
-		case len(at(g.counted, hasNode)) > 0: // it was whole, and has lost Pods
+		case len(at(g.counted, hasNode)) > 0: // it was whole, and has lost Pods, or was scaled
 			s.running++
+			s.checkRefilled(nodes, g)
 		case !s.mixed && (!s.zoned || g.Record.State != v1alpha1.GangMissed) && fits(nodes, g):
 			s.breaks("group %s waits, and there is room for it: %+v", g.Name, g.Record)
 		}
@@ -111,6 +112,16 @@ func (s *simulation) checkEnd() {
 	smallest := slices.MinFunc(s.gangs(), func(a, b *Gang) int { return len(a.counted) - len(b.counted) })
 	if empty := s.empty(); s.running == 0 && !s.mixed && fits(empty, smallest) {
 		s.breaks("no group runs")
+	}
+}
+
+// checkRefilled checks that no replica of a group that runs waits although there is room for it.
+func (s *simulation) checkRefilled(nodes []Node, g *Gang) {
+	for _, r := range g.Replicas {
+		waits := at(r.Pods, isGated)
+		if len(waits) > 0 && slices.Contains(g.counted, waits[0]) && len(at(r.Pods, isMissing, leaves)) == 0 && !s.mixed && !s.zoned && newRoom(nodes).take(waits, area{}) {
+			s.breaks("replica %s of group %s waits, and there is room for it: %+v", r.ID, g.Name, g.Record)
+		}
 	}
 }
 

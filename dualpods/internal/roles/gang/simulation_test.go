@@ -38,6 +38,7 @@ type simulation struct {
 	mixed   bool // Pods have different numbers of GPUs
 	losing  bool // Pods of groups are lost
 	fickle  bool // gang policies are changed
+	scaled  bool // roles get other numbers of replicas
 	quiet   bool // only controllers are killed, and caches are stale
 	zoned   bool // nodes are in zones, and groups may have to be in one
 	story   []string
@@ -86,7 +87,7 @@ func newSimulation(seed uint64) *simulation {
 	s.quiet = s.Chance("quiet", 25)
 	s.mixed, s.losing = !s.quiet && s.Chance("mixed", 40), !s.quiet && s.Chance("losing", 30)
 	s.zoned = !s.quiet && s.Chance("zoned", 40)
-	s.fickle = !s.quiet && s.Chance("fickle", 20)
+	s.fickle, s.scaled = !s.quiet && s.Chance("fickle", 20), !s.quiet && s.Chance("scaled", 20)
 	for n := range 1 + s.Draw("nodes", 3) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", n)}, Status: corev1.NodeStatus{Allocatable: gpuList(int64(1 + s.Draw("gpus", 4)))}}
 		if s.zoned && !s.Chance("no zone", 10) {
@@ -218,14 +219,7 @@ func (s *simulation) disturb() {
 			s.api.changed(pod)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.api.servings)) {
-		if serving := s.api.servings[name]; s.fickle && s.Chance("policy", 4) {
-			role := serving.Spec.Template.Roles[s.Draw("policy role", uint64(len(serving.Spec.Template.Roles)))]
-			serving.Spec.Template.GangPolicy.MinRoleReplicas[role.Name] = int32(s.Draw("policy least", uint64(role.Count()+1)))
-			s.api.changed(serving)
-			s.api.log("%s: at least %v", name, serving.Spec.Template.GangPolicy.MinRoleReplicas)
-		}
-	}
+	s.edit()
 	for _, name := range slices.Sorted(maps.Keys(s.api.nodes)) {
 		if node := s.api.nodes[name]; s.Chance("closed", 4) {
 			node.Spec.Unschedulable = !node.Spec.Unschedulable
@@ -234,13 +228,43 @@ func (s *simulation) disturb() {
 	}
 }
 
-// keepGroups does what package groups does: it creates Pods, and writes the status.
-func (s *simulation) keepGroups() {
+// edit changes gang policies, and the numbers of replicas.
+func (s *simulation) edit() {
 	for _, name := range slices.Sorted(maps.Keys(s.api.servings)) {
 		serving := s.api.servings[name]
-		for _, g := range groups.WantedGroups(serving, nil, nil) {
+		policy, roles := serving.Spec.Template.GangPolicy.MinRoleReplicas, serving.Spec.Template.Roles
+		role := &roles[s.Draw("edited", uint64(len(roles)))]
+		switch {
+		case s.fickle && s.Chance("policy", 4):
+			policy[role.Name] = int32(s.Draw("policy least", uint64(role.Count()+1)))
+		case s.scaled && s.Chance("scales", 4):
+			role.Replicas = new(1 + int32(s.Draw("scaled replicas", 3)))
+		default:
+			continue
+		}
+		s.api.changed(serving)
+		s.api.log("%s: %s has %d replicas, at least %v", name, role.Name, role.Count(), policy)
+	}
+}
+
+// keepGroups does what package groups does: it creates Pods, deletes those that are not wanted, and writes
+// the status.
+func (s *simulation) keepGroups() {
+	for _, name := range slices.Sorted(maps.Keys(s.api.servings)) {
+		serving, wanted := s.api.servings[name], map[string]bool{}
+		for _, g := range groups.WantedGroups(serving, nil, s.podsOf(serving)) {
 			for _, r := range g.Replicas {
 				s.create(serving, r)
+				for _, pod := range r.Pods {
+					wanted[pod] = true
+				}
+			}
+		}
+		for _, pod := range s.podsOf(serving) {
+			if is := s.api.pods[pod.Name]; len(serving.Status.Groups) > 0 && !wanted[pod.Name] && is.DeletionTimestamp == nil {
+				s.api.log("%s is not wanted", pod.Name)
+				is.DeletionTimestamp = new(metav1.NewTime(s.now))
+				s.api.changed(is)
 			}
 		}
 		if len(serving.Status.Groups) == 0 {
@@ -250,6 +274,15 @@ func (s *simulation) keepGroups() {
 			s.api.changed(serving)
 		}
 	}
+}
+
+func (s *simulation) podsOf(serving *v1alpha1.ModelServing) (all []corev1.Pod) {
+	for _, name := range slices.Sorted(maps.Keys(s.api.pods)) {
+		if pod := s.api.pods[name]; metav1.IsControlledBy(pod, serving) {
+			all = append(all, *pod)
+		}
+	}
+	return all
 }
 
 // create creates Pods of a replica that are not there, sooner or later.
