@@ -22,7 +22,7 @@ import (
 // ControllerRevision of the present template, no further write is made. Orders to launchers are
 // given all the same, since ranks wait for them. again is when to look again if nothing else begins
 // a pass.
-func (c *Controller) do(ctx context.Context, steps []*Step) (again time.Duration, err error) {
+func (c *Controller) do(ctx context.Context, about *v1alpha1.ModelServing, steps []*Step) (again time.Duration, err error) {
 	broken := false
 	for _, s := range steps {
 		again = dualpods.Sooner(again, s.Again)
@@ -35,6 +35,9 @@ func (c *Controller) do(ctx context.Context, steps []*Step) (again time.Duration
 		}
 		failed := c.write(ctx, s)
 		if failed == nil {
+			if s.Event != "" {
+				c.warn(about, s.Event, s.Why)
+			}
 			continue
 		}
 		failed = fmt.Errorf("cannot %s %s %s: %w", s.Do, kindOf(s.Object), s.Object.GetName(), failed)

@@ -135,11 +135,19 @@ var changes = []changeRule{
 		return c.is(v1alpha1.ChangeUndone) && c.any((*Member).isToldOfChange) && s.becomes(c.at(v1alpha1.ChangeUndoing, c.was.Message, c.was.Misfit))
 	}},
 	{"change over", func(c *groupChange, s *changeStep) bool {
-		isOther := func(m *Member) bool { return m.isToldOfChange() || m.revision() != c.was.Revision }
+		isOther := c.lacksChange
 		committed, undone := c.is(v1alpha1.ChangeCommitted), c.is(v1alpha1.ChangeUndone) && c.to == nil
 		return (committed && !c.any(isOther) || undone && (c.was.Revision != c.w.Revision && !c.recovers() || !c.any(isOther))) && s.becomes(nil)
 	}},
 	{"not in place", func(c *groupChange, _ *changeStep) bool { return c.is(v1alpha1.ChangeUndone) && c.to == nil }},
+	{rowRevisionLost, func(c *groupChange, s *changeStep) bool {
+		lost := c.revisionLost()
+		return lost != "" && s.recreates(c.all(c.lacksRevision), "its template cannot be read any more: "+lost)
+	}},
+	{rowLate, func(c *groupChange, s *changeStep) bool {
+		return c.is(v1alpha1.ChangeCommitted, v1alpha1.ChangeUndoing) && c.until(changeLimit) <= 0 &&
+			s.recreates(c.all(c.isUnsettled), "its launcher has not confirmed the change of models within "+changeLimit.String())
+	}},
 	{"lost after the commit", func(c *groupChange, s *changeStep) bool {
 		return c.is(v1alpha1.ChangeCommitted) && s.patch(c.all(c.failedForGood), func(m *Member) *Step {
 			forward := m.SwapTo
@@ -151,12 +159,12 @@ var changes = []changeRule{
 		return c.is(v1alpha1.ChangeCommitted) && s.orders(Commit, c.all(c.isToCommit)) && s.changing("the new models are committed")
 	}},
 	{"committed", func(c *groupChange, s *changeStep) bool {
-		return c.is(v1alpha1.ChangeCommitted) && s.changing("the new models are healthy, and serve soon")
+		return c.is(v1alpha1.ChangeCommitted) && s.after(c.until(changeLimit)) && s.changing("the new models are healthy, and serve soon"+c.awaited())
 	}},
 	{"undo", func(c *groupChange, s *changeStep) bool {
 		return c.is(v1alpha1.ChangeUndoing) && s.patch(c.all((*Member).isToldOfChange), func(m *Member) *Step {
 			return m.patchTo(c.from, podmeta.SwapTo{})
-		}) && s.changing("the old models are woken: "+c.was.Message)
+		}) && s.changing("the old models are woken"+c.awaited()+": "+c.was.Message)
 	}},
 	{"has the new model", func(c *groupChange, s *changeStep) bool {
 		return c.is(v1alpha1.ChangeUndoing) && s.patch(c.all(func(m *Member) bool { return m.isChanged(c.id()) }), func(m *Member) *Step {
@@ -164,11 +172,11 @@ var changes = []changeRule{
 		}) && s.changing("Pods that have the new model are created again: "+c.was.Message)
 	}},
 	{"undo swap", func(c *groupChange, s *changeStep) bool {
-		return c.is(v1alpha1.ChangeUndoing) && s.orders(Undo, c.all(c.isToUndo)) && s.after(stopPause) && s.changing("the old models are woken: "+c.was.Message)
+		return c.is(v1alpha1.ChangeUndoing) && s.orders(Undo, c.all(c.isToUndo)) && s.after(stopPause) && s.changing("the old models are woken"+c.awaited()+": "+c.was.Message)
 	}},
 	{"undoing", func(c *groupChange, s *changeStep) bool {
 		return c.is(v1alpha1.ChangeUndoing) && c.any(func(m *Member) bool { return m.Bound != nil && m.Bound.Record.Change != nil }) &&
-			s.changing("the old models are woken: "+c.was.Message)
+			s.after(c.until(changeLimit)) && s.changing("the old models are woken"+c.awaited()+": "+c.was.Message)
 	}},
 	{"undone", func(c *groupChange, s *changeStep) bool {
 		return c.is(v1alpha1.ChangeUndoing) && s.becomes(c.at(v1alpha1.ChangeUndone, c.was.Message, c.was.Misfit))
@@ -220,7 +228,8 @@ var changes = []changeRule{
 	}},
 }
 
-// changeLimit is how long the new models of a group may take until all are healthy. firstChangePause is
+// changeLimit is how long the new models of a group may take until all are healthy, and again how long the
+// launchers may take to commit or to undo their swaps. firstChangePause is
 // the time before a change is tried again that was undone; it doubles with each try, up to
 // longestChangePause.
 const (

@@ -52,6 +52,9 @@ func (c *groupChange) every(so func(*Member) bool) bool { return len(c.those(so)
 
 // lost says why the new models cannot become healthy all; empty: they may.
 func (c *groupChange) lost() (why string, misfit bool) {
+	if c.from.places != nil {
+		return "ControllerRevision " + revisionName(c.w.Serving, c.from.revision) + ", which had the old template, is gone or cannot be read", false
+	}
 	for _, m := range c.servers() {
 		if !m.isBound() {
 			return "Pod " + m.name() + " has lost its server", false

@@ -117,6 +117,9 @@ func (m *Member) changeFails(w *World) {
 	m.Bound.Record.Change.Failure = "the engine ended"
 }
 
+// forgetOld has the ControllerRevision of the old template be gone.
+func forgetOld(w *World) { delete(w.plans, w.Serving.Status.CurrentRevision) }
+
 func TestEachRowOfChanges(t *testing.T) {
 	const begun, committed, undoing, undone = v1alpha1.ChangeBegun, v1alpha1.ChangeCommitted, v1alpha1.ChangeUndoing, v1alpha1.ChangeUndone
 	phases := func(first, second string) func(w *World, m []*Member) {
@@ -194,6 +197,38 @@ func TestEachRowOfChanges(t *testing.T) {
 				m.Pod.Is.Labels[podmeta.LabelServingRevision] = w.Revision
 			}
 		}, "change over", "", nil, "", ""},
+		"committed, and a launcher does not answer": {committed, func(w *World, m []*Member) { phases("open", "open")(w, m); m[0].Bound.Known = false }, "committed", "", nil, committed,
+			"; Pod llama-0-prefill-0-0 waits for launcher launcher, which does not answer, and is created again at " + now.Add(changeLimit).UTC().Format(time.RFC3339)},
+		"the same for 15 minutes": {committed, func(w *World, m []*Member) {
+			phases("open", "open")(w, m)
+			for _, m := range m[1:] {
+				m.SwapTo, m.Pod.Is.Labels[podmeta.LabelServingRevision] = podmeta.SwapTo{}, w.Revision
+			}
+			w.Now = now.Add(changeLimit)
+		}, "launcher late", Delete, []string{"prefill-0"}, committed, "within 15m"},
+		"committed, and nobody knows its template": {committed, func(w *World, m []*Member) {
+			phases("commit", "open")(w, m)
+			m[3].Pod.Is.Labels[podmeta.LabelServingRevision] = "r"
+			w.Serving.Status.Groups[0].Change.Revision = "r"
+		}, "template lost", Delete, []string{"decode-0", "prefill-0", "prefill-1"}, committed, "ControllerRevision llama-r"},
+		"it is changed, and nobody knows the old template":                {begun, func(w *World, m []*Member) { phases("go", "go")(w, m); forgetOld(w) }, "server lost", "", nil, undoing, "which had the old template, is gone"},
+		"it is undone, one is told, and nobody knows the old template":    {undoing, func(w *World, m []*Member) { m[0].changesIn(w, "commit"); forgetOld(w) }, "template lost", Delete, []string{"prefill-0"}, undoing, ""},
+		"it is undone, nobody is told, and nobody knows the old template": {undoing, func(w *World, m []*Member) { m[0].changesIn(w, "undo"); m[0].SwapTo = podmeta.SwapTo{}; forgetOld(w) }, "undoing", "", nil, undoing, ""},
+		"it is undone, and a launcher does not answer": {undoing, func(w *World, m []*Member) {
+			m[0].changesIn(w, "undo")
+			m[0].SwapTo, m[0].Bound.Known = podmeta.SwapTo{}, false
+		}, "undoing", "", nil, undoing, "the old models are woken; Pod llama-0-prefill-0-0 waits for launcher launcher, which does not answer"},
+		"it has been undone for 15 minutes": {undoing, func(w *World, m []*Member) {
+			m[0].changesIn(w, "undo")
+			m[0].SwapTo = podmeta.SwapTo{}
+			m[1].changesIn(w, "commit")
+			w.Now = now.Add(changeLimit)
+		}, "launcher late", Delete, []string{"prefill-0", "prefill-1"}, undoing, ""},
+		"the same, and the Pods go": {undoing, func(w *World, m []*Member) {
+			m[0].changesIn(w, "undo")
+			deleted(m[0].Pod.Is)
+			w.Now = now.Add(changeLimit)
+		}, "undone", "", nil, undone, ""},
 		"it is undone, one is told":                 {undoing, func(w *World, m []*Member) { m[0].changesIn(w, "commit") }, "undo", Patch, []string{"prefill-0"}, undoing, ""},
 		"it is undone, a swap waits for its commit": {undoing, func(w *World, m []*Member) { m[0].changesIn(w, "commit"); m[0].SwapTo = podmeta.SwapTo{} }, "undo swap", Undo, []string{"prefill-0"}, undoing, ""},
 		"it is undone, a swap is known by the old": {undoing, func(w *World, m []*Member) {
@@ -293,65 +328,6 @@ func TestGroupKeepsItsPlanUntilTheChangeIsCommitted(t *testing.T) {
 			assert.Equal(t, "Pod being changed", s.Row)
 		}
 	}
-}
-
-func TestWhatCanBeChangedInPlace(t *testing.T) {
-	for name, c := range map[string]struct {
-		so  func(*v1alpha1.ServingGroupTemplate)
-		why string
-	}{
-		"the model": {func(t *v1alpha1.ServingGroupTemplate) { t.Roles[0].EntryTemplate = patched(newPatch) }, ""},
-		"a label": {func(t *v1alpha1.ServingGroupTemplate) {
-			edit(t, `"metadata": {`, `"metadata": {"labels": {"a": "b"}, `)
-		}, ""},
-		"replicas":     {func(t *v1alpha1.ServingGroupTemplate) { t.Roles[0].Replicas = new(int32(4)) }, ""},
-		"the GPUs":     {func(t *v1alpha1.ServingGroupTemplate) { edit(t, `gpu": "1"`, `gpu": "2"`) }, "the change is one of the Pods (resources of container inference-server) of role prefill"},
-		"the image":    {func(t *v1alpha1.ServingGroupTemplate) { edit(t, `"image": "requester"`, `"image": "other"`) }, "the change is one of the Pods (image of container inference-server) of role prefill"},
-		"vLLM's image": {func(t *v1alpha1.ServingGroupTemplate) { edit(t, "image: vllm", "image: vllm-2") }, "the change is one of the engine's image, mounts or launcher of role prefill"},
-		"a role more":  {func(t *v1alpha1.ServingGroupTemplate) { t.Roles = append(t.Roles, t.Roles[0]) }, "it has 2 roles instead of 1"},
-		"subgroups":    {func(t *v1alpha1.ServingGroupTemplate) { t.SubGroupPolicy = &v1alpha1.SubGroupPolicy{SubGroupSize: 2} }, "the change is one of subGroupPolicy"},
-		"the name":     {func(t *v1alpha1.ServingGroupTemplate) { t.Roles[0].Name = "p" }, "it has role p with 1 Pods in each replica instead of role prefill with 1"},
-		"workers": {func(t *v1alpha1.ServingGroupTemplate) {
-			t.Roles[0].WorkerReplicas, t.Roles[0].WorkerTemplate = new(int32(1)), t.Roles[0].EntryTemplate
-		}, "it has role prefill with 2 Pods in each replica instead of role prefill with 1"},
-		"the node": {func(t *v1alpha1.ServingGroupTemplate) {
-			edit(t, `"containers":`, `"nodeSelector": {"a": "b"}, "containers":`)
-		}, "the change is one of the Pods (nodeSelector) of role prefill"},
-		"the launcher": {func(t *v1alpha1.ServingGroupTemplate) {
-			edit(t, `"annotations": {`, `"annotations": {"hotseat.dev/launcher-config": "x", `)
-		}, "the change is one of the launcher or the admin port of role prefill"},
-	} {
-		old := llama().Spec.Template
-		old.Roles[0].EntryTemplate = patched(oldPatch)
-		next := *old.DeepCopy()
-		c.so(&next)
-		from, problems := newPlan("a", &old, "requester")
-		require.Empty(t, problems, name)
-		to, problems := newPlan("b", &next, "requester")
-		require.Empty(t, problems, name)
-		assert.Equal(t, c.why, inPlace(from, to), name)
-	}
-	ranks := llama().Spec.Template
-	ranks.Roles[0].InferenceServerConfig, ranks.Roles[0].EntryTemplate, ranks.Roles[0].WorkerReplicas = "a", nil, new(int32(1))
-	other := *ranks.DeepCopy()
-	other.Roles[0].InferenceServerConfig = "b"
-	from, _ := newPlan("a", &ranks, "")
-	to, _ := newPlan("b", &other, "")
-	assert.Empty(t, inPlace(from, to))
-	to.templates[0].worker = from.templates[0].worker
-	assert.Equal(t, "the change is one of some ranks of a server alone of role prefill", inPlace(from, to))
-}
-
-// edit changes the text of the template of the first role.
-func edit(t *v1alpha1.ServingGroupTemplate, from, to string) {
-	t.Roles[0].EntryTemplate.Raw = []byte(strings.Replace(string(t.Roles[0].EntryTemplate.Raw), from, to, 1))
-}
-
-func TestPodFollowsItsTemplateAndKeepsWhatOthersAdded(t *testing.T) {
-	was, is := map[string]string{"a": "1", "b": "1", "c": "1", "d": "1"}, map[string]string{"a": "2", "c": "1", "e": "1"}
-	there := map[string]string{"a": "1", "b": "1", "c": "9", "d": "9", "x": "y"}
-	assert.Equal(t, map[string]string{"a": "2", "c": "9", "d": "9", "e": "1", "x": "y"}, follow(there, was, is))
-	assert.Equal(t, map[string]string{"e": "1"}, follow(nil, nil, map[string]string{"e": "1"}))
 }
 
 func TestChangesTableOfTheDocumentHasTheRowsOfTheCode(t *testing.T) {

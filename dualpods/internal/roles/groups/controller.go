@@ -88,8 +88,8 @@ const (
 
 // onlyOrders ends a pass that could not record its restarts. It gives the orders to launchers that have
 // nothing to do with restarts, since ranks wait for them.
-func (c *Controller) onlyOrders(ctx context.Context, steps []*Step, failed error) (reconcile.Result, error) {
-	again, _ := c.do(ctx, slices.DeleteFunc(slices.Clone(steps), func(s *Step) bool { return !s.Do.isOrder() || s.Row == restarts.RowInPlace }))
+func (c *Controller) onlyOrders(ctx context.Context, about *v1alpha1.ModelServing, steps []*Step, failed error) (reconcile.Result, error) {
+	again, _ := c.do(ctx, about, slices.DeleteFunc(slices.Clone(steps), func(s *Step) bool { return !s.Do.isOrder() || s.Row == restarts.RowInPlace }))
 	if isConflict(failed) {
 		return reconcile.Result{RequeueAfter: dualpods.Sooner(conflictPause, again)}, nil
 	}
@@ -116,11 +116,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	steps := Decide(w)
 	if w.isToRecord() {
 		if err := c.tell(ctx, w, steps); err != nil {
-			return c.onlyOrders(ctx, steps, err)
+			return c.onlyOrders(ctx, w.Serving, steps, err)
 		}
 		c.tellRestarts(w)
 	}
-	again, err := c.do(ctx, steps)
+	again, err := c.do(ctx, w.Serving, steps)
 	if err == nil || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		err = errors.Join(err, c.tell(ctx, w, steps))
 	}

@@ -58,6 +58,8 @@ type Step struct {
 	State  v1alpha1.ServingGroupState
 	Reason string
 	Why    string
+	// Event is the reason of an Event that says Why, once the write was made; empty: none.
+	Event string
 }
 
 // Decide decides about a ModelServing by the tables in spec/roles.md. The steps are in the order

@@ -12,7 +12,7 @@ var defects = schedules.Defects{Dirs: []string{".", "../scaling"}, All: []schedu
 		"m.Pod.Is != nil && !m.podLeaves() && !m.Removed {", "m.Pod.Is != nil && !m.podLeaves() {",
 	),
 	schedules.NewDefect("scaling: a replica that has become ready is deleted all the same",
-		"s.Row == rowSurplus ||", "false ||",
+		"[]string{rowSurplus, rowOutdated,", "[]string{rowOutdated,",
 	),
 	schedules.NewDefect("scaling: several groups are scaled at once",
 		"isFree(groups) && isHighest(groups, n)", "isHighest(groups, n)",
