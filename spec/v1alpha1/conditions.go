@@ -185,6 +185,8 @@ const (
 const (
 	// ConditionStandbyServing is true while nothing but a standby answers.
 	ConditionStandbyServing = "StandbyServing"
+	// ConditionNameConflict is true while an alias of the Model, or the name of an adapter, stands for another Model.
+	ConditionNameConflict = "NameConflict"
 	// ConditionAllSpecsFailing is true while every entry that is no standby has failed.
 	ConditionAllSpecsFailing = "AllSpecsFailing"
 )

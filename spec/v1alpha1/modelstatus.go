@@ -11,6 +11,7 @@ type ModelStatus struct {
 	// Accepted: all entries can be understood. Available: a replica answers requests, or none is needed.
 	// Progressing: replicas are being started or taken away. StandbyServing: only a standby answers.
 	// ScalingLimited: demand needs more replicas than may be. AllSpecsFailing: every entry has failed.
+	// NameConflict: requests for one of its aliases go to another Model.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

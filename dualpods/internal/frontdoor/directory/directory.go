@@ -41,6 +41,7 @@ type Model struct {
 	Created  time.Time
 	Aliases  []string
 	Adapters []string                // their names, as the Model writes them
+	Names    []string                // by which clients may ask for it; its own first
 	Features []v1alpha1.ModelFeature // one at least
 	Hold     time.Duration           // how long a request may wait
 	MaxHeld  int                     // how many may wait, at all front doors
@@ -53,15 +54,6 @@ type Model struct {
 	Replication, MeanLoadPercentage, PrefixCharLength int
 
 	weights map[string]int // by entry: its targetRequests
-}
-
-// Names returns the names by which clients may ask for the Model.
-func (m *Model) Names() []string {
-	all := append([]string{m.Key.Name}, m.Aliases...)
-	for _, adapter := range m.Adapters {
-		all = append(all, merge.AdapterName(m.Key.Name, adapter))
-	}
-	return all
 }
 
 // adapter returns the adapter that a name of the Model stands for; empty: none.
@@ -95,7 +87,7 @@ type Directory struct {
 
 	mu     sync.RWMutex
 	models map[types.NamespacedName]*Model
-	names  map[types.NamespacedName][]*Model            // by each alias and the name of each adapter; sorted by the Model
+	names  map[types.NamespacedName][]*Model            // by each alias and the name of each adapter; the oldest Model first
 	pods   map[types.NamespacedName]*serving            // by the Pod
 	byPod  map[types.NamespacedName]map[string]Endpoint // the same by the Model, also of one that is not there
 	of     map[types.NamespacedName]*served             // by the Model
@@ -151,7 +143,7 @@ func (d *Directory) DeleteModel(key types.NamespacedName) {
 // changeNames notes the names of a Model in place of those that it had; nil: it has none.
 func (d *Directory) changeNames(before, now *Model) {
 	if before != nil {
-		for _, name := range before.Names()[1:] {
+		for _, name := range before.Names[1:] {
 			key := types.NamespacedName{Namespace: before.Key.Namespace, Name: name}
 			left := slices.DeleteFunc(slices.Clone(d.names[key]), func(m *Model) bool { return m == before })
 			if d.names[key] = left; len(left) == 0 {
@@ -162,10 +154,10 @@ func (d *Directory) changeNames(before, now *Model) {
 	if now == nil {
 		return
 	}
-	for _, name := range now.Names()[1:] {
+	for _, name := range now.Names[1:] {
 		key := types.NamespacedName{Namespace: now.Key.Namespace, Name: name}
 		all := append(slices.Clone(d.names[key]), now)
-		slices.SortFunc(all, func(a, b *Model) int { return cmp.Compare(a.Key.Name, b.Key.Name) })
+		slices.SortFunc(all, func(a, b *Model) int { return merge.ByAge(a.Created, a.Key.Name, b.Created, b.Key.Name) })
 		d.names[key] = all
 	}
 }
@@ -290,7 +282,8 @@ func (d *Directory) Ring(key types.NamespacedName) *balance.Ring {
 }
 
 // Find returns the Model that has a name in a namespace, among some, and the name of
-// the adapter that is asked for; empty: none is. Models go by their own names first. The error is an
+// the adapter that is asked for; empty: none is. A Model's own name comes before an alias of another, and an alias of
+// several Models stands for the oldest. The error is an
 // *inference.UnknownModel.
 func (d *Directory) Find(namespace, name string, among func(*Model) bool) (*Model, string, error) {
 	d.mu.RLock()
@@ -305,7 +298,7 @@ func (d *Directory) Find(namespace, name string, among func(*Model) bool) (*Mode
 	}
 	var all []string
 	for _, m := range d.list(namespace, among) {
-		all = append(all, m.Names()...)
+		all = append(all, m.Names...)
 	}
 	return nil, "", inference.NewUnknownModel(name, all)
 }
@@ -331,7 +324,7 @@ func (d *Directory) list(namespace string, among func(*Model) bool) (all []*Mode
 func read(of *v1alpha1.Model) *Model {
 	m := &Model{
 		Key: types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, Labels: maps.Clone(of.Labels), Owner: of.Spec.Owner, Created: of.CreationTimestamp.Time,
-		Aliases: slices.Clone(of.Spec.Aliases), Features: slices.Clone(of.Spec.Features), Hold: defaultHold, MaxHeld: defaultMaxHeld,
+		Aliases: slices.Clone(of.Spec.Aliases), Names: merge.Names(of), Features: slices.Clone(of.Spec.Features), Hold: defaultHold, MaxHeld: defaultMaxHeld,
 		Replication: defaultReplication, MeanLoadPercentage: defaultMeanLoadPercentage, PrefixCharLength: defaultPrefixCharLength,
 		weights: map[string]int{},
 	}

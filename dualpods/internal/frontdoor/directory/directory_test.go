@@ -114,6 +114,25 @@ func TestModelIsFoundByItsNames(t *testing.T) {
 	assert.Len(t, d.List("team", all), 2)
 }
 
+func TestAliasOfTwoModelsStandsForTheOlder(t *testing.T) {
+	older, younger := model("z"), model("a")
+	older.CreationTimestamp, younger.CreationTimestamp = metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
+	older.Spec.Aliases, younger.Spec.Aliases = []string{"gpt"}, []string{"gpt"}
+	for _, order := range [][]*v1alpha1.Model{{older, younger}, {younger, older}} {
+		d := newDirectory()
+		for _, m := range order {
+			d.SetModel(m)
+		}
+		found, _, err := d.Find("team", "gpt", all)
+		require.NoError(t, err)
+		assert.Equal(t, "z", found.Key.Name)
+		d.DeleteModel(found.Key)
+		found, _, err = d.Find("team", "gpt", all)
+		require.NoError(t, err)
+		assert.Equal(t, "a", found.Key.Name)
+	}
+}
+
 func TestSettingsHaveTheirDefaults(t *testing.T) {
 	d := newDirectory()
 	d.SetModel(&v1alpha1.Model{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "llama"}})

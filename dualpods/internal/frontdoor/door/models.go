@@ -53,7 +53,7 @@ func (d *Door) showModels(w http.ResponseWriter, r *http.Request, grant access.G
 	}{"list", []card{}}
 	listed := map[string]bool{}
 	for _, m := range d.dir.List(namespace, may) {
-		for _, name := range m.Names() {
+		for _, name := range m.Names {
 			// Several Models may have a name: it is listed for the one that answers by it.
 			if answers, _, err := d.dir.Find(namespace, name, may); err == nil && answers == m && !listed[name] {
 				listed[name] = true

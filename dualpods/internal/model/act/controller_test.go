@@ -59,7 +59,7 @@ func newSite(t *testing.T, model string, objects ...client.Object) *site {
 	launchers := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "vllm"}}
 	profile := &v1alpha1.ResourceProfile{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: v1alpha1.ResourceProfileSpec{LauncherConfigName: "vllm", Limits: corev1.ResourceList{podmeta.ResourceGPU: one}}}
 	s := &site{t: t, now: time.Unix(1_700_000_000, 0)}
-	s.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, m, profile, launchers)...).WithStatusSubresource(m, &corev1.Pod{}).WithIndex(&corev1.Pod{}, Index, Indexed).
+	s.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, m, profile, launchers)...).WithStatusSubresource(m, &corev1.Pod{}).WithIndex(&corev1.Pod{}, Index, Indexed).WithIndex(&v1alpha1.Model{}, IndexName, IndexedNames).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				s.note("create", o)

@@ -36,6 +36,7 @@ type world struct {
 	now      time.Time
 	entries  []*entry // in the order of the Model
 	gone     []*entry // those that are not in the Model any more
+	lost     []string // which of its names stand for other Models
 	demand   demand.Count
 	heard    bool // all front doors were heard
 	window   *decide.Window
@@ -108,6 +109,9 @@ func (c *Controller) observe(ctx context.Context, m *v1alpha1.Model) (*world, er
 		if e.deployment == nil && e.Pool == "" || e.config == nil {
 			e.taken = c.takenOf(m, e.Name)
 		}
+	}
+	if err := c.observeNames(ctx, w); err != nil {
+		return nil, err
 	}
 	if err := c.observeSleepers(ctx, w); err != nil {
 		return nil, err

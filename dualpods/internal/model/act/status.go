@@ -200,6 +200,11 @@ func (w *world) conditions(s *v1alpha1.ModelStatus, wrong []string, waiting, los
 	if d.AllFailing != "" {
 		failing = v1alpha1.ReasonAllSpecsFailing
 	}
+	names := v1alpha1.ReasonAsAsked
+	if len(w.lost) > 0 {
+		names = v1alpha1.ReasonNameTaken
+	}
+	set(v1alpha1.ConditionNameConflict, len(w.lost) > 0, names, strings.Join(w.lost, "; "))
 	set(v1alpha1.ConditionStandbyServing, d.StandbyServing != "", standby, d.StandbyServing)
 	set(v1alpha1.ConditionScalingLimited, d.Limited != "", limited, d.Limited)
 	set(v1alpha1.ConditionAllSpecsFailing, d.AllFailing != "", failing, d.AllFailing)

@@ -21,11 +21,14 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// SetupWithManager indexes Pods by [Index], and reconciles a Model when it changes, one of its objects or Pods, a
-// ResourceProfile, or a SeatPool. others is the source of requests for what these watches do not report: demand.
+// SetupWithManager indexes Pods by [Index] and Models by [IndexName], and reconciles a Model when it changes, one of its
+// objects or Pods, a Model with a name of it, a ResourceProfile, or a SeatPool. others is the source of requests for what these watches do not report: demand.
 func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, others source.Source, options controller.Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, Index, Indexed); err != nil {
 		return fmt.Errorf("cannot index Pods: %w", err)
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Model{}, IndexName, IndexedNames); err != nil {
+		return fmt.Errorf("cannot index Models: %w", err)
 	}
 	all := func(client.Object, *v1alpha1.Model) bool { return true }
 	inNamespace := func(o client.Object, m *v1alpha1.Model) bool { return m.Namespace == o.GetNamespace() }
@@ -37,6 +40,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, oth
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("model").
 		For(&v1alpha1.Model{}).
+		Watches(&v1alpha1.Model{}, ofSameNames(mgr.GetClient()), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(modelOf)).
 		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(modelOf)).
 		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(modelOf)).

@@ -61,9 +61,6 @@ func (e *Entry) IsStandby() bool { return e.Target == 0 }
 // ObjectName returns the name of the entry's InferenceServerConfig and Deployment.
 func (e *Entry) ObjectName(model string) string { return model + "-" + e.Name }
 
-// AdapterName is the name under which clients ask for an adapter of a model.
-func AdapterName(model, adapter string) string { return model + "_" + adapter }
-
 // Limits returns what a replica may use: the limits of the profile for all of its units.
 func (e *Entry) Limits() corev1.ResourceList { return times(e.Profile.Limits, e.Units) }
 
