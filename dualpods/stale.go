@@ -1,8 +1,46 @@
 package dualpods
 
-import apierrors "k8s.io/apimachinery/pkg/api/errors"
+import (
+	"errors"
+	"time"
 
-// IsStale reports whether all that went wrong with a write is that the cache was behind.
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// IsStale reports whether all that went wrong with a write, or with each of several joined ones, is that the cache was
+// behind.
 func IsStale(err error) bool {
-	return err != nil && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
+	var several interface{ Unwrap() []error }
+	if !errors.As(err, &several) {
+		return err != nil && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
+	}
+	for _, one := range several.Unwrap() {
+		if !IsStale(one) {
+			return false
+		}
+	}
+	return true
+}
+
+// LastWrite is the last write of this process to an object that it reads from a cache. The zero value is none.
+type LastWrite struct {
+	before string // the version that was written to; empty: the cache hides nothing
+	at     time.Time
+}
+
+// WriteOf returns the write to one version of an object, whose answer has the version after. No event follows a write that
+// has changed nothing: both versions are the same then, and the cache hides nothing.
+func WriteOf(before, after string, at time.Time) LastWrite {
+	if before == after {
+		before = ""
+	}
+	return LastWrite{before, at}
+}
+
+// IsHidden reports whether the cache, which has a version of the object, does not show the write yet.
+func (w LastWrite) IsHidden(version string) bool { return w.before != "" && w.before == version }
+
+// Pause returns how long the next write has to wait, if there is to be a pause between two; 0 or less: it has not.
+func (w LastWrite) Pause(between time.Duration, now time.Time) time.Duration {
+	return w.at.Add(between).Sub(now)
 }

@@ -58,11 +58,11 @@ type Controller struct {
 	opts Options
 
 	mu      sync.Mutex
-	windows map[types.NamespacedName]*decide.Window // the demand for each Model
-	told    map[types.NamespacedName]told
-	noSeat  map[ofEntry]time.Time // since when each entry has waited for a seat
-	taken   map[ofEntry]string    // which object of an entry's name is of somebody else, by the last attempt to create it
-	edits   map[ofEntry]edits     // by others, which were undone
+	windows map[types.NamespacedName]*decide.Window     // the demand for each Model
+	told    map[types.NamespacedName]dualpods.LastWrite // of the status of a Model
+	noSeat  map[ofEntry]time.Time                       // since when each entry has waited for a seat
+	taken   map[ofEntry]string                          // which object of an entry's name is of somebody else, by the last attempt to create it
+	edits   map[ofEntry]edits                           // by others, which were undone
 }
 
 // ofEntry is an entry of a Model.
@@ -71,15 +71,9 @@ type ofEntry struct {
 	entry string
 }
 
-// told is the last status that this process has written of a Model.
-type told struct {
-	before string // the version of the Model that it was written to
-	at     time.Time
-}
-
 // New makes a Controller.
 func New(o Options) *Controller {
-	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]told{}, noSeat: map[ofEntry]time.Time{}, edits: map[ofEntry]edits{}, taken: map[ofEntry]string{}}
+	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]dualpods.LastWrite{}, noSeat: map[ofEntry]time.Time{}, edits: map[ofEntry]edits{}, taken: map[ofEntry]string{}}
 }
 
 // conflictPause is the pause after a write that was based on a stale cache. tellPause is the pause between two
@@ -142,7 +136,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 func (c *Controller) isStale(m *v1alpha1.Model) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.told[client.ObjectKeyFromObject(m)].before == m.ResourceVersion
+	return c.told[client.ObjectKeyFromObject(m)].IsHidden(m.ResourceVersion)
 }
 
 func (c *Controller) clear(model types.NamespacedName) {

@@ -44,6 +44,7 @@ type site struct {
 	told    *events.FakeRecorder
 	unheard bool // a front door has not spoken
 	stale   bool // the cache shows no Deployments yet
+	same    bool // the API server stores no status
 	writes  []string
 }
 
@@ -87,6 +88,9 @@ func newSite(t *testing.T, model string, objects ...client.Object) *site {
 			},
 			SubResourceUpdate: func(ctx context.Context, api client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 				s.note("status of", o)
+				if s.same {
+					return nil
+				}
 				return api.SubResource(sub).Update(ctx, o, opts...)
 			},
 		}).Build()
@@ -328,6 +332,33 @@ func TestOwnObjectThatTheCacheDoesNotShowIsNobodyElses(t *testing.T) {
 	s.stale = false
 	s.pass(time.Second)
 	assert.Empty(t, s.pass(time.Second))
+}
+
+func TestLabelsWithoutWhichTheCacheShowsNothingAreRestored(t *testing.T) {
+	s := newSite(t, `{spec: {url: 'hf://o/m', resourceProfile: gpu, minReplicas: 1}}`)
+	s.pass(0)
+	d := s.deployment("llama-default")
+	was := d.Labels
+	d.Labels = map[string]string{"mine": "stays", podmeta.LabelModel: "other"}
+	require.NoError(t, s.api.Update(t.Context(), d))
+	s.pass(time.Second)
+	d = s.deployment("llama-default")
+	assert.Equal(t, "stays", d.Labels["mine"])
+	delete(d.Labels, "mine")
+	assert.Equal(t, was, d.Labels)
+	assert.Contains(t, <-s.told.Events, "somebody else has edited the labels of Deployment llama-default")
+	s.pass(time.Second)
+	assert.True(t, meta.IsStatusConditionTrue(s.model().Status.Conditions, v1alpha1.ConditionAccepted))
+	assert.Empty(t, s.pass(time.Second))
+}
+
+func TestStatusThatTheAPIServerStoresUnchangedHoldsUpNoPass(t *testing.T) {
+	s := newSite(t, simple)
+	s.pass(0)
+	s.same = true
+	s.count.Held = 1
+	assert.Contains(t, s.pass(time.Second), "status of Model llama")
+	assert.Contains(t, s.pass(time.Second), "status of Model llama", "the pass goes on")
 }
 
 func TestNothingGoesWhileAFrontDoorIsUnheard(t *testing.T) {

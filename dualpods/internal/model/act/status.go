@@ -65,7 +65,7 @@ func (c *Controller) tell(ctx context.Context, w *world) (pause time.Duration, e
 		return 0, nil
 	}
 	c.mu.Lock()
-	pause = c.told[client.ObjectKeyFromObject(w.model)].at.Add(tellPause).Sub(w.now)
+	pause = c.told[client.ObjectKeyFromObject(w.model)].Pause(tellPause, w.now)
 	c.mu.Unlock()
 	if pause > 0 && changed.Status.ObservedGeneration == w.model.Status.ObservedGeneration {
 		return pause, nil
@@ -82,7 +82,7 @@ func (c *Controller) write(ctx context.Context, w *world, changed *v1alpha1.Mode
 	w.model = changed
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told[key] = told{before, w.now}
+	c.told[key] = dualpods.WriteOf(before, changed.ResourceVersion, w.now)
 	return nil
 }
 

@@ -135,6 +135,7 @@ func (c *Controller) keepConfig(ctx context.Context, w *world, e *entry) error {
 // create creates an object of an entry, unless somebody else has one of its name. There may be one of the Model's own
 // that the cache does not show yet.
 func (c *Controller) create(ctx context.Context, w *world, e *entry, o client.Object) error {
+	labels := maps.Clone(o.GetLabels())
 	err := c.opts.API.Create(ctx, o)
 	if !apierrors.IsAlreadyExists(err) {
 		if err != nil {
@@ -146,10 +147,27 @@ func (c *Controller) create(ctx context.Context, w *world, e *entry, o client.Ob
 		return fmt.Errorf("cannot read %s %s: %w", kindOf(o), o.GetName(), err)
 	}
 	if metav1.IsControlledBy(o, w.model) {
-		return err
+		return errors.Join(err, c.restoreLabels(ctx, w, e, o, labels))
 	}
 	e.takenEnds = !o.GetDeletionTimestamp().IsZero()
 	e.taken = fmt.Sprintf("%s %s is not of this Model, and is left alone: delete it, or give the entry another name", kindOf(o), o.GetName())
+	return nil
+}
+
+// restoreLabels gives an object of the Model the labels without which the cache does not show it.
+func (c *Controller) restoreLabels(ctx context.Context, w *world, e *entry, o client.Object, labels map[string]string) error {
+	changed := maps.Clone(o.GetLabels())
+	if changed == nil {
+		changed = map[string]string{}
+	}
+	if maps.Copy(changed, labels); maps.Equal(changed, o.GetLabels()) {
+		return nil // the cache is behind
+	}
+	o.SetLabels(changed)
+	if err := c.opts.API.Update(ctx, o); err != nil {
+		return fmt.Errorf("cannot restore the labels of %s %s: %w", kindOf(o), o.GetName(), err)
+	}
+	c.tellEdited(w, e, "the labels of "+kindOf(o)+" "+o.GetName(), "edit the Model instead")
 	return nil
 }
 

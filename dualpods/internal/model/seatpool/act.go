@@ -62,7 +62,7 @@ func (c *Controller) take(ctx context.Context, w *world, step seats.Step) error 
 	if err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
 	}
-	w.memory.written[pod.UID] = pod.ResourceVersion
+	w.memory.written[pod.UID] = dualpods.WriteOf(pod.ResourceVersion, changed.ResourceVersion, w.now)
 	if of := podmeta.ReadAssignment(pod); step.Row == seats.RowBusy {
 		w.memory.lostAt[of.Model+"/"+of.Entry] = w.now
 	}

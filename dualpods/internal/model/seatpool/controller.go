@@ -62,9 +62,8 @@ type memory struct {
 	waitsFrom map[string]time.Time          // since when an entry has waited for a seat, with as many seats as in had
 	lostAt    map[string]time.Time          // when a seat of an entry began to drain for another one
 	had       map[string]int
-	written   map[types.UID]string // the versions of Pods that were written to
-	told      time.Time            // when the status was written
-	toldTo    string               // the version of the pool that it was written to
+	written   map[types.UID]dualpods.LastWrite // to Pods
+	told      dualpods.LastWrite               // of the status
 }
 
 // New makes a Controller.
@@ -142,7 +141,7 @@ func (c *Controller) memoryOf(pool types.NamespacedName) *memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pools[pool] == nil {
-		c.pools[pool] = &memory{lastUsed: map[string]time.Time{}, waitsFrom: map[string]time.Time{}, lostAt: map[string]time.Time{}, had: map[string]int{}, written: map[types.UID]string{}}
+		c.pools[pool] = &memory{lastUsed: map[string]time.Time{}, waitsFrom: map[string]time.Time{}, lostAt: map[string]time.Time{}, had: map[string]int{}, written: map[types.UID]dualpods.LastWrite{}}
 	}
 	return c.pools[pool]
 }

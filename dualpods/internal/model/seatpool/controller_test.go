@@ -48,6 +48,7 @@ type site struct {
 	acts    []string
 	cut     seats.Row // at whose write the controller is cut off from the API server
 	stale   *corev1.Pod
+	same    bool // the API server changes no Pod
 }
 
 var launcherSpec = corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "vllm"}}}
@@ -86,6 +87,9 @@ func newSite(t *testing.T, objects ...client.Object) *site {
 			Patch: func(ctx context.Context, api client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 				if s.cut != "" {
 					return errors.New("the controller was killed")
+				}
+				if s.same {
+					return nil
 				}
 				return api.Patch(ctx, o, p, opts...)
 			},
@@ -371,6 +375,14 @@ func TestStaleCacheGivesNoSeatTwice(t *testing.T) {
 	s.stale = nil
 	assert.Equal(t, "a", podmeta.ReadAssignment(s.seat("pool-0")).Model)
 	assert.Equal(t, "b", podmeta.ReadAssignment(s.seat("pool-1")).Model)
+}
+
+func TestWriteThatChangesNoSeatHoldsUpNoPass(t *testing.T) {
+	s := running(t, config("a", podmeta.SeatsAsked{Replicas: 1}))
+	s.counts["a"] = demand.Count{Held: 1}
+	s.same = true
+	assert.Equal(t, []string{"free seat"}, s.pass(time.Second))
+	assert.Equal(t, []string{"free seat"}, s.pass(time.Second), "it is tried again")
 }
 
 func TestTemplateThatCannotBeUsedIsTold(t *testing.T) {

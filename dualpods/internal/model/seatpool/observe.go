@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/dualpods/internal/model/seats"
 	"hotseat.dev/hotseat/dualpods/internal/model/workload"
@@ -133,12 +134,12 @@ func (c *Controller) observePods(ctx context.Context, w *world) error {
 			continue
 		}
 		uids[pod.UID] = true
-		w.stale = w.stale || w.memory.written[pod.UID] == pod.ResourceVersion
+		w.stale = w.stale || w.memory.written[pod.UID].IsHidden(pod.ResourceVersion)
 		if pod.DeletionTimestamp.IsZero() && !podmeta.Finished(pod) {
 			w.pods[pod.Name] = pod
 		}
 	}
-	maps.DeleteFunc(w.memory.written, func(uid types.UID, _ string) bool { return !uids[uid] })
+	maps.DeleteFunc(w.memory.written, func(uid types.UID, _ dualpods.LastWrite) bool { return !uids[uid] })
 	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
 		of, err := c.seatOf(ctx, w, w.pods[name])
 		if err != nil {

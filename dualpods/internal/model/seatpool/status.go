@@ -31,17 +31,17 @@ func (c *Controller) tell(ctx context.Context, w *world) (pause time.Duration, e
 	if equality.Semantic.DeepEqual(changed.Status, w.pool.Status) {
 		return 0, nil
 	}
-	if w.memory.toldTo == w.pool.ResourceVersion { // the cache does not show the last one yet
+	if w.memory.told.IsHidden(w.pool.ResourceVersion) { // the cache does not show the last one yet
 		return conflictPause, nil
 	}
-	if pause = w.memory.told.Add(tellPause).Sub(w.now); pause > 0 && changed.Status.ObservedGeneration == w.pool.Status.ObservedGeneration {
+	if pause = w.memory.told.Pause(tellPause, w.now); pause > 0 && changed.Status.ObservedGeneration == w.pool.Status.ObservedGeneration {
 		return pause, nil
 	}
 	before := w.pool.ResourceVersion
 	if err := c.opts.API.Status().Update(ctx, changed); err != nil {
 		return 0, fmt.Errorf("cannot write the status of SeatPool %s: %w", w.pool.Name, err)
 	}
-	w.memory.told, w.memory.toldTo = w.now, before
+	w.memory.told = dualpods.WriteOf(before, changed.ResourceVersion, w.now)
 	return 0, nil
 }
 
