@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,16 +71,25 @@ func (c *Controller) take(ctx context.Context, w *world, step seats.Step) error 
 	return nil
 }
 
-// event emits an Event that says why a seat changes its model.
+// event emits an Event that says why a seat changes its model. The recorder joins Events that differ only in their notes, so
+// the action names the row and the entry.
 func (c *Controller) event(w *world, pod *corev1.Pod, step seats.Step) {
 	reason := map[seats.Action]string{
 		seats.Assign: "SeatTaken", seats.Release: "SeatReleased", seats.Drain: "SeatDrains", seats.Stay: "SeatStays", seats.Delete: "SeatDeleted",
 	}[step.Do]
-	c.opts.Recorder.Eventf(w.pool, pod, corev1.EventTypeNormal, reason, "Seat", "%s", dualpods.Truncate(fmt.Sprintf("seat %s, %s: %s", step.Seat, step.Row, step.Why), mostOfNote))
+	entry := step.Claim
+	if of := podmeta.ReadAssignment(pod); entry == "" && of.ID() != "" {
+		entry = of.Model + "/" + of.Entry
+	}
+	action := dualpods.Truncate(strings.TrimSpace(string(step.Row)+" "+entry), mostOfAction)
+	c.opts.Recorder.Eventf(w.pool, pod, corev1.EventTypeNormal, reason, action, "%s", dualpods.Truncate(fmt.Sprintf("seat %s, %s: %s", step.Seat, step.Row, step.Why), mostOfNote))
 }
 
-// mostOfNote bounds the note of an Event.
-const mostOfNote = 1000
+// mostOfNote and mostOfAction bound the note and the action of an Event.
+const (
+	mostOfNote   = 1000
+	mostOfAction = 128
+)
 
 // create makes the seats that are missing, under the lowest numbers that no Pod has.
 func (c *Controller) create(ctx context.Context, w *world) error {

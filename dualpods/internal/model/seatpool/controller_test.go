@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -49,6 +48,12 @@ type site struct {
 	cut     seats.Row // at whose write the controller is cut off from the API server
 	stale   *corev1.Pod
 	same    bool // the API server changes no Pod
+	events  []string // what tells an Event from others: their reasons, actions and related objects
+}
+
+// Eventf notes an Event.
+func (s *site) Eventf(_, related runtime.Object, _, reason, action, _ string, _ ...any) {
+	s.events = append(s.events, reason+", "+action+", "+related.(*corev1.Pod).Name)
 }
 
 var launcherSpec = corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "vllm"}}}
@@ -112,7 +117,7 @@ func newSite(t *testing.T, objects ...client.Object) *site {
 // begin has a new controller begin.
 func (s *site) begin() {
 	s.c = New(Options{
-		API: s.api, Demand: s, Views: s, Image: "requester", Recorder: events.NewFakeRecorder(100), Now: func() time.Time { return s.now },
+		API: s.api, Demand: s, Views: s, Image: "requester", Recorder: s, Now: func() time.Time { return s.now },
 		Acts: func(row seats.Row, written bool) {
 			if written {
 				s.acts = append(s.acts, string(row))
@@ -264,6 +269,9 @@ func TestBusySeatDrainsBeforeItIsTaken(t *testing.T) {
 	s.counts["a"] = demand.Count{InFlight: map[string]int{"pool-1": 1}}
 	assert.Equal(t, []string{"free seat"}, s.pass(time.Second))
 	assert.Equal(t, "b", podmeta.ReadAssignment(s.seat("pool-0")).Model)
+	assert.Equal(t, []string{
+		"SeatTaken, free seat a/seats, pool-0", "SeatTaken, free seat a/seats, pool-1", "SeatDrains, busy model a/seats, pool-0", "SeatTaken, free seat b/seats, pool-0",
+	}, s.events, "the recorder joins no two of these")
 }
 
 func TestDrainIsBoundedAcrossControllers(t *testing.T) {
