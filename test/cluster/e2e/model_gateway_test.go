@@ -6,6 +6,7 @@ import (
 	"context"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	inference "sigs.k8s.io/gateway-api-inference-extension/api/v1"
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -53,9 +55,15 @@ func (s *site) pools() client.Client {
 // definePools has the cluster know InferencePools while the test runs, by the CRD of their module.
 func (s *site) definePools() {
 	s.t.Helper()
-	out, err := exec.CommandContext(s.t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api-inference-extension").Output()
+	s.define("sigs.k8s.io/gateway-api-inference-extension", "config/crd/bases/inference.networking.k8s.io_inferencepools.yaml")
+}
+
+// define has the cluster know a CRD of a module while the test runs.
+func (s *site) define(module, path string) {
+	s.t.Helper()
+	out, err := exec.CommandContext(s.t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	require.NoError(s.t, err)
-	file := filepath.Join(strings.TrimSpace(string(out)), "config/crd/bases/inference.networking.k8s.io_inferencepools.yaml")
+	file := filepath.Join(strings.TrimSpace(string(out)), path)
 	s.t.Cleanup(func() {
 		ctx, stop := context.WithTimeout(context.Background(), patience.Wait())
 		defer stop()
@@ -63,7 +71,9 @@ func (s *site) definePools() {
 		assert.NoError(s.t, err)
 	})
 	require.NoError(s.t, s.applyFile(s.t.Context(), "", file))
-	s.kubectl("wait", "--for=condition=Established", "crd/inferencepools.inference.networking.k8s.io")
+	s.eventually("the cluster knows the kind", func() bool {
+		return s.kubectl("get", "-f", file, `-o=jsonpath={.status.conditions[?(@.type=="Established")].status}`) == "True"
+	})
 }
 
 // toldOfPool waits until a Model says this of its InferencePool; empty: nothing.
@@ -123,4 +133,26 @@ func TestInferencePoolOfAModelSelectsWhatServes(t *testing.T) {
 	s.kubectl("patch", "mdl/llama", "--type=merge", "-p", `{"spec": {"gateway": {"inferencePool": {"endpointPickerRef": {"name": "picker", "port": {"number": 9002}}}}}}`)
 	s.toldOfPool("llama", v1alpha1.ReasonNameTaken)
 	assert.Equal(t, theirs.ResourceVersion, pool().ResourceVersion)
+}
+
+func TestHTTPRouteOfTheExampleLeadsToTheFrontDoor(t *testing.T) {
+	s := newBareSite(t)
+	s.define("sigs.k8s.io/gateway-api", "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml")
+	require.NoError(t, s.applyFile(t.Context(), "", root("examples/models/httproute.yaml")))
+	scheme := runtime.NewScheme()
+	require.NoError(t, gateway.Install(scheme))
+	api, err := client.New(s.rest, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	var route gateway.HTTPRoute
+	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "models"}, &route))
+	require.Len(t, route.Spec.Rules, 1)
+	require.Len(t, route.Spec.Rules[0].BackendRefs, 1)
+	to := route.Spec.Rules[0].BackendRefs[0]
+	var service corev1.Service
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: system, Name: string(to.Name)}, &service))
+	assert.True(t, slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == *to.Port && p.Name == "http" }), "%v", service.Spec.Ports)
+
+	route.ResourceVersion, route.Name = "", "wrong"
+	route.Spec.Rules[0].BackendRefs[0].Port = nil
+	assert.ErrorContains(t, api.Create(t.Context(), &route), "Must have port for Service reference", "the rules of the CRD hold")
 }
