@@ -91,10 +91,14 @@ const (
 	mostOfAction = 128
 )
 
+// mostCreated bounds the seats that a pass creates, one after the other. A Model that waits for a seat waits for the end of
+// the pass. If a creation fails, such as for want of quota, the pass creates no more.
+const mostCreated = 100
+
 // create makes the seats that are missing, under the lowest numbers that no Pod has.
 func (c *Controller) create(ctx context.Context, w *world) error {
 	number := 0
-	for range w.decision.Create {
+	for range min(w.decision.Create, mostCreated) {
 		for {
 			taken, err := c.isTaken(ctx, w, number)
 			if err != nil {

@@ -108,6 +108,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if !w.heard {
 		again = dualpods.Sooner(again, hearPause)
 	}
+	if w.decision.Create > mostCreated {
+		again = dualpods.Sooner(again, conflictPause)
+	}
 	err = c.act(ctx, w)
 	pause, cannot := c.tell(ctx, w)
 	again, err = dualpods.Sooner(again, pause), errors.Join(err, cannot)
