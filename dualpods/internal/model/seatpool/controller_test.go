@@ -47,7 +47,7 @@ type site struct {
 	acts    []string
 	cut     seats.Row // at whose write the controller is cut off from the API server
 	stale   *corev1.Pod
-	same    bool // the API server changes no Pod
+	same    bool     // the API server changes no Pod
 	events  []string // what tells an Event from others: their reasons, actions and related objects
 }
 
