@@ -62,7 +62,7 @@ type Controller struct {
 	told    map[types.NamespacedName]dualpods.LastWrite // of the status of a Model
 	noSeat  map[ofEntry]time.Time                       // since when each entry has waited for a seat
 	taken   map[ofEntry]string                          // which object of an entry's name is of somebody else, by the last attempt to create it
-	edits   map[ofEntry]edits                           // by others, which were undone
+	undone  map[undone]undos
 }
 
 // ofEntry is an entry of a Model.
@@ -73,7 +73,7 @@ type ofEntry struct {
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]dualpods.LastWrite{}, noSeat: map[ofEntry]time.Time{}, edits: map[ofEntry]edits{}, taken: map[ofEntry]string{}}
+	return &Controller{opts: o, windows: map[types.NamespacedName]*decide.Window{}, told: map[types.NamespacedName]dualpods.LastWrite{}, noSeat: map[ofEntry]time.Time{}, undone: map[undone]undos{}, taken: map[ofEntry]string{}}
 }
 
 // conflictPause is the pause after a write that was based on a stale cache. tellPause is the pause between two
@@ -146,7 +146,7 @@ func (c *Controller) clear(model types.NamespacedName) {
 	delete(c.windows, model)
 	delete(c.told, model)
 	maps.DeleteFunc(c.noSeat, func(of ofEntry, _ time.Time) bool { return of.model == model })
-	maps.DeleteFunc(c.edits, func(of ofEntry, _ edits) bool { return of.model == model })
+	c.forgetUndos(model)
 	maps.DeleteFunc(c.taken, func(of ofEntry, _ string) bool { return of.model == model })
 }
 

@@ -2,6 +2,7 @@ package act
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,6 +18,7 @@ import (
 const (
 	eventScaled = "ScaledByOthers"
 	eventEdited = "EditedByOthers"
+	eventFight  = "ScaledAgainAndAgain"
 	eventAsked  = "EntryAsked"
 )
 
@@ -33,6 +35,17 @@ func (c *Controller) event(w *world, e *entry, kind, reason, action, note string
 // tellEdited emits an Event about an edit by somebody else that was undone. instead says what to do in place of that edit.
 func (c *Controller) tellEdited(w *world, e *entry, what, instead string) {
 	c.event(w, e, corev1.EventTypeWarning, eventEdited, "Edit", "somebody else has edited "+what+", and the controller has undone the edit: "+instead)
+}
+
+// tellScaled emits an Event about a number of replicas by somebody else that was undone, and one more when the controller
+// begins to wait before it undoes the next one.
+func (c *Controller) tellScaled(w *world, e *entry, d *decide.EntryDecision, firstPause time.Duration) {
+	c.event(w, e, corev1.EventTypeWarning, eventScaled, "Scale", d.Foreign)
+	if firstPause > 0 {
+		c.event(w, e, corev1.EventTypeWarning, eventFight, "Scale", fmt.Sprintf(
+			"a program scales the Deployment again and again, and the controller has undone it %d times: it now waits before each undo, for %s at first and for %s at most; stop that program, such as a HorizontalPodAutoscaler of the Deployment",
+			undoneAtOnce, firstPause, writeOfReplicas.longest()))
+	}
 }
 
 // tellNewFailures emits an Event for each failure that a status has and the earlier status has not.

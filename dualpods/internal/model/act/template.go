@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods/internal/model/decide"
-	serversdecide "hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -66,38 +65,6 @@ func (w *world) keepTemplate(d, want *appsv1.Deployment, pause time.Duration) (e
 	}
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, podmeta.AnnotationTemplateHash, hash)
 	return edited, false
-}
-
-// edits counts edits of an entry's Pod template by somebody else, each soon after the one before.
-type edits struct {
-	times int
-	last  time.Time // when the last one was undone
-}
-
-// undoneAtOnce is how many edits of a Pod template are undone at once. Each undo replaces Pods, so no Pod would live long
-// if a program edits again and again.
-const undoneAtOnce = 3
-
-// editsPause returns how long the next edit of an entry's Pod template stays; 0: it is undone at once.
-func (c *Controller) editsPause(of ofEntry, now time.Time) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.edits[of]
-	if now.Sub(e.last) > 2*serversdecide.LongestPause {
-		delete(c.edits, of)
-		return 0
-	}
-	if e.times < undoneAtOnce {
-		return 0
-	}
-	return max(e.last.Add(serversdecide.PauseAfter(serversdecide.FirstPause, 1+e.times-undoneAtOnce)).Sub(now), 0)
-}
-
-// noteEdit notes that an edit was undone.
-func (c *Controller) noteEdit(of ofEntry, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.edits[of] = edits{c.edits[of].times + 1, now}
 }
 
 // noteTemplate notes on a Deployment how its Pod template was stored: with the defaults of the API server and the additions

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/model/decide"
 	"hotseat.dev/hotseat/dualpods/internal/model/workload"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -50,16 +51,14 @@ func (c *Controller) actOn(ctx context.Context, w *world, e *entry, d *decide.En
 			return err
 		}
 	}
+	e.fight = c.fightPause(w, e, d)
 	for _, pod := range e.pods {
-		if podmeta.IsSeat(pod) || !slices.Contains(d.Delete, pod.Name) || !pod.DeletionTimestamp.IsZero() {
+		if e.fight > 0 || podmeta.IsSeat(pod) || !slices.Contains(d.Delete, pod.Name) || !pod.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if err := c.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("cannot delete Pod %s: %w", pod.Name, err)
 		}
-	}
-	if d.Foreign != "" {
-		c.event(w, e, corev1.EventTypeWarning, eventScaled, "Scale", d.Foreign)
 	}
 	if e.Pool != "" {
 		return c.askForSeats(ctx, w, e, d)
@@ -194,12 +193,13 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 	changed, of := e.deployment.DeepCopy(), ofEntry{client.ObjectKeyFromObject(w.model), e.Name}
 	edited, stays := false, e.Problem != "" // its template may be that of an earlier edition, or of somebody else
 	if e.Problem == "" {
-		pause := c.editsPause(of, w.now)
+		pause := c.undoPause(of, writeOfTemplate, w.now)
 		if edited, stays = w.keepTemplate(changed, w.deploymentOf(e, c.opts.Images, d), pause); stays {
 			e.pause = pause
 		}
 	}
-	if d.Write {
+	e.pause = dualpods.Sooner(e.pause, e.fight)
+	if d.Write && e.fight == 0 {
 		replicas := int32(d.Asked.Replicas)
 		changed.Spec.Replicas = &replicas
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podmeta.AnnotationAsked, asked(d))
@@ -211,14 +211,26 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 		return fmt.Errorf("cannot change Deployment %s: %w", changed.Name, err)
 	}
 	c.tellMove(w, e, d)
+	if d.Foreign != "" && e.fight == 0 {
+		c.tellScaled(w, e, d, c.noteUndo(of, writeOfReplicas, w.now))
+	}
 	if stays {
 		return nil
 	}
 	if edited && templateHash(changed) != templateHash(e.deployment) { // else an update of the API server has other defaults
-		c.noteEdit(of, w.now)
+		c.noteUndo(of, writeOfTemplate, w.now)
 		c.tellEdited(w, e, "the Pod template of Deployment "+changed.Name, "edit the Model instead, or set spec.autoscaling.mode to Off")
 	}
 	return c.noteTemplate(ctx, changed)
+}
+
+// fightPause returns how long the controller leaves a number of replicas that somebody else has written, because that
+// program has written it again after some undos; 0: not at all. Its own number is written at once if it has changed.
+func (c *Controller) fightPause(w *world, e *entry, d *decide.EntryDecision) time.Duration {
+	if d.Foreign == "" || e.deployment == nil || e.deployment.Annotations[podmeta.AnnotationAsked] != asked(d) {
+		return 0
+	}
+	return c.undoPause(ofEntry{client.ObjectKeyFromObject(w.model), e.Name}, writeOfReplicas, w.now)
 }
 
 // deploymentOf returns the Deployment that an entry is to have.
