@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -182,7 +183,7 @@ func TestEntryWithPodsTakesWhatSeatsCannot(t *testing.T) {
 	s.declareSeats(1, "", "holder")
 	s.kubectl("patch", "mdl/holder", "--type=merge", "-p", `{"spec": {"minReplicas": 1}}`)
 	s.serves("holder", "seats (1)")
-	s.declare("\napiVersion: hotseat.dev/v1alpha1\nkind: Model\nmetadata: {name: both}\nspec: {url: 'hf://org/both', args: [--gpu-memory-utilization=0.4], scaleDownDelaySeconds: 2}\nspecs: [{name: seats, seatPool: pool, unschedulableSeconds: 1}, {name: pods, resourceProfile: e2e-gpu}]\n")
+	s.declare("\napiVersion: hotseat.dev/v1alpha1\nkind: Model\nmetadata: {name: both}\nspec: {url: 'hf://org/both', args: [--gpu-memory-utilization=0.4, --sim-token-time=50ms], scaleDownDelaySeconds: 2, targetRequests: 2}\nspecs: [{name: seats, seatPool: pool, maxReplicas: 1, unschedulableSeconds: 1}, {name: pods, resourceProfile: e2e-gpu}]\n")
 	s.awaitDoors("both")
 	stop := s.chats("both", s.frontDoor(), 1)
 	s.serves("both", "pods (1)")
@@ -190,17 +191,31 @@ func TestEntryWithPodsTakesWhatSeatsCannot(t *testing.T) {
 	s.kubectl("delete", "mdl/holder")
 	s.serves("both", "seats (1)") // after the back-off
 	s.eventually("its Pods go", func() bool { return s.replicasOf("both-pods") == 0 })
-	onlyAnswers(t, stop(), 10)
+
+	more := s.chats("both", s.frontDoor(), 3) // four requests at a time: two more than the seat is to have
+	s.serves("both", "seats (1), pods (1)")
+	onlyAnswers(t, more(), 10)
+	s.eventually("its Pods go with the load", func() bool { return s.replicasOf("both-pods") == 0 })
+	s.serves("both", "seats (1)")
+	onlyAnswers(t, stop(), 20)
 }
 
+// TestTenModelsTakeTurnsOnThreeSeats takes a minute, or as long as SEATS_FOR says, such as 5m.
 func TestTenModelsTakeTurnsOnThreeSeats(t *testing.T) {
+	lasts := time.Minute
+	if text := os.Getenv("SEATS_FOR"); text != "" {
+		var err error
+		lasts, err = time.ParseDuration(text)
+		require.NoError(t, err)
+	}
 	s := newPool(t, nil)
 	var models []string
 	for n := range 10 {
 		models = append(models, fmt.Sprintf("m%d", n))
 	}
 	s.declareSeats(3, "", models...)
-	const seats, lasts = 3, time.Minute
+	swaps, stop := s.swapsOf("pool")
+	const seats = 3
 	turns := (len(models) + seats - 1) / seats
 	bound := time.Duration(turns) * (testResidency + testDrain + testTakeover)
 	var mu sync.Mutex
@@ -227,11 +242,37 @@ func TestTenModelsTakeTurnsOnThreeSeats(t *testing.T) {
 		assert.Less(t, longest[model], bound, "%s", model)
 		assert.GreaterOrEqual(t, answers[model], 2, model)
 	}
-	var events eventsv1.EventList
-	require.NoError(t, s.api.List(t.Context(), &events, client.InNamespace(s.ns)))
-	assert.True(t, slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
-		return e.Reason == "SeatTaken" && e.Regarding.Kind == "SeatPool" && strings.Contains(e.Note, "waits for a seat")
-	}), "each swap is explained")
+	stop()
+	t.Logf("%d swaps", len(swaps.ids))
+	assert.GreaterOrEqual(t, len(swaps.ids), 2*len(models))
+	for by := range swaps.pairs {
+		s.eventually(fmt.Sprintf("an Event says why %s got %s", by.model, by.seat), func() bool {
+			var events eventsv1.EventList
+			require.NoError(t, s.api.List(t.Context(), &events, client.InNamespace(s.ns)))
+			return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
+				return e.Reason == "SeatTaken" && e.Regarding.Kind == "SeatPool" && e.Related.Name == by.seat && strings.Contains(e.Note, by.model+"/seats")
+			})
+		})
+	}
+}
+
+// swaps are what seats were given: how often, and which model each seat has had.
+type swaps struct {
+	ids   map[string]bool // of assignments
+	pairs map[struct{ seat, model string }]bool
+}
+
+// swapsOf notes what the seats of a pool are given, until stop.
+func (s *site) swapsOf(pool string) (noted *swaps, stop func()) {
+	s.t.Helper()
+	noted = &swaps{map[string]bool{}, map[struct{ seat, model string }]bool{}}
+	stop = s.followAll(func(p *corev1.Pod, _ bool) {
+		if of := podmeta.ReadAssignment(p); of.ID() != "" {
+			noted.ids[p.Name+" "+of.ID()] = true
+			noted.pairs[struct{ seat, model string }{p.Name, of.Model}] = true
+		}
+	}, client.MatchingLabels{podmeta.LabelSeat: pool})
+	return noted, stop
 }
 
 func TestSeatsAreReplacedWhenTheirModelsAreIdle(t *testing.T) {
