@@ -66,6 +66,7 @@ var parts = figures.Parts[*bench]{
 	{Name: "gangs", Run: (*bench).gangs},
 	{Name: "servings", Run: (*bench).servings},
 	{Name: "zero", Heading: "Models", Run: (*bench).zero},
+	{Name: "seats", Run: (*bench).seats},
 	{Name: "many", Run: (*bench).many},
 }
 
@@ -88,7 +89,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	write := flags.Bool("write", false, "put the table into "+figures.Document)
 	only := flags.String("only", "", "run these parts alone, separated by commas: "+parts.Names())
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples, nodes and Pods")
-	profiles := flags.String("profiles", "", "put profiles of the controller into this folder: CPU in parts at-once, bindings, placement and models, heap and goroutines in parts memory and models; parts kubelet and service put a trace of each start there")
+	profiles := flags.String("profiles", "", "put profiles of the controller into this folder: CPU in parts at-once, bindings, placement and models, heap and goroutines in parts memory and models; parts kubelet and service put a trace of each start there, parts zero and seats one of each request")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -32,21 +32,33 @@ func (b *bench) zero() (rows []figures.Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Down()) }()
-	if err := s.setUpZero(b.ctx); err != nil {
+	launchers, err := s.setUpZero(b.ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer launchers.close()
 	door, err := s.frontDoor(b.ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.askAtZero(b.ctx, door, nil); err != nil { // the cold start
+	if _, err := s.askAtZero(b.ctx, door); err != nil { // the cold start
 		return nil, err
 	}
-	var ours, pods, engines figures.Times
+	var asks []ask
+	var pods, engines figures.Times
 	for range b.n(20) {
-		if err := errors.Join(s.askAtZero(b.ctx, door, &ours), s.barePod(b.ctx, &pods), s.bareEngine(b.ctx, &engines)); err != nil {
+		a, err := s.askAtZero(b.ctx, door)
+		asks = append(asks, a)
+		if err := errors.Join(err, s.barePod(b.ctx, &pods), s.bareEngine(b.ctx, &engines)); err != nil {
 			return nil, err
 		}
+	}
+	ours := took(asks)
+	if _, err := wakes(asks, launchers.moments()); err != nil {
+		return nil, err
+	}
+	if err := b.keepAsks(s, "zero", asks, launchers.moments()); err != nil {
+		return nil, err
 	}
 	beyond := ours.P50() - pods.P50()
 	faster := float64(engines.P50()) / float64(ours.P50())
@@ -65,19 +77,20 @@ func (b *bench) zero() (rows []figures.Row, err error) {
 const zeroModel = "model-z"
 
 // setUpZero has a Model that goes to zero as soon as nobody asks.
-func (s *site) setUpZero(ctx context.Context) error {
-	if err := s.LoadProduct(ctx, "bin", "dev"); err != nil {
-		return err
+func (s *site) setUpZero(ctx context.Context) (*launcherWatch, error) {
+	launchers, err := s.setUpNode(ctx, "frontDoor.namespace="+namespace, "frontDoor.replicas=1")
+	if err != nil {
+		return nil, err
 	}
-	if err := s.install(ctx, "frontDoor.namespace="+namespace, "frontDoor.replicas=1"); err != nil {
-		return err
+	if err := s.makeZero(ctx); err != nil {
+		launchers.close()
+		return nil, err
 	}
-	if err := s.apply(ctx, "examples/dual-pods/launcherconfig.yaml"); err != nil {
-		return err
-	}
-	if err := s.wait(ctx, "--for=condition=Available", "lcfg/simulated"); err != nil {
-		return err
-	}
+	return launchers, nil
+}
+
+// makeZero makes the Model, and the Pod that holds the other GPU.
+func (s *site) makeZero(ctx context.Context) error {
 	holder := requesterPod("plain", "holder")
 	if err := s.api.Create(ctx, holder); err != nil {
 		return fmt.Errorf("cannot make a Pod: %w", err)
@@ -106,16 +119,13 @@ func (s *site) frontDoor(ctx context.Context) (string, error) {
 	return net.JoinHostPort(pods.Items[0].Status.PodIP, "8000"), nil
 }
 
-// askAtZero asks for the Model, and waits until it is at zero again, and asleep.
-func (s *site) askAtZero(ctx context.Context, door string, into *figures.Times) error {
-	began := time.Now()
-	if err := s.chat(ctx, door, zeroModel); err != nil {
-		return err
+// askAtZero asks for the Model, and waits until it is at zero again.
+func (s *site) askAtZero(ctx context.Context, door string) (ask, error) {
+	a, err := s.ask(ctx, door, zeroModel)
+	if err != nil {
+		return a, err
 	}
-	if into != nil {
-		*into = append(*into, time.Since(began))
-	}
-	return s.poll(ctx, "the Model is at zero", func() (bool, error) {
+	return a, s.poll(ctx, "the Model is at zero", func() (bool, error) {
 		var pods corev1.PodList
 		err := s.api.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{podmeta.LabelModel: zeroModel})
 		return len(pods.Items) == 0, err
