@@ -35,7 +35,7 @@ func (s *ModelServingSpec) UsesVolcano() bool {
 // Kubernetes have no networkTopology.
 func (s *ModelServingSpec) MayUseKubernetes() bool {
 	switch {
-	case s.Template.GangPolicy == nil || s.UsesVolcano() || s.Template.NetworkTopology != nil:
+	case s.Template.Gang() == nil || s.UsesVolcano() || s.Template.NetworkTopology != nil:
 		return false
 	case s.GangScheduler == GangKubernetes:
 		return true
@@ -46,7 +46,7 @@ func (s *ModelServingSpec) MayUseKubernetes() bool {
 
 // UsesGates reports whether Pods of a group have gates: all that it creates, or with PodGroups of
 // Kubernetes those that are not counted.
-func (s *ModelServingSpec) UsesGates() bool { return s.Template.GangPolicy != nil && !s.UsesVolcano() }
+func (s *ModelServingSpec) UsesGates() bool { return s.Template.Gang() != nil && !s.UsesVolcano() }
 
 // GroupDomain returns the policy for the domain in which the Pods of a group get nodes by gates; nil: there
 // is none.

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"cmp"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -47,9 +49,10 @@ type ModelServing struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.recoveryPolicy) || self.recoveryPolicy != 'ServingGroupRecreate' || !has(self.rolloutStrategy) || !has(self.rolloutStrategy.type) || self.rolloutStrategy.type != 'RoleRollingUpdate'",message="rolloutStrategy.type RoleRollingUpdate replaces Pods of a group one by one, and recoveryPolicy ServingGroupRecreate would recreate the group for each: choose RoleRecreate, None, or ServingGroupRollingUpdate"
 // +kubebuilder:validation:XValidation:rule="!has(self.updateMode) || self.updateMode != 'InPlaceSwap' || !has(self.rolloutStrategy) || !has(self.rolloutStrategy.type) || self.rolloutStrategy.type != 'RoleRollingUpdate'",message="updateMode InPlaceSwap changes all roles of a group together: choose rolloutStrategy.type ServingGroupRollingUpdate, or updateMode Recreate"
 // +kubebuilder:validation:XValidation:rule="!has(self.gangScheduler) || self.gangScheduler != 'Volcano' || has(self.schedulerName)",message="gangScheduler Volcano needs schedulerName: give the name of Volcano's scheduler, such as volcano"
-// +kubebuilder:validation:XValidation:rule="!has(self.template.networkTopology) || (has(self.gangScheduler) && self.gangScheduler == 'Volcano' || has(self.schedulerName) && self.schedulerName == 'volcano' && (!has(self.gangScheduler) || self.gangScheduler == 'Auto')) || has(self.template.gangPolicy) && (!has(self.gangScheduler) || self.gangScheduler != 'Kubernetes')",message="template.networkTopology is for Volcano, or for a gangPolicy without the PodGroups of Kubernetes: give schedulerName, such as volcano, or gangPolicy and gangScheduler Gated, or remove networkTopology"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.networkTopology) || (has(self.gangScheduler) && self.gangScheduler == 'Volcano' || has(self.schedulerName) && self.schedulerName == 'volcano' && (!has(self.gangScheduler) || self.gangScheduler == 'Auto')) || (has(self.template.gangPolicy) || has(self.template.gangpolicy)) && (!has(self.gangScheduler) || self.gangScheduler != 'Kubernetes')",message="template.networkTopology is for Volcano, or for a gangPolicy without the PodGroups of Kubernetes: give schedulerName, such as volcano, or gangPolicy and gangScheduler Gated, or remove networkTopology"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.networkTopology) || (has(self.gangScheduler) && self.gangScheduler == 'Volcano' || has(self.schedulerName) && self.schedulerName == 'volcano' && (!has(self.gangScheduler) || self.gangScheduler == 'Auto')) || !has(self.template.networkTopology.rolePolicy) || has(self.template.networkTopology.rolePolicy.highestTierName) && self.template.networkTopology.rolePolicy.highestTierName.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')",message="template.networkTopology.rolePolicy without Volcano needs highestTierName, the key of a node label, such as topology.kubernetes.io/zone"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.networkTopology) || (has(self.gangScheduler) && self.gangScheduler == 'Volcano' || has(self.schedulerName) && self.schedulerName == 'volcano' && (!has(self.gangScheduler) || self.gangScheduler == 'Auto')) || !has(self.template.networkTopology.groupPolicy) || has(self.template.networkTopology.groupPolicy.highestTierName) && self.template.networkTopology.groupPolicy.highestTierName.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')",message="template.networkTopology.groupPolicy without Volcano needs highestTierName, the key of a node label, such as topology.kubernetes.io/zone"
+// +kubebuilder:validation:XValidation:rule="!has(self.plugins)",message="plugins of Kthena are not supported: remove plugins, and write what they would add into the templates of the Pods"
 // +kubebuilder:validation:XValidation:rule="!has(self.onMisfit) || has(self.updateMode) && self.updateMode == 'InPlaceSwap'",message="onMisfit is for updateMode InPlaceSwap: set updateMode, or remove onMisfit"
 // +kubebuilder:validation:XValidation:rule="has(self.rolloutStrategy) && has(self.rolloutStrategy.type) && self.rolloutStrategy.type == 'RoleRollingUpdate' || self.template.roles.all(r, !has(r.rollingUpdateConfiguration))",message="rollingUpdateConfiguration of a role is for rolloutStrategy.type RoleRollingUpdate: set the type, or remove it from template.roles"
 type ModelServingSpec struct {
@@ -70,6 +73,10 @@ type ModelServingSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	SchedulerName string `json:"schedulerName,omitempty"`
+
+	// Kthena has this field. It is refused, so that nobody relies on it.
+	// +optional
+	Plugins []Unsupported `json:"plugins,omitempty"`
 
 	// The part that gives the Pods of a group nodes together. Volcano: a scheduler of Volcano does, by a
 	// PodGroup of each group; the queue is that of the annotation
@@ -136,6 +143,8 @@ const (
 )
 
 // RolloutStrategy says how a changed template comes to groups that have Pods.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.evictionStrategy)",message="evictionStrategy of Kthena is not supported: remove it, and create a PodDisruptionBudget for the Pods"
 type RolloutStrategy struct {
 	// ServingGroupRollingUpdate: group by group, the highest ordinal first. All Pods of a group
 	// are deleted and created again. RoleRollingUpdate: likewise, but of a group only the Pods of
@@ -149,6 +158,10 @@ type RolloutStrategy struct {
 	// Details of the rolling update.
 	// +optional
 	RollingUpdateConfiguration RollingUpdateConfiguration `json:"rollingUpdateConfiguration,omitempty"`
+
+	// Kthena has this field. It is refused, so that nobody relies on it.
+	// +optional
+	EvictionStrategy *Unsupported `json:"evictionStrategy,omitempty"`
 }
 
 // RoleRollingUpdate is the type of a rollout in which Pods of roles that have not changed stay.
@@ -181,7 +194,10 @@ type RollingUpdateConfiguration struct {
 // +kubebuilder:validation:XValidation:rule="has(self.subGroupPolicy) == has(oldSelf.subGroupPolicy)",message="subGroupPolicy cannot be added or removed: delete the ModelServing and create it again"
 // +kubebuilder:validation:XValidation:rule="!has(self.subGroupPolicy) || self.roles.all(r, !has(r.workerReplicas) || r.workerReplicas == 0 || self.subGroupPolicy.subGroupSize <= 1 + r.workerReplicas && (r.workerReplicas % self.subGroupPolicy.subGroupSize == 0 || self.subGroupPolicy.subGroupPolicyType != 'LeaderExcluded' && (1 + r.workerReplicas) % self.subGroupPolicy.subGroupSize == 0))",message="subGroupPolicy.subGroupSize should divide workerReplicas of each role with workers, or workerReplicas + 1 unless subGroupPolicyType is LeaderExcluded"
 // +kubebuilder:validation:XValidation:rule="!has(self.gangPolicy) || !has(self.gangPolicy.minRoleReplicas) || self.gangPolicy.minRoleReplicas.all(name, self.roles.exists(r, r.name == name))",message="gangPolicy.minRoleReplicas names a role that the template does not have: name only roles of the template"
+// +kubebuilder:validation:XValidation:rule="!has(self.gangpolicy) || !has(self.gangpolicy.minRoleReplicas) || self.gangpolicy.minRoleReplicas.all(name, self.roles.exists(r, r.name == name))",message="gangpolicy.minRoleReplicas names a role that the template does not have: name only roles of the template"
 // +kubebuilder:validation:XValidation:rule="!has(self.gangPolicy) || !has(self.gangPolicy.minRoleReplicas) || self.roles.all(r, !(r.name in self.gangPolicy.minRoleReplicas) || (self.gangPolicy.minRoleReplicas[r.name] >= 0 && self.gangPolicy.minRoleReplicas[r.name] <= r.replicas))",message="gangPolicy.minRoleReplicas should be between 0 and the replicas of the role: change it, or the replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.gangpolicy) || !has(self.gangpolicy.minRoleReplicas) || self.roles.all(r, !(r.name in self.gangpolicy.minRoleReplicas) || (self.gangpolicy.minRoleReplicas[r.name] >= 0 && self.gangpolicy.minRoleReplicas[r.name] <= r.replicas))",message="gangpolicy.minRoleReplicas should be between 0 and the replicas of the role: change it, or the replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.gangPolicy) || !has(self.gangpolicy)",message="gangPolicy and gangpolicy are the same field: give one of them"
 // +kubebuilder:validation:XValidation:rule="!has(self.ratioConstraint) || self.ratioConstraint.numeratorRole != self.ratioConstraint.denominatorRole && self.roles.exists(r, r.name == self.ratioConstraint.numeratorRole) && self.roles.exists(r, r.name == self.ratioConstraint.denominatorRole)",message="ratioConstraint.numeratorRole and denominatorRole should be two roles of the template"
 type ServingGroupTemplate struct {
 	// The roles of a group.
@@ -210,6 +226,10 @@ type ServingGroupTemplate struct {
 	// Pods are counted. A changed policy applies to groups that have no nodes yet.
 	// +optional
 	GangPolicy *GangPolicy `json:"gangPolicy,omitempty"`
+
+	// The same as gangPolicy, in another spelling. Give one of them.
+	// +optional
+	LowerGangPolicy *GangPolicy `json:"gangpolicy,omitempty"`
 
 	// Bounds the numbers of replicas of two roles by each other: the role that has too many for the
 	// other one gets fewer. The condition ScalingLimited says which one.
@@ -289,6 +309,13 @@ type ServingRole struct {
 	GPUs *int32 `json:"gpus,omitempty"`
 }
 
+// Unsupported is a field of Kthena's ModelServing that is refused by its name. An API server would
+// otherwise drop a field that it does not know without an error, if the client does not ask for
+// strict validation.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type Unsupported struct{}
+
 // Count returns how many groups there are to be.
 func (s *ModelServingSpec) Count() int { return count(s.Replicas) }
 
@@ -302,6 +329,9 @@ func (r *ServingRole) Size() int {
 	}
 	return 1 + int(*r.WorkerReplicas)
 }
+
+// Gang returns the gang policy, in whichever spelling it was given; nil: there is none.
+func (t *ServingGroupTemplate) Gang() *GangPolicy { return cmp.Or(t.GangPolicy, t.LowerGangPolicy) }
 
 // Counted returns how many replicas of a role get nodes together with the other roles.
 func (p *GangPolicy) Counted(role *ServingRole) int {

@@ -271,14 +271,18 @@ func TestPolicyCountsByRole(t *testing.T) {
 	s := serving("llama")
 	s.Spec.Template.Roles = []v1alpha1.ServingRole{{Name: "prefill", Replicas: new(int32(4))}, {Name: "decode", Replicas: new(int32(4))}}
 	for want, policy := range map[int]map[string]int32{16: nil, 8: {"prefill": 2, "decode": 2}, 6: {"prefill": 2, "decode": 1}, 10: {"prefill": 1}} {
-		s.Spec.Template.GangPolicy = &v1alpha1.GangPolicy{MinRoleReplicas: policy}
-		g := Gang{Serving: s}
-		for i := range s.Spec.Template.Roles {
-			role := &s.Spec.Template.Roles[i]
-			for range role.Count() {
-				g.Replicas = append(g.Replicas, &Replica{Role: role, Pods: []*Member{{}, {}}})
+		of := &v1alpha1.GangPolicy{MinRoleReplicas: policy}
+		for n, spelled := range [][2]*v1alpha1.GangPolicy{{of, nil}, {nil, of}} {
+			s.Spec.Template.GangPolicy, s.Spec.Template.LowerGangPolicy = spelled[0], spelled[1]
+			g := Gang{Serving: s}
+			for i := range s.Spec.Template.Roles {
+				role := &s.Spec.Template.Roles[i]
+				for range role.Count() {
+					g.Replicas = append(g.Replicas, &Replica{Role: role, Pods: []*Member{{}, {}}})
+				}
 			}
+			assert.Len(t, NewGang(g).counted, want, "%v, spelling %d", policy, n)
+			assert.True(t, s.Spec.UsesGates())
 		}
-		assert.Len(t, NewGang(g).counted, want, "%v", policy)
 	}
 }

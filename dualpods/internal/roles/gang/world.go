@@ -66,7 +66,7 @@ type Member struct {
 func NewGang(g Gang) *Gang {
 	g.ofKubernetes = slices.ContainsFunc(g.Replicas, (*Replica).hasPodGroup)
 	roleOf := func(r *Replica) *v1alpha1.ServingRole { return r.Role }
-	counted, extra := groups.Counted(g.Serving.Spec.Template.GangPolicy, g.Replicas, roleOf, g.distance)
+	counted, extra := groups.Counted(g.Serving.Spec.Template.Gang(), g.Replicas, roleOf, g.distance)
 	g.counted, g.extra = podsOf(counted), podsOf(extra)
 	for _, r := range g.Replicas {
 		for _, m := range r.Pods {

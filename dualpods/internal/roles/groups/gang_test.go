@@ -73,4 +73,6 @@ func TestGangPolicyIsNoPartOfTheRevision(t *testing.T) {
 	a, b := llama(), llama()
 	b.Spec.Template.GangPolicy = &v1alpha1.GangPolicy{MinRoleReplicas: map[string]int32{"prefill": 1}}
 	assert.Equal(t, content(&a.Spec.Template), content(&b.Spec.Template))
+	b.Spec.Template.GangPolicy, b.Spec.Template.LowerGangPolicy = nil, b.Spec.Template.GangPolicy
+	assert.Equal(t, content(&a.Spec.Template), content(&b.Spec.Template), "in the other spelling")
 }

@@ -121,7 +121,7 @@ func (w *World) observedPod(m *Member) restarts.Pod {
 
 // lacksNodes reports whether a group holds nodes, and some of its Pods that are counted have none.
 func (w *World) lacksNodes(members []*Member) bool {
-	policy := w.Serving.Spec.Template.GangPolicy
+	policy := w.Serving.Spec.Template.Gang()
 	if policy == nil {
 		return false
 	}

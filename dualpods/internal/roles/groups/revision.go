@@ -19,7 +19,8 @@ import (
 // no Pod.
 func content(template *v1alpha1.ServingGroupTemplate) []byte {
 	without := template.DeepCopy()
-	without.GangPolicy, without.NetworkTopology, without.RatioConstraint, without.RestartGracePeriodSeconds = nil, nil, nil, nil
+	without.GangPolicy, without.LowerGangPolicy = nil, nil
+	without.NetworkTopology, without.RatioConstraint, without.RestartGracePeriodSeconds = nil, nil, nil
 	for i := range without.Roles {
 		without.Roles[i] = withoutNumbers(without.Roles[i])
 	}

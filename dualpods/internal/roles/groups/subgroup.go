@@ -22,7 +22,7 @@ func policyOf(template *v1alpha1.ServingGroupTemplate) *subgroups.Policy {
 }
 
 func topologyOf(serving *v1alpha1.ModelServing) subgroups.Topology {
-	return subgroups.TopologyOf(serving.Annotations, serving.Spec.Template.GangPolicy != nil || serving.Spec.UsesVolcano())
+	return subgroups.TopologyOf(serving.Annotations, serving.Spec.Template.Gang() != nil || serving.Spec.UsesVolcano())
 }
 
 // checkSubgroups returns what is wrong with subgroups and domains.

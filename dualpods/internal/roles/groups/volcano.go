@@ -37,7 +37,7 @@ func (w *World) scheduledBy(p place, pod *corev1.Pod) {
 // Kubernetes' own scheduler places the group: one of the first. A Pod says when it is created
 // whether it is counted, so the numbers decide.
 func IsCounted(serving *v1alpha1.ModelServing, role *v1alpha1.ServingRole, replica int) bool {
-	policy := serving.Spec.Template.GangPolicy
+	policy := serving.Spec.Template.Gang()
 	return policy != nil && replica < policy.Counted(role)
 }
 

@@ -89,7 +89,7 @@ func podsOf(of *groups.WantedGroup) (n int) {
 
 // counted returns how many replicas get nodes together with the other roles.
 func (r *role) counted(serving *v1alpha1.ModelServing) int {
-	if policy := serving.Spec.Template.GangPolicy; policy != nil {
+	if policy := serving.Spec.Template.Gang(); policy != nil {
 		return min(policy.Counted(r.of), len(r.replicas))
 	}
 	return len(r.replicas)
