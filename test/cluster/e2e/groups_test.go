@@ -145,6 +145,15 @@ func TestGroupOfTwoRolesIsServedAndGoesWhole(t *testing.T) {
 	})
 	assert.NotEqual(t, prefill, s.pod("llama-0-prefill-0-0").UID)
 
+	// A Service that somebody else changes is repaired.
+	s.kubectl("patch", "service/"+router.Name, "--type=merge", `-p={"spec":{"publishNotReadyAddresses":false,"selector":{"app":"theirs"}}}`)
+	s.eventually("the Service is as it was", func() bool {
+		return s.kubectl("get", "service/"+router.Name, "-o", "jsonpath={.spec.publishNotReadyAddresses}{.spec.selector}") == "true"
+	})
+	s.eventually("an Event says so", func() bool {
+		return slices.Contains(s.events("llama"), "somebody else has changed Service "+router.Name+", and the controller has undone it: change the ModelServing instead")
+	})
+
 	// Without groups nothing is left but the revision; a group that comes back is served again.
 	s.kubectl("scale", "ms/llama", "--replicas=0")
 	s.eventually("the group is gone", func() bool { return s.leftOfGroups() == 0 && s.revisions() == 1 })

@@ -33,11 +33,14 @@ func (c *Controller) do(ctx context.Context, about *v1alpha1.ModelServing, steps
 		if broken = broken || s.Row == rowEarlierRevision; s.Do == "" || broken {
 			continue
 		}
+		of, patch := s.Object.GetUID(), patchOf(s) // the answer of the API server replaces the object
+		if pause := c.repeatPause(of, patch); pause > 0 {
+			again = dualpods.Sooner(again, pause)
+			continue
+		}
 		failed := c.write(ctx, s)
 		if failed == nil {
-			if s.Event != "" {
-				c.warn(about, s.Event, s.Why)
-			}
+			c.tellWritten(about, s, c.noteChange(of, patch))
 			continue
 		}
 		failed = fmt.Errorf("cannot %s %s %s: %w", s.Do, kindOf(s.Object), s.Object.GetName(), failed)
@@ -60,6 +63,16 @@ func (c *Controller) do(ctx context.Context, about *v1alpha1.ModelServing, steps
 	return again, err
 }
 
+// tellWritten emits the Events about a write. again means that somebody else has undone the same write.
+func (c *Controller) tellWritten(about *v1alpha1.ModelServing, s *Step, again bool) {
+	if again || s.Row == rowEdited {
+		c.tellEdit(about, s)
+	}
+	if s.Event != "" {
+		c.warn(about, s.Event, s.Why)
+	}
+}
+
 // write makes the write of a step.
 func (c *Controller) write(ctx context.Context, s *Step) error {
 	switch s.Do {
@@ -68,7 +81,7 @@ func (c *Controller) write(ctx context.Context, s *Step) error {
 	case Change: // fails if the object has changed since it was read
 		return client.IgnoreNotFound(c.opts.API.Update(ctx, s.Object))
 	case Patch, Annotate, Label: // likewise
-		return client.IgnoreNotFound(c.opts.API.Patch(ctx, s.Object, client.MergeFromWithOptions(s.Of.Pod.Is, client.MergeFromWithOptimisticLock{})))
+		return client.IgnoreNotFound(c.opts.API.Patch(ctx, s.Object, client.MergeFromWithOptions(s.Was, client.MergeFromWithOptimisticLock{})))
 	case Delete:
 		return c.remove(ctx, s)
 	case Report:

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/endpoints"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -47,7 +48,7 @@ var addresses = []rule{
 	}},
 	{"change slice", func(w *World, m *Member, s *Step) bool {
 		after := w.changedSlice(m)
-		return !equality.Semantic.DeepEqual(after, m.Slice.Is) && s.writes(Change, after)
+		return !equality.Semantic.DeepEqual(after, m.Slice.Is) && s.changes(m.Slice.Is, after)
 	}},
 	{"slice unchanged", func(*World, *Member, *Step) bool { return true }},
 }
@@ -92,9 +93,13 @@ func (w *World) changedSlice(m *Member) *discoveryv1.EndpointSlice {
 }
 
 func (w *World) fill(slice *discoveryv1.EndpointSlice, m *Member) {
-	slice.Labels, slice.OwnerReferences = m.labels(), owners(w.Serving)
-	slice.Labels[discoveryv1.LabelServiceName], slice.Labels[discoveryv1.LabelManagedBy] = m.name(), podmeta.ManagedByServing
-	slice.Labels[corev1.IsHeadlessService] = ""
+	if !metav1.IsControlledBy(slice, w.Serving) {
+		slice.OwnerReferences = owners(w.Serving)
+	}
+	labels := m.labels()
+	labels[discoveryv1.LabelServiceName], labels[discoveryv1.LabelManagedBy] = m.name(), podmeta.ManagedByServing
+	labels[corev1.IsHeadlessService] = ""
+	setLabels(slice, labels)
 	slice.Endpoints, slice.Ports = nil, nil
 	to := m.Target
 	if familyOf(to) == "" {

@@ -280,5 +280,5 @@ func (s *changeStep) patch(members []*Member, how func(*Member) *Step) bool {
 
 // patchTo returns the step that tells a requester of a change, and what its engine is told by a plan.
 func (m *Member) patchTo(by *plan, to podmeta.SwapTo) *Step {
-	return &Step{Do: Patch, Object: m.told(by, to)}
+	return &Step{Do: Patch, Object: m.told(by, to), Was: m.Pod.Is}
 }

@@ -46,6 +46,7 @@ type Step struct {
 	Scaler *Scaler
 	Do     Action
 	Object client.Object // that is written
+	Was    client.Object // as it was read; only of an object that is changed
 	Ranks  []*Member     // that are ordered something
 	// Changes means that the row is about a change in place, and Change what the status of the group
 	// has of it then.
@@ -72,6 +73,9 @@ func Decide(w *World) (steps []*Step) {
 	recoveries := w.recoveries()
 	steps = slices.Concat(w.revisions(), w.scalerSteps(), recoveries, w.changeSteps())
 	for _, m := range w.Members {
+		if repair := w.repairs(m); repair != nil {
+			steps = append(steps, repair)
+		}
 		if w.hasService(m) {
 			steps = append(steps, firstOf(addresses, w, m))
 		}
@@ -147,7 +151,7 @@ var pods = []rule{
 		return podmeta.Finished(m.Pod.Is) && s.writes(Delete, m.Pod.Is) && s.starts(m, "has ended, and is created again")
 	}},
 	{"Pod changed in place", func(w *World, m *Member, s *Step) bool {
-		return w.isToBeRelabelled(m) && s.writes(Patch, w.relabelled(m)) &&
+		return w.isToBeRelabelled(m) && s.changesPod(m, Patch, w.relabelled(m)) &&
 			s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonChanging, "Pod "+m.name()+" gets the labels of the new template")
 	}},
 	{"Pod being changed", func(w *World, m *Member, s *Step) bool {
@@ -160,7 +164,7 @@ var pods = []rule{
 		return w.rankChanged(m) && s.writes(Delete, m.Pod.Is) && s.starts(m, "was created for a server of another size, and is created again")
 	}},
 	{"Pod gets a label", func(w *World, m *Member, s *Step) bool {
-		return w.isToFollow(m) && s.writes(Label, w.labelled(m)) &&
+		return w.isToFollow(m) && s.changesPod(m, Label, w.labelled(m)) &&
 			s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonUpdating, "Pod "+m.name()+" stays, and gets the label of the new template")
 	}},
 	{"Pod waits for its gang", func(w *World, m *Member, s *Step) bool {
@@ -233,6 +237,18 @@ func (s *Step) writes(do Action, o client.Object) bool {
 	return true
 }
 
+// changesPod says how the row changes the Pod of a member. It returns true.
+func (s *Step) changesPod(m *Member, do Action, is client.Object) bool {
+	s.Was = m.Pod.Is
+	return s.writes(do, is)
+}
+
+// changes says which object the row changes. It returns true.
+func (s *Step) changes(was, is client.Object) bool {
+	s.Was = was
+	return s.writes(Change, is)
+}
+
 func (s *Step) waitsForEarlier(kind string, m *Member) bool {
 	return s.after(takenPause) && s.waits(v1alpha1.GroupProgressing, v1alpha1.ReasonWaitsForDeletion, kind+" "+m.name()+" of the ModelServing that had this name before is not gone yet")
 }
@@ -267,7 +283,7 @@ func (w *World) revisions() (steps []*Step) {
 	case w.Revisions[present].Annotations[podmeta.AnnotationReplicas] != replicas:
 		noted := w.Revisions[present].DeepCopy()
 		metav1.SetMetaDataAnnotation(&noted.ObjectMeta, podmeta.AnnotationReplicas, replicas)
-		steps = append(steps, &Step{Row: "note replicas", Do: Change, Object: noted})
+		steps = append(steps, &Step{Row: "note replicas", Do: Change, Object: noted, Was: w.Revisions[present]})
 	}
 	used := map[string]bool{w.Revision: true, w.Serving.Status.CurrentRevision: true}
 	for _, m := range w.Members {

@@ -223,7 +223,7 @@ func (w *World) policies() (steps []*Step) {
 			after.Annotations = map[string]string{}
 		}
 		after.Annotations[podmeta.AnnotationOnExit] = w.onExit()
-		steps = append(steps, &Step{Row: "policy changed", Of: m, Do: Annotate, Object: after, State: v1alpha1.GroupRunning})
+		steps = append(steps, &Step{Row: "policy changed", Of: m, Do: Annotate, Object: after, Was: m.Pod.Is, State: v1alpha1.GroupRunning})
 	}
 	return steps
 }

@@ -50,6 +50,7 @@ var scalers = []scalerRule{
 		}
 		after := sc.Is.DeepCopy()
 		after.Status = status
+		s.Was = sc.Is
 		return s.writes(Report, after)
 	}},
 	{"scaler unchanged", func(*World, *Scaler, *Step) bool { return true }},
