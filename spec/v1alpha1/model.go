@@ -51,6 +51,7 @@ type Model struct {
 // ModelSpec is what a model is, and what its entries inherit.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.totalMinReplicas) || !has(self.totalMaxReplicas) || self.totalMinReplicas <= self.totalMaxReplicas",message="totalMinReplicas should be at most totalMaxReplicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.replicas) || has(oldSelf.replicas) && self.replicas == oldSelf.replicas || has(self.autoscaling) && has(self.autoscaling.mode) && self.autoscaling.mode == 'External'",fieldPath=".replicas",message="means something only in the mode External: set autoscaling.mode to External, or set minReplicas"
 type ModelSpec struct {
 	ServerSettings `json:",inline"`
 	ModelSettings  `json:",inline"`

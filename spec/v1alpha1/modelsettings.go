@@ -149,7 +149,8 @@ type ModelSettings struct {
 	// +optional
 	Autoscaling *ModelAutoscaling `json:"autoscaling,omitempty"`
 
-	// How many replicas there are in all, with autoscaling.mode External. Standbys do not count.
+	// How many replicas there are in all, with autoscaling.mode External. Standbys do not count. In the other modes
+	// the number means nothing, and cannot be changed.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000

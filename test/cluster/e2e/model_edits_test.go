@@ -212,6 +212,8 @@ func TestModeOfAModelSaysWhoScalesIt(t *testing.T) {
 	s.kubectl("scale", "deployment/llama-a", "--replicas=2")
 	s.serves("llama", "a (2), b (1)")
 	assert.EqualValues(t, 2, s.replicasOf("llama-a"))
+	_, err := s.cluster.Kubectl(t.Context(), nil, "-n", s.ns, "scale", "mdl/llama", "--replicas=1")
+	require.ErrorContains(t, err, "means something only in the mode External")
 
 	s.kubectl("patch", "mdl/llama", "--type=merge", "-p", `{"spec": {"autoscaling": {"mode": "External"}, "replicas": 3, "minReplicas": 0, "maxReplicas": 2}}`)
 	s.serves("llama", "a (2), b (1)")
