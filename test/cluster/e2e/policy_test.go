@@ -116,7 +116,13 @@ func TestOnlyTheControllerAndAdministratorsLetGoOfAPodOrEndALauncherInUse(t *tes
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "held", Finalizers: []string{podmeta.FinalizerRequester}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}},
 		}, client.DryRunAll), "may add or remove its finalizers on a Pod"},
-		"a launcher that is deleted": {remove(editor, "launcher-node-1"), "may delete a launcher that has requesters, because they would end with it (this one has 1)"},
+		"a Pod that says it is of a Model": {editor.Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "stranger", Labels: map[string]string{podmeta.LabelModel: "llama", podmeta.LabelModelEntry: "a"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}},
+		}, client.DryRunAll), "may write the label hotseat.dev/model,"},
+		"a requester that says it is a seat": {try(editor, requester, func(p *corev1.Pod) { p.Labels[podmeta.LabelSeat] = "x" }), "may write the label hotseat.dev/seat,"},
+		"a seat's model":                     {try(editor, requester, func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationSeat] = "{}" }), "may write the annotation hotseat.dev/seat-model"},
+		"a launcher that is deleted":         {remove(editor, "launcher-node-1"), "may delete a launcher that has requesters, because they would end with it (this one has 1)"},
 	} {
 		assert.True(t, apierrors.IsInvalid(denied.err) || apierrors.IsForbidden(denied.err), "%s: %v", name, denied.err)
 		require.ErrorContains(t, denied.err, denied.says, name)
