@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -37,6 +38,8 @@ type Controller struct {
 	// unseen are the writes of this process that the cache may not show yet.
 	unseen []write
 	warned map[types.UID]bool // Pods of no ModelServing that were told of
+	// templates has what the last pass has read of ModelServings.
+	templates groups.Memory
 
 	mu    sync.Mutex
 	waits map[group]wait

@@ -54,6 +54,7 @@ func (c *Controller) observe(ctx context.Context) (w *World, strangers []*corev1
 	if err := c.opts.API.List(ctx, &servings, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("cannot list the ModelServings: %w", err)
 	}
+	c.templates.Begin()
 	waits := map[types.UID]bool{}
 	for i := range waiting.Items {
 		if owner := podmeta.ServingOf(&waiting.Items[i]); owner != nil {
@@ -118,7 +119,7 @@ func (c *Controller) gangsOf(ctx context.Context, s *v1alpha1.ModelServing) (all
 	if err := c.opts.API.List(ctx, &revisions, client.InNamespace(s.Namespace), client.MatchingFields{groups.Index: string(s.UID)}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("cannot list the revisions of ModelServing %s: %w", client.ObjectKeyFromObject(s), err)
 	}
-	for _, wanted := range groups.WantedGroups(s, revisions.Items, owned.Items) {
+	for _, wanted := range c.templates.WantedGroups(s, revisions.Items, owned.Items) {
 		g := Gang{Serving: s, Name: wanted.Name, Ordinal: wanted.Ordinal, Unlisted: wanted.Status == nil}
 		if !g.Unlisted && wanted.Status.Gang != nil {
 			g.Record = *wanted.Status.Gang

@@ -31,6 +31,12 @@ type WantedReplica struct {
 // numbers of replicas that the status has. revisions are the ControllerRevisions of the
 // ModelServing, and pods its Pods.
 func WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerRevision, pods []corev1.Pod) []WantedGroup {
+	return (&Memory{}).WantedGroups(serving, revisions, pods)
+}
+
+// readPlans reads the templates of a ModelServing and of its ControllerRevisions. Those that cannot be read
+// are left out.
+func readPlans(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerRevision) map[string]*plan {
 	present := hash(content(&serving.Spec.Template))
 	plans := map[string]*plan{}
 	for i := range revisions {
@@ -40,6 +46,12 @@ func WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerR
 	}
 	plans[present] = &plan{revision: present, template: &serving.Spec.Template}
 	plans[""] = plans[present] // nothing was said of revisions yet
+	return plans
+}
+
+// WantedGroups returns what the function of this name does.
+func (m *Memory) WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerRevision, pods []corev1.Pod) []WantedGroup {
+	plans := m.plansOf(serving, revisions)
 	listed, has := byNames(serving.Status.Groups), standing{}
 	for i := range pods {
 		if p, ours := placeOf(serving, pods[i].Name); ours && metav1.IsControlledBy(&pods[i], serving) && pods[i].DeletionTimestamp.IsZero() {

@@ -30,3 +30,22 @@ func TestWantedGroupsHaveTheRolesOfTheirRevisions(t *testing.T) {
 		assert.Empty(t, unknown.Replicas)
 	}
 }
+
+func TestTemplatesAreReadAgainOnceTheyHaveChanged(t *testing.T) {
+	var m Memory
+	size := func(version string, workers int32) int {
+		s := world().Serving
+		s.UID, s.ResourceVersion = "uid", version
+		s.Status.Groups = []v1alpha1.ServingGroupStatus{{Name: "llama-0"}}
+		s.Spec.Template.Roles[0].WorkerReplicas = &workers
+		m.Begin()
+		return len(m.WantedGroups(s, nil, nil)[0].Replicas[0].Pods)
+	}
+	assert.Equal(t, 1, size("1", 0))
+	assert.Equal(t, 1, size("1", 1), "it is remembered")
+	assert.Equal(t, 2, size("2", 1), "it has another version")
+	m.Begin()
+	assert.Equal(t, 3, size("2", 2), "nobody has asked for it since")
+	assert.Equal(t, 4, size("", 3))
+	assert.Equal(t, 5, size("", 4), "it has no version")
+}
