@@ -53,7 +53,7 @@ func (c *Controller) do(ctx context.Context, about *v1alpha1.ModelServing, steps
 		case apierrors.IsInvalid(failed) || apierrors.IsForbidden(failed):
 			s.waits(v1alpha1.GroupFailed, v1alpha1.ReasonRefused, failed.Error())
 			err = errors.Join(err, failed)
-		case isConflict(failed):
+		case dualpods.IsStale(failed):
 			again = dualpods.Sooner(again, conflictPause)
 		default:
 			broken, err = true, errors.Join(err, failed)
@@ -99,9 +99,6 @@ func (takenError) Error() string {
 }
 
 func isTaken(err error) bool { return errors.As(err, new(takenError)) }
-
-// isConflict reports whether a write failed because the cache is stale.
-func isConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
 // create creates an object. It also succeeds when this process has created the object before and
 // the cache does not show it yet.

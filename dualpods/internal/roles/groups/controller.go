@@ -91,7 +91,7 @@ const (
 // nothing to do with restarts, since ranks wait for them.
 func (c *Controller) onlyOrders(ctx context.Context, about *v1alpha1.ModelServing, steps []*Step, failed error) (reconcile.Result, error) {
 	again, _ := c.do(ctx, about, slices.DeleteFunc(slices.Clone(steps), func(s *Step) bool { return !s.Do.isOrder() || s.Row == restarts.RowInPlace }))
-	if isConflict(failed) {
+	if dualpods.IsStale(failed) {
 		return reconcile.Result{RequeueAfter: dualpods.Sooner(conflictPause, again)}, nil
 	}
 	return reconcile.Result{}, failed
@@ -128,7 +128,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return reconcile.Result{}, nil // Kubernetes deletes all objects of the namespace
-	case isConflict(err):
+	case dualpods.IsStale(err):
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	case err != nil && again > 0: // a back-off could be later
 		log.FromContext(ctx).Error(err, "a pass failed")

@@ -315,7 +315,7 @@ func TestObjectThatTheCacheDoesNotShowIsNotTakenForAnothers(t *testing.T) {
 
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: entry}}
 	require.NoError(t, s.api.Create(t.Context(), pod.DeepCopy()))
-	assert.True(t, isConflict(s.c.create(t.Context(), pod)), "the next pass sees whose it is")
+	assert.True(t, dualpods.IsStale(s.c.create(t.Context(), pod)), "the next pass sees whose it is")
 }
 
 func TestFrozenProcessWritesNothing(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/launcher"
 	launcherclient "hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -46,7 +47,7 @@ func (c *Controller) give(ctx context.Context, s *Step) (again time.Duration) {
 	switch {
 	case err == nil:
 		return 0
-	case isConflict(err):
+	case dualpods.IsStale(err):
 		return conflictPause
 	}
 	s.waits(v1alpha1.GroupProgressing, s.Reason, err.Error())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -46,7 +47,7 @@ type Controller struct{ opts Options }
 func New(opts Options) *Controller { return &Controller{opts} }
 
 // conflictPause is the pause after a write that was based on a stale cache, membersPause that after
-// Pods were deleted. No watch tells of PodGroups: lackPause is the pause before the next pass where
+// Pods were deleted, or a PodGroup got its labels again. No watch tells of PodGroups: lackPause is the pause before the next pass where
 // something is in the way, restPause where nothing is. callLimit bounds a call.
 const (
 	conflictPause = 100 * time.Millisecond
@@ -78,13 +79,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause) {
 		return reconcile.Result{}, nil // Kubernetes deletes all objects of the namespace
 	}
-	if err := errors.Join(failed, c.tell(ctx, &serving, steps, failed == nil)); apierrors.IsConflict(err) {
+	if err := errors.Join(failed, c.tell(ctx, &serving, steps, failed == nil)); dualpods.IsStale(err) {
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	} else if err != nil {
 		return reconcile.Result{}, err
 	}
 	for _, s := range steps {
-		if len(s.Pods) > 0 { // others are created in their places
+		if len(s.Pods) > 0 || s.Labelled { // others are created in their places, or it is looked at now
 			return reconcile.Result{RequeueAfter: membersPause}, nil
 		}
 		if s.Reason == v1alpha1.ReasonNoVolcano || s.Reason == v1alpha1.ReasonNoPodGroups || s.Reason == v1alpha1.ReasonNameTaken || s.Reason == v1alpha1.ReasonRefused {
@@ -179,8 +180,8 @@ func (c *Controller) write(ctx context.Context, serving *v1alpha1.ModelServing, 
 	ctx, stop := context.WithTimeout(ctx, callLimit)
 	defer stop()
 	for _, pod := range s.Pods {
-		uid := pod.UID
-		if err := c.opts.API.Delete(ctx, pod, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		uid, version := pod.UID, pod.ResourceVersion // a Pod that has got a node since then stays
+		if err := c.opts.API.Delete(ctx, pod, client.Preconditions{UID: &uid, ResourceVersion: &version}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("cannot delete Pod %s: %w", client.ObjectKeyFromObject(pod), err)
 		}
 	}
@@ -190,14 +191,7 @@ func (c *Controller) write(ctx context.Context, serving *v1alpha1.ModelServing, 
 		if !apierrors.IsAlreadyExists(err) {
 			return err
 		}
-		is := s.Object.DeepCopyObject().(client.Object) // others have made it, without our label
-		if err := c.opts.Live.Get(ctx, client.ObjectKeyFromObject(s.Object), is); err != nil {
-			return client.IgnoreNotFound(err)
-		}
-		if !metav1.IsControlledBy(is, serving) {
-			s.isTaken()
-		}
-		return nil
+		return c.labelAgain(ctx, serving, s)
 	case Change:
 		return client.IgnoreNotFound(c.opts.API.Update(ctx, s.Object))
 	case Delete:
@@ -206,6 +200,28 @@ func (c *Controller) write(ctx context.Context, serving *v1alpha1.ModelServing, 
 	default:
 		return nil
 	}
+}
+
+// labelAgain gives the PodGroup that has the name of a group its labels again, if the ModelServing controls it:
+// somebody has taken off the label by which PodGroups are listed. It says so of a PodGroup of others.
+func (c *Controller) labelAgain(ctx context.Context, serving *v1alpha1.ModelServing, s *Step) error {
+	is := s.Object.DeepCopyObject().(client.Object)
+	if err := c.opts.Live.Get(ctx, client.ObjectKeyFromObject(s.Object), is); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !metav1.IsControlledBy(is, serving) {
+		s.isTaken()
+		return nil
+	}
+	labels := maps.Clone(s.Object.GetLabels())
+	for key, value := range is.GetLabels() {
+		if _, ours := labels[key]; !ours {
+			labels[key] = value
+		}
+	}
+	is.SetLabels(labels)
+	s.Labelled = true
+	return client.IgnoreNotFound(c.opts.API.Update(ctx, is))
 }
 
 // tell writes the condition when it has changed, and emits an Event when it turns false. done means

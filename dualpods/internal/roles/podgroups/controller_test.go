@@ -24,6 +24,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/roles/groups"
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -116,6 +117,24 @@ func TestPodGroupOfOthersIsToldAndLeftAlone(t *testing.T) {
 	require.Len(t, s.podGroups(), 1)
 	assert.Equal(t, int32(1), s.podGroups()[0].Spec.MinMember)
 	assert.Contains(t, <-s.events.Events, "PodGroup sample-0 exists and was not created for this ModelServing")
+}
+
+func TestPodGroupWithoutItsLabelGetsItAgain(t *testing.T) {
+	s := newSite(t)
+	s.pass()
+	group := s.podGroups()[0]
+	group.Labels = map[string]string{"theirs": "stays", podmeta.LabelServing: "another"}
+	group.Spec.MinMember = 1
+	require.NoError(t, s.api.Update(t.Context(), &group))
+	again, _ := s.pass()
+	assert.Equal(t, membersPause, again, "it looks again soon")
+	s.pass()
+	require.Len(t, s.podGroups(), 1)
+	group = s.podGroups()[0]
+	assert.Equal(t, []string{"stays", "sample", "sample-0"}, []string{group.Labels["theirs"], group.Labels[podmeta.LabelServing], group.Labels[podmeta.LabelServingGroup]})
+	assert.Equal(t, int32(16), group.Spec.MinMember, "so it is found, and is as it should be again")
+	_, reason := s.pass()
+	assert.Equal(t, v1alpha1.ReasonPodGroupsCreated, reason)
 }
 
 func TestNothingIsWrittenIntoANamespaceThatGoes(t *testing.T) {

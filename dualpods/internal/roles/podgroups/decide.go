@@ -42,6 +42,8 @@ type Step struct {
 	Do     Action
 	Object client.Object
 	Pods   []*corev1.Pod // are deleted
+	// Labelled means that the PodGroup was there without its labels, and has them again.
+	Labelled bool
 	// Reason and Why tell what is in the way; empty: nothing is.
 	Reason, Why string
 }
