@@ -54,6 +54,8 @@ type Server struct {
 	// ClientCAFile has the authorities that may sign certificates of clients. Empty: the
 	// server does not ask clients for a certificate.
 	ClientCAFile string
+	// RequireClient refuses clients without a certificate of ClientCAFile in the handshake.
+	RequireClient bool
 	// Peer is the name in the certificates of servers that call each other. No other server
 	// accepts these certificates from a client. A server with a Peer accepts connections only from
 	// its peers, and from clients with a certificate. Empty: the server has no peers.
@@ -90,6 +92,9 @@ func (s Server) Config() (*tls.Config, error) {
 		if s.ClientCAFile != "" {
 			c.ClientAuth = tls.VerifyClientCertIfGiven
 			c.ClientCAs, err = ReadPool(s.ClientCAFile)
+			if s.RequireClient {
+				c.ClientAuth = tls.RequireAndVerifyClientCert
+			}
 		}
 		if s.Peer != "" {
 			c.ClientAuth, c.VerifyConnection = tls.RequireAnyClientCert, s.verifyClient(c.ClientCAs)

@@ -125,7 +125,11 @@ func open(s settings, log *slog.Logger) (_ *frontDoor, err error) {
 	}()
 	d, directory := door.New(door.Options{Own: f.own, Peers: f.listener, Namespace: s.namespaceOf, Access: f.tokens, Transport: f.toPods, SignEvery: signEvery, Observer: f.metrics, Tracer: f.traces.Tracer("hotseat.dev/hotseat/dualpods/frontdoor"), Logger: log})
 	f.door = d
-	f.scaler = scaler.New(scaler.Options{Directory: directory, Own: f.own, Peers: f.listener})
+	forKEDA, err := s.kedaTLS()
+	if err != nil {
+		return nil, err
+	}
+	f.scaler = scaler.New(scaler.Options{Directory: directory, Own: f.own, Peers: f.listener, TLS: forKEDA})
 	if f.watch, err = watch.New(watch.Options{
 		Config: config, Namespace: s.watchNamespace, Own: s.ownNamespace, Directory: directory, Peers: &demand.Pods{Listener: f.listener, Own: types.UID(s.podUID), Plain: s.demandTLS == ""},
 		Tokens: f.tokens,
@@ -163,6 +167,15 @@ func secure(l *net.Listener, by mtls.Server) error {
 		*l = tls.NewListener(*l, config)
 	}
 	return err
+}
+
+// kedaTLS returns the TLS by which the front door authenticates KEDA; nil: it does not.
+func (s *settings) kedaTLS() (*tls.Config, error) {
+	if s.scalerTLS == "" {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	in := func(name string) string { return filepath.Join(s.scalerTLS, name) }
+	return mtls.Server{CertFile: in(mtls.CertFile), KeyFile: in(mtls.KeyFile), ClientCAFile: in(mtls.CAFile), RequireClient: true}.Config()
 }
 
 // peers returns the TLS by which front doors authenticate the controller and each other.

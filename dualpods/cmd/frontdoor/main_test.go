@@ -166,7 +166,7 @@ func TestKEDAHearsOfARequestThatIsHeld(t *testing.T) {
 	model := modelObject()
 	model["spec"] = object{"autoscaling": object{"mode": "External"}}
 	api.set("models", model)
-	p := start(t, api, "--scaler-listen=127.0.0.1:0")
+	p := start(t, api, "--scaler-listen=127.0.0.1:0", "--scaler-plain")
 	p.await(p.probes.Addr(), "/readyz", http.StatusOK, "")
 	conn, err := grpc.NewClient(p.forKEDA.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)

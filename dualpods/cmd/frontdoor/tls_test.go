@@ -12,9 +12,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"hotseat.dev/hotseat/dualpods/internal/frontdoor/demand"
 	"hotseat.dev/hotseat/spec/demandapi"
+	"hotseat.dev/hotseat/spec/externalscaler"
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 )
@@ -43,8 +49,8 @@ func TestClientsSpeakHTTPSWithACertificateThatIsRenewed(t *testing.T) {
 	mtlstest.Write(t, dir, second.Server(t, "models.example.com"))
 	require.NoError(t, list(second), "a renewed one counts at once")
 	require.Error(t, list(first))
-	status, _ := p.get(p.clients.Addr(), "/v1/models")
-	assert.Equal(t, http.StatusBadRequest, status, "HTTP is refused")
+	code, _ := p.get(p.clients.Addr(), "/v1/models")
+	assert.Equal(t, http.StatusBadRequest, code, "HTTP is refused")
 }
 
 func TestCertificateThatCannotBeReadIsNamed(t *testing.T) {
@@ -84,6 +90,31 @@ func TestOnlyTheControllerAndFrontDoorsHearTheDemand(t *testing.T) {
 	nobody.Certificates = nil
 	_, err = hear(func(context.Context) (*tls.Config, error) { return nobody, nil })
 	require.ErrorContains(t, err, "remote error: tls:")
-	status, _ := p.get(p.counts.Addr(), demandapi.Path)
-	assert.Equal(t, http.StatusBadRequest, status, "HTTP is refused")
+	code, _ := p.get(p.counts.Addr(), demandapi.Path)
+	assert.Equal(t, http.StatusBadRequest, code, "HTTP is refused")
+}
+
+func TestKEDAShowsACertificateOfTheAuthorityThatIsNamed(t *testing.T) {
+	ca, other := mtlstest.New(t, "ca"), mtlstest.New(t, "other")
+	dir := t.TempDir()
+	mtlstest.Write(t, dir, ca.Server(t, "front-door.system"))
+	mtlstest.WriteCAs(t, filepath.Join(dir, mtls.CAFile), ca)
+	p := start(t, newFakeAPI(t), "--scaler-listen=127.0.0.1:0", "--scaler-tls="+dir)
+	p.await(p.probes.Addr(), "/readyz", http.StatusOK, "")
+	ask := func(by credentials.TransportCredentials) error {
+		conn, err := grpc.NewClient(p.forKEDA.Addr().String(), grpc.WithTransportCredentials(by))
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, conn.Close()) }()
+		_, err = externalscaler.NewExternalScalerClient(conn).IsActive(t.Context(), &externalscaler.ScaledObjectRef{Namespace: "team", ScalerMetadata: map[string]string{"model": "llama"}})
+		return err
+	}
+	shows := func(certificates ...tls.Certificate) credentials.TransportCredentials {
+		return credentials.NewTLS(&tls.Config{ServerName: "front-door.system", RootCAs: ca.Pool(), Certificates: certificates})
+	}
+	assert.Equal(t, codes.NotFound, status.Code(ask(shows(ca.Client(t, time.Hour)))), "it is heard, and there is no such Model")
+	for name, by := range map[string]credentials.TransportCredentials{
+		"no certificate": shows(), "one of another authority": shows(other.Client(t, time.Hour)), "no TLS": insecure.NewCredentials(),
+	} {
+		assert.Equal(t, codes.Unavailable, status.Code(ask(by)), name)
+	}
 }

@@ -60,6 +60,7 @@ func TestTheChartRefusesValuesThatMeanNothing(t *testing.T) {
 		"uninstall.deleteCRDs=true,uninstall.engines=stop,watchNamespace=a": "at '/watchNamespace': value must be ''",
 		"networkPolicy.enabled=true":                                        "networkPolicy.namespaces: say in which namespaces launchers are",
 		"networkPolicy.enabled=true,networkPolicy.namespaces={a},networkPolicy.instancePorts.first=60000,networkPolicy.instancePorts.last=40000": "networkPolicy.instancePorts: last is 40000, and first 60000",
+		"frontDoor.externalScaler=true":   "frontDoor.externalScaler: name the Secret with certificates",
 		"metrics.podMonitor.enabled=true": "metrics.podMonitor.selector: say which Pods are requesters",
 	} {
 		_, err := laneOf(t).cluster.Helm(t.Context(), "template", "x", root("deploy/chart"), "--set", value)

@@ -65,12 +65,13 @@ func (l *lane) install(ctx context.Context, values ...string) error {
 	if os.Getenv("WRITE_AHEAD") == "0" {
 		values = append([]string{"controller.writeAhead=false"}, values...)
 	}
+	values = append([]string{"frontDoor.externalScaler=true", "frontDoor.externalScalerAccess.plain=true"}, values...) // which earlier charts lack
 	return l.installChart(ctx, root("deploy/chart"), values...)
 }
 
 func (l *lane) installChart(ctx context.Context, chart string, values ...string) error {
 	args := []string{"upgrade", "--install", "hotseat", chart, "--namespace", system, "--create-namespace", "--wait", "--timeout", patience.Wait().String()}
-	values = append([]string{"controller.replicas=1", "frontDoor.domain=" + modelsDomain, "frontDoor.externalScaler=true"}, values...)
+	values = append([]string{"controller.replicas=1", "frontDoor.domain=" + modelsDomain}, values...)
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}

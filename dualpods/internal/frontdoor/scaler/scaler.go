@@ -2,6 +2,7 @@ package scaler
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"strconv"
 	"sync"
@@ -10,6 +11,8 @@ import (
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,6 +57,7 @@ type Options struct {
 	Peers interface {
 		Of(model types.NamespacedName) (total demand.Count, heard bool)
 	}
+	TLS *tls.Config // nil: KEDA speaks without TLS
 }
 
 // Scaler is the server. It is safe for concurrent use.
@@ -69,8 +73,12 @@ type Scaler struct {
 
 // New returns a Scaler that does not serve yet.
 func New(o Options) *Scaler {
+	by := insecure.NewCredentials()
+	if o.TLS != nil {
+		by = credentials.NewTLS(o.TLS)
+	}
 	s := &Scaler{opts: o, streams: map[types.NamespacedName]map[chan struct{}]struct{}{}, server: grpc.NewServer(
-		grpc.MaxRecvMsgSize(mostOfMessage), grpc.MaxConcurrentStreams(mostStreams), grpc.ConnectionTimeout(startTime),
+		grpc.Creds(by), grpc.MaxRecvMsgSize(mostOfMessage), grpc.MaxConcurrentStreams(mostStreams), grpc.ConnectionTimeout(startTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: idleTime, Timeout: startTime}),
 	)}
 	externalscaler.RegisterExternalScalerServer(s.server, s)
