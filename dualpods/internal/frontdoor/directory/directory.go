@@ -79,6 +79,9 @@ type Endpoint struct {
 	Address string // with the port
 	Entry   string
 	Weight  int // the targetRequests of its entry; 0: it is a standby
+	// Placed is when the Pod got its place: when its scheduling gate was removed, or a seat was given its model. Zero: the Pod
+	// runs its engine itself.
+	Placed time.Time
 }
 
 // Directory is safe for concurrent use.
@@ -172,9 +175,18 @@ func (d *Directory) SetPod(pod *corev1.Pod) {
 	}
 	s := &serving{
 		model:    types.NamespacedName{Namespace: pod.Namespace, Name: model},
-		Endpoint: Endpoint{Pod: pod.Name, UID: pod.UID, Address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(podmeta.PortModel))), Entry: pod.Labels[podmeta.LabelModelEntry]},
+		Endpoint: Endpoint{Pod: pod.Name, UID: pod.UID, Address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(podmeta.PortModel))), Entry: pod.Labels[podmeta.LabelModelEntry], Placed: placedAt(pod)},
 	}
 	d.changePod(name, s)
+}
+
+// placedAt returns when a Pod got its place; zero: that is not known.
+func placedAt(pod *corev1.Pod) time.Time {
+	if podmeta.IsSeat(pod) {
+		return podmeta.ReadAssignment(pod).Since.UTC()
+	}
+	placed, _ := podmeta.ReadPlacement(pod)
+	return placed.Since.UTC()
 }
 
 // DeletePod forgets a Pod.

@@ -91,10 +91,12 @@ func (d *Door) await(q *request) error {
 	defer cancel()
 	q.signs.Request = q.r.WithContext(ctx)
 	span := d.part(q, "hold")
+	q.hold.begin(span, since, len(d.dir.Serving(q.model.Key)) == 0)
 	err := q.signs.Wait(q.turn.ready, func() string { return "no replica serves " + q.model.Key.Name + " yet" })
 	q.signs.Request = q.r
 	waited := time.Since(since)
 	q.waited += waited
+	q.hold.to = time.Now()
 	if err == nil {
 		err = d.queues.refusal(q.turn)
 	} else {
@@ -207,6 +209,7 @@ func (d *Door) choose(q *request) (directory.Endpoint, bool) {
 	}
 	q.counted.Enter(may[at].Pod)
 	q.noteChoice(span, may[at], strategy)
+	d.showActuation(q, &may[at])
 	return may[at], true
 }
 

@@ -63,6 +63,7 @@ type request struct {
 	tried   []string      // Pods that have failed
 
 	span trace.Span // of all of it
+	hold hold       // its first wait
 
 	failure  error  // why nothing was answered
 	entry    string // whose replica answered

@@ -3,6 +3,7 @@ package door
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -17,7 +18,9 @@ import (
 // The trace of a request continues the trace of its client, if there is one. It has a span for the whole request, and
 // these spans below it:
 //
-//	hold    it waits for a Pod
+//	hold    it waits for a Pod; below it, if no Pod served the Model:
+//	  placement  until the chosen Pod has its place
+//	  swap       from then on, until it serves
 //	choose  a Pod is chosen; after a wait with a link to the actuation of that Pod
 //	proxy   it is passed to the Pod, until the answer begins
 //
@@ -58,6 +61,46 @@ func (d *Door) part(q *request, name string, options ...trace.SpanStartOption) t
 	}
 	_, span := d.opts.Tracer.Start(trace.ContextWithSpan(q.r.Context(), q.span), name, options...)
 	return span
+}
+
+// hold is a wait of a request, as its trace shows it.
+type hold struct {
+	span     trace.Span
+	from, to time.Time
+	atZero   bool // no Pod served the Model when it began
+	shown    bool // what it waited for
+}
+
+// begin notes the first wait of a request.
+func (h *hold) begin(span trace.Span, from time.Time, atZero bool) {
+	if h.span == nil {
+		h.span, h.from, h.atZero = span, from, atZero
+	}
+}
+
+// showActuation adds what the first wait was for: the placement of the Pod that answers, and the swap there. A Pod that had
+// its place before needed only the swap.
+func (d *Door) showActuation(q *request, to *directory.Endpoint) {
+	h := &q.hold
+	if h.span == nil || !h.span.SpanContext().IsValid() || !h.atZero || h.shown || to.Placed.IsZero() {
+		return
+	}
+	h.shown = true
+	placed := to.Placed
+	if placed.After(h.to) { // the clocks of the controller and of the front door differ
+		placed = h.to
+	}
+	below := trace.ContextWithSpan(q.r.Context(), h.span)
+	part := func(name string, from, to time.Time, pod string) {
+		_, span := d.opts.Tracer.Start(below, name, trace.WithTimestamp(from), trace.WithAttributes(attribute.String("k8s.pod.name", pod)))
+		span.End(trace.WithTimestamp(to))
+	}
+	if placed.After(h.from) {
+		part("placement", h.from, placed, to.Pod)
+	} else {
+		placed = h.from
+	}
+	part("swap", placed, h.to, to.Pod)
 }
 
 // endPart ends a span, which has failed if there is an error.

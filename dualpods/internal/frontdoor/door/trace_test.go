@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -128,4 +129,61 @@ func TestTraceOfARequestThatIsRefusedSaysSo(t *testing.T) {
 	root := all[len(all)-1]
 	assert.Equal(t, "POST /v1/completions", root.Name())
 	assert.Equal(t, codes.Error, root.Status().Code)
+}
+
+func TestTraceShowsPlacementAndSwapOfTheWait(t *testing.T) {
+	seat := func(pod *corev1.Pod, at time.Time) {
+		pod.Labels[podmeta.LabelSeat] = "pool"
+		pod.Annotations = map[string]string{podmeta.AnnotationSeat: podmeta.Assignment{Model: llama.Name, Entry: "default", Config: "llama-default", Since: at}.Encode()}
+	}
+	gated := func(pod *corev1.Pod, at time.Time) {
+		pod.Annotations = map[string]string{podmeta.AnnotationPlacement: podmeta.Placement{Since: at}.Encode()}
+	}
+	for name, c := range map[string]struct {
+		place  func(*corev1.Pod, time.Time)
+		placed time.Duration // after the request
+		spans  []string
+	}{
+		"a Pod that is placed meanwhile":    {gated, time.Second, []string{"placement", "swap"}},
+		"a seat that is given the model":    {seat, time.Second, []string{"placement", "swap"}},
+		"a Pod that was placed before":      {gated, -time.Second, []string{"swap"}},
+		"a clock that is ahead":             {seat, time.Hour, []string{"placement", "swap"}},
+		"a Pod that runs its engine itself": {func(*corev1.Pod, time.Time) {}, 0, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			recorder := tracetest.NewSpanRecorder()
+			s := traced(func(r *http.Request) (*http.Response, error) { return answered(r), nil }, recorder)
+			asked, code := time.Now(), make(chan int)
+			go func() { code <- s.askTraced() }()
+			time.Sleep(3 * time.Second)
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p", Labels: map[string]string{podmeta.LabelModel: llama.Name, podmeta.LabelModelEntry: "default", podmeta.LabelServes: llama.Name}}}
+			pod.Status.PodIP = "10.0.0.1"
+			c.place(pod, asked.Add(c.placed))
+			s.dir.SetPod(pod)
+			require.Equal(t, http.StatusOK, <-code, name)
+
+			spans := map[string]sdktrace.ReadOnlySpan{}
+			var below []string
+			for _, span := range recorder.Ended() {
+				assert.Equal(t, "4bf92f3577b34da6a3ce929d0e0e4736", span.SpanContext().TraceID().String(), name)
+				spans[span.Name()] = span
+				if span.Name() == "placement" || span.Name() == "swap" {
+					below = append(below, span.Name())
+				}
+			}
+			require.Equal(t, c.spans, below, name)
+			hold := spans["hold"]
+			for _, part := range below {
+				assert.Equal(t, hold.SpanContext().SpanID(), spans[part].Parent().SpanID(), "%s: %s", name, part)
+			}
+			if len(below) > 0 {
+				assert.Equal(t, hold.StartTime(), spans[below[0]].StartTime(), name)
+				assert.Equal(t, hold.EndTime(), spans["swap"].EndTime(), name)
+			}
+			if len(below) == 2 {
+				assert.Equal(t, spans["placement"].EndTime(), spans["swap"].StartTime(), name)
+				assert.Equal(t, min(c.placed, 3*time.Second), spans["swap"].StartTime().Sub(asked), name)
+			}
+		})
+	}
 }
