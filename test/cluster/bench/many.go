@@ -57,9 +57,22 @@ var manyAtRest = atRestOf{"model", func(n int) client.Object {
 
 func manyName(n int) string { return fmt.Sprintf("many-%d", n) }
 
-// manyCome makes the Models from the first up to the last, each with the Pod that its first Deployment would make, and
-// waits until they are available.
+// manyTogether is how many Models are made before the part waits until they are available.
+const manyTogether = 200
+
+// manyCome makes the Models from the first up to the last, some at a time.
 func (p *played) manyCome(first, last int) error {
+	for ; first < last; first += manyTogether {
+		if err := p.someCome(first, min(first+manyTogether, last)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// someCome makes the Models from the first up to the last, each with the Pod that its first Deployment would make, and
+// waits until all that there are are available.
+func (p *played) someCome(first, last int) error {
 	var models []*v1alpha1.Model
 	var pods []*corev1.Pod
 	for n := first; n < last; n++ {

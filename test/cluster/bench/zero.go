@@ -25,7 +25,8 @@ const beyondPod = 50 * time.Millisecond
 
 // zero times requests for a Model at zero whose model sleeps, to the first byte, in turn with a bare Pod, from its
 // creation until it is ready, and with a Deployment of the engine itself, which is scaled from zero by hand. Another Pod
-// holds one of the two GPUs, so that the Model gets the other each time.
+// holds one of the two GPUs, so that the Model gets the other each time. Then it times moves from an entry without hardware
+// to the next one.
 func (b *bench) zero() (rows []figures.Row, err error) {
 	s, err := b.newSite("zero", cluster.Options{Nodes: 1, GPUs: 2})
 	if err != nil {
@@ -60,6 +61,10 @@ func (b *bench) zero() (rows []figures.Row, err error) {
 	if err := b.keepAsks(s, "zero", asks, launchers.moments()); err != nil {
 		return nil, err
 	}
+	stockouts, err := b.stockouts(s, door)
+	if err != nil {
+		return nil, err
+	}
 	beyond := ours.P50() - pods.P50()
 	faster := float64(engines.P50()) / float64(ours.P50())
 	return []figures.Row{
@@ -71,6 +76,7 @@ func (b *bench) zero() (rows []figures.Row, err error) {
 			Figure: "the same; bare: a Deployment of the engine, scaled from zero by hand → first byte", Samples: len(ours), Ours: ours.String(), Bare: engines.String(),
 			Beside: fmt.Sprintf("%.1f× faster at p50", faster),
 		},
+		stockouts,
 	}, nil
 }
 
