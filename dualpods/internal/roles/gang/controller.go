@@ -81,13 +81,15 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	c.warnStrangers(strangers)
 	steps := Decide(w)
+	// The writes come first: whoever is told writes the status too, and a record would be based on an older
+	// one.
+	conflict, err := c.do(ctx, steps)
 	again := c.tell(w.Now, steps)
 	for _, s := range steps {
 		if !s.Again.IsZero() {
 			again = dualpods.Sooner(again, max(s.Again.Sub(w.Now), time.Millisecond))
 		}
 	}
-	conflict, err := c.do(ctx, steps)
 	if conflict {
 		again = dualpods.Sooner(again, cachePause)
 	}

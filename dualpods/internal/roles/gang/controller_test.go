@@ -266,3 +266,16 @@ func TestPassBeginsWhenRoomMayHaveChanged(t *testing.T) {
 		assert.True(t, hasOtherRoom(was, is), name)
 	}
 }
+
+// Whoever is told writes the status, and would be ahead of the record.
+func TestNobodyIsToldBeforeTheRecordIsWritten(t *testing.T) {
+	s := newSite(t, 1, serving("llama"))
+	s.pass()
+	s.takeWrites()
+	s.api.nodes["a"].Status.Allocatable = gpuList(2)
+	s.api.changed(s.api.nodes["a"])
+	var before []string
+	s.c.opts.Changed = func([]reconcile.Request) { before = s.takeWrites() }
+	s.pass()
+	assert.Equal(t, []string{"record of llama", "remove the gate of llama-0-prefill-0-0", "remove the gate of llama-0-prefill-0-1"}, before)
+}
