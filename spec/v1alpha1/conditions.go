@@ -151,6 +151,8 @@ const (
 	ReasonChanging = "Changing" // the models of a group are being changed in place
 	// ReasonChangeFailed: a change in place was undone; the group has the old models.
 	ReasonChangeFailed = "ChangeFailed"
+	// ReasonRevisionLost: the group runs, and the ControllerRevision of its template is gone or cannot be read.
+	ReasonRevisionLost = "RevisionLost"
 	// ReasonEditedByOthers, of Events: somebody else has changed an object of the controller's own.
 	ReasonEditedByOthers = "EditedByOthers"
 	// ReasonChangeEnded, of Events: a Pod is created again, since its change in place came to no end.

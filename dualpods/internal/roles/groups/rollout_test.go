@@ -240,6 +240,11 @@ func TestGroupsWhoseRevisionIsLostStayUntilTheirTurn(t *testing.T) {
 	require.NoError(t, s.api.DeleteAllOf(t.Context(), &appsv1.ControllerRevision{}, client.InNamespace("ns")))
 	s.passes(4)
 	assert.Equal(t, map[string]string{"llama-0-r-0-0": "a", "llama-1-r-0-0": "a", "llama-2-r-0-0": "b"}, s.images())
+	group := s.status().Groups[0]
+	assert.Equal(t, []string{string(v1alpha1.GroupRunning), v1alpha1.ReasonRevisionLost}, []string{string(group.State), group.Reason})
+	s.told("RevisionLost llama-0: ControllerRevision llama-" + group.Revision + " is gone or cannot be read")
+	s.told("RevisionLost llama-1")
+	assert.Empty(t, s.events.Events, "each group is told once")
 	s.become("llama-2-r-0-0", corev1.ConditionTrue)
 	s.passes(4)
 	assert.Equal(t, map[string]string{"llama-0-r-0-0": "a", "llama-1-r-0-0": "b", "llama-2-r-0-0": "b"}, s.images())

@@ -56,11 +56,22 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 		groups = append(groups, *byOrdinal[group])
 	}
 	keepChanges(groups, steps)
+	w.tellLostRevisions(groups)
 	if w.Serving.Spec.UsesGates() {
 		keepGangs(groups, w.Serving)
 	}
 	w.showRestarts(groups)
 	return groups
+}
+
+// tellLostRevisions says of groups that run whose ControllerRevision is gone, or cannot be read.
+func (w *World) tellLostRevisions(groups []v1alpha1.ServingGroupStatus) {
+	for i := range groups {
+		if g := &groups[i]; i < len(w.groups) && w.groups[i].places != nil && g.State == v1alpha1.GroupRunning {
+			g.Reason = v1alpha1.ReasonRevisionLost
+			g.Message = "ControllerRevision " + revisionName(w.Serving, w.groups[i].revision) + " is gone or cannot be read: the Pods stay, and lost ones are not created again until the group gets the present template"
+		}
+	}
 }
 
 // keepGangs keeps what package gang has written about groups.
@@ -159,6 +170,9 @@ func (c *Controller) announce(before, now *v1alpha1.ModelServing) {
 		was := listed[g.Name]
 		same := was != nil && was.State == g.State && was.Reason == g.Reason && was.Message == g.Message
 		if g.State == v1alpha1.GroupFailed && g.Reason != v1alpha1.ReasonMalformedTemplate && !same {
+			c.warn(now, g.Reason, g.Name+": "+g.Message)
+		}
+		if g.Reason == v1alpha1.ReasonRevisionLost && (was == nil || was.Reason != g.Reason) {
 			c.warn(now, g.Reason, g.Name+": "+g.Message)
 		}
 		c.announceChange(was, now, g)
