@@ -146,9 +146,14 @@ func TestGroupOfTwoRolesIsServedAndGoesWhole(t *testing.T) {
 	assert.NotEqual(t, prefill, s.pod("llama-0-prefill-0-0").UID)
 
 	// A Service that somebody else changes is repaired.
-	s.kubectl("patch", "service/"+router.Name, "--type=merge", `-p={"spec":{"publishNotReadyAddresses":false,"selector":{"app":"theirs"}}}`)
-	s.eventually("the Service is as it was", func() bool {
-		return s.kubectl("get", "service/"+router.Name, "-o", "jsonpath={.spec.publishNotReadyAddresses}{.spec.selector}") == "true"
+	s.kubectl("patch", "service/"+router.Name, "--type=merge", `-p={"spec":{"publishNotReadyAddresses":false,"selector":{"modelserving.hotseat.dev/name":"llama"}}}`)
+	s.eventually("the Service is as it was, and leads to the router alone", func() bool {
+		is := s.kubectl("get", "service/"+router.Name, "--ignore-not-found", "-o", "jsonpath={.spec.publishNotReadyAddresses}{.spec.selector}")
+		return is == "true" && slices.Equal([]string{router.Status.PodIP + ":8080"}, s.addressesOf(router.Name))
+	})
+	s.kubectl("label", "service/"+router.Name, podmeta.LabelServingRole+"-")
+	s.eventually("the Service has its label", func() bool {
+		return s.kubectl("get", "service/"+router.Name, "-o", "jsonpath={.metadata.labels.modelserving\\.hotseat\\.dev/role}") == "router"
 	})
 	s.eventually("an Event says so", func() bool {
 		return slices.Contains(s.events("llama"), "somebody else has changed Service "+router.Name+", and the controller has undone it: change the ModelServing instead")

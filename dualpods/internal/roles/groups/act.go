@@ -33,7 +33,7 @@ func (c *Controller) do(ctx context.Context, about *v1alpha1.ModelServing, steps
 		if broken = broken || s.Row == rowEarlierRevision; s.Do == "" || broken {
 			continue
 		}
-		of, patch := s.Object.GetUID(), patchOf(s) // the answer of the API server replaces the object
+		of, patch := madeKey(kindOf(s.Object), s.Object.GetNamespace(), s.Object.GetName()), patchOf(s) // the answer of the API server replaces the object
 		if pause := c.repeatPause(of, patch); pause > 0 {
 			again = dualpods.Sooner(again, pause)
 			continue

@@ -68,13 +68,13 @@ type Controller struct {
 	// removed says when this process deleted Pods. told has the versions of ModelServings whose
 	// status this process has changed since.
 	removed map[types.UID]time.Time
-	repeats map[types.UID]repeat // of objects that this process has changed
+	repeats map[string]repeat // of objects that this process has changed, by kind and name
 	told    map[types.NamespacedName][]string
 }
 
 // New makes a Controller.
 func New(opts Options) *Controller {
-	return &Controller{opts: opts, made: map[string]time.Time{}, removed: map[types.UID]time.Time{}, repeats: map[types.UID]repeat{}, told: map[types.NamespacedName][]string{}}
+	return &Controller{opts: opts, made: map[string]time.Time{}, removed: map[types.UID]time.Time{}, repeats: map[string]repeat{}, told: map[types.NamespacedName][]string{}}
 }
 
 // conflictPause is the pause after a write that was based on a stale cache. takenPause is the

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
@@ -27,7 +26,10 @@ type repeat struct {
 
 // patchOf returns what a step changes of an object; empty: the step changes none.
 func patchOf(s *Step) string {
-	if s.Was == nil {
+	switch {
+	case s.Row == rowEdited && s.Do == Delete:
+		return "created again"
+	case s.Was == nil:
 		return ""
 	}
 	text, err := client.MergeFrom(s.Was).Data(s.Object)
@@ -39,7 +41,7 @@ func patchOf(s *Step) string {
 
 // repeatPause returns how long a change of an object has to wait, since others have undone the same change
 // again and again; 0: it has not to wait. patch is empty if nothing is changed.
-func (c *Controller) repeatPause(of types.UID, patch string) time.Duration {
+func (c *Controller) repeatPause(of, patch string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.repeats[of]
@@ -51,14 +53,14 @@ func (c *Controller) repeatPause(of types.UID, patch string) time.Duration {
 
 // noteChange notes that a change of an object was written. It reports whether the last change was the same,
 // so that somebody else has undone that.
-func (c *Controller) noteChange(of types.UID, patch string) (again bool) {
+func (c *Controller) noteChange(of, patch string) (again bool) {
 	if patch == "" {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.opts.Now()
-	maps.DeleteFunc(c.repeats, func(_ types.UID, r repeat) bool { return now.Sub(r.last) > 2*decide.LongestPause })
+	maps.DeleteFunc(c.repeats, func(_ string, r repeat) bool { return now.Sub(r.last) > 2*decide.LongestPause })
 	r := repeat{patch: patch, last: now, times: 1}
 	if was := c.repeats[of]; was.patch == patch {
 		r.times, again = was.times+1, true
@@ -77,14 +79,20 @@ func (c *Controller) tellEdit(about *v1alpha1.ModelServing, s *Step) {
 const rowEdited = "Service changed by others"
 
 // repairs returns the step that gives the Service of a member its fields and labels again; nil: it has them.
-// The fields that others may set, such as annotations, stay.
+// The fields that others may set, such as annotations, stay. A Service with a selector is created again:
+// Kubernetes has made EndpointSlices by the selector, and removes them only with the Service.
 func (w *World) repairs(m *Member) *Step {
 	if !m.Wanted || m.Service.Is == nil || !m.Service.Is.DeletionTimestamp.IsZero() || !w.needsService(m) {
 		return nil
 	}
 	is, want := &m.Service.Is.Spec, w.newService(m.place)
 	isOurs := (is.Type == "" || is.Type == corev1.ServiceTypeClusterIP) && is.ClusterIP == want.Spec.ClusterIP && is.PublishNotReadyAddresses &&
-		len(is.Selector) == 0 && len(is.Ports) == 0 && len(is.ExternalIPs) == 0 && is.ExternalName == ""
+		len(is.Ports) == 0 && len(is.ExternalIPs) == 0 && is.ExternalName == ""
+	s := &Step{Row: rowEdited, Of: m, State: v1alpha1.GroupRunning}
+	if len(is.Selector) > 0 {
+		s.writes(Delete, m.Service.Is)
+		return s
+	}
 	after := m.Service.Is.DeepCopy()
 	if !isOurs {
 		after.Spec = want.Spec
@@ -94,7 +102,6 @@ func (w *World) repairs(m *Member) *Step {
 	if isOurs && !labelled {
 		return nil
 	}
-	s := &Step{Row: rowEdited, Of: m, State: v1alpha1.GroupRunning}
 	s.changes(m.Service.Is, after)
 	return s
 }

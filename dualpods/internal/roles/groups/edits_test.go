@@ -40,8 +40,9 @@ func TestServiceThatOthersChangeIsRepairedAndTold(t *testing.T) {
 			var before, after corev1.Service
 			require.True(t, s.read(entry, &before))
 			edited(s, &corev1.Service{}, how)
-			s.passes(2)
+			s.passes(3)
 			require.True(t, s.read(entry, &after))
+			assert.Equal(t, name == "a selector", before.UID != after.UID, "slices that were made by a selector go with the Service")
 			assert.Equal(t, []any{before.Spec, before.Labels}, []any{after.Spec, after.Labels})
 			s.told("EditedByOthers somebody else has changed Service " + entry + ", and the controller has undone it")
 			assert.Empty(t, s.events.Events)

@@ -41,13 +41,13 @@ func (c *Controller) noteTold(key types.NamespacedName, before string) {
 	c.told[key] = append(c.told[key], before)
 }
 
-// remove deletes the object of a step. A Pod that is surplus, of another revision, or late is deleted only
-// if it has not changed since it was read. A Pod that was chosen because it was not ready may be ready by
+// remove deletes the object of a step. A Pod that is surplus, of another revision, or late, and a Service that
+// others have changed, is deleted only if it has not changed since it was read. A Pod that was chosen because it was not ready may be ready by
 // now, and a Pod may have the label of the new revision by now.
 func (c *Controller) remove(ctx context.Context, s *Step) error {
 	uid, version := s.Object.GetUID(), s.Object.GetResourceVersion()
 	only := client.Preconditions{UID: &uid}
-	if slices.Contains([]string{rowSurplus, rowOutdated, rowRevisionLost, rowLate}, s.Row) {
+	if slices.Contains([]string{rowSurplus, rowOutdated, rowRevisionLost, rowLate, rowEdited}, s.Row) {
 		only.ResourceVersion = &version
 	}
 	err := client.IgnoreNotFound(c.opts.API.Delete(ctx, s.Object, only))
