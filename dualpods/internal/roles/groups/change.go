@@ -224,7 +224,7 @@ var changes = []changeRule{
 		if c.isUndone() {
 			try = c.was.Try + 1
 		}
-		return s.becomes(&v1alpha1.ServingGroupChange{Revision: c.target, State: v1alpha1.ChangeBegun, Since: metav1.NewTime(c.w.Now), Try: try})
+		return s.becomes(&v1alpha1.ServingGroupChange{Revision: c.target, State: v1alpha1.ChangeBegun, Since: c.now(), Try: try})
 	}},
 }
 
@@ -250,9 +250,12 @@ func (c *groupChange) until(limit time.Duration) time.Duration {
 	return c.was.Since.Add(limit).Sub(c.w.Now)
 }
 
+// now returns the time as the API server stores it, in whole seconds.
+func (c *groupChange) now() metav1.Time { return metav1.NewTime(c.w.Now.Truncate(time.Second)) }
+
 // at returns the change in another state.
 func (c *groupChange) at(state v1alpha1.ChangeState, why string, misfit bool) *v1alpha1.ServingGroupChange {
-	return &v1alpha1.ServingGroupChange{Revision: c.was.Revision, State: state, Since: metav1.NewTime(c.w.Now), Try: c.was.Try, Message: why, Misfit: misfit}
+	return &v1alpha1.ServingGroupChange{Revision: c.was.Revision, State: state, Since: c.now(), Try: c.was.Try, Message: why, Misfit: misfit}
 }
 
 // becomes says what the status has of the change then. The row does nothing else: the next pass acts on

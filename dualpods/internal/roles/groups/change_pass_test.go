@@ -93,6 +93,20 @@ func TestChangeInPlaceIsWrittenBeforeItIsActedOn(t *testing.T) {
 	assert.Empty(t, s.events.Events)
 }
 
+func TestChangeGoesOnThoughTheClockHasNanoseconds(t *testing.T) {
+	s := newSite(t, func(m *v1alpha1.ModelServing) {
+		m.Spec.UpdateMode = v1alpha1.UpdateInPlace
+		m.Spec.Template.Roles[0].EntryTemplate = patched(oldPatch)
+	}, nil)
+	s.now = s.now.Add(123456789)
+	s.settle()
+	s.change(func(m *v1alpha1.ModelServing) { m.Spec.Template.Roles[0].EntryTemplate = patched(newPatch) })
+	s.passes(1)
+	require.Equal(t, v1alpha1.ChangeBegun, s.status().Groups[0].Change.State)
+	s.passes(1) // the Pod has no record
+	assert.Equal(t, v1alpha1.ChangeUndoing, s.status().Groups[0].Change.State)
+}
+
 func TestGroupWhoseChangeWasUndoneFollowsItsRoleScaler(t *testing.T) {
 	s := newSite(t, func(m *v1alpha1.ModelServing) {
 		m.Spec.UpdateMode = v1alpha1.UpdateInPlace

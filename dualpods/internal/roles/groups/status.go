@@ -152,7 +152,9 @@ func (c *Controller) tell(ctx context.Context, w *World, steps []*Step) error {
 		}
 		return fmt.Errorf("cannot write the status of ModelServing %s: %w", client.ObjectKeyFromObject(w.Serving), err)
 	}
-	c.noteTold(client.ObjectKeyFromObject(changed), w.Serving.ResourceVersion)
+	if changed.ResourceVersion != w.Serving.ResourceVersion { // else nothing was changed, and the cache shows no other version
+		c.noteTold(client.ObjectKeyFromObject(changed), w.Serving.ResourceVersion)
+	}
 	c.announce(w.Serving, changed)
 	w.Serving = changed
 	return nil
