@@ -110,4 +110,13 @@ func TestServerOfTwoRanksLosesNothingWithALauncher(t *testing.T) {
 	again, other := s.serverOfBig()
 	assert.Equal(t, []int{entry.PID, worker.PID}, []int{again.PID, other.PID})
 	assert.ElementsMatch(t, before, uids())
+
+	// The Pod of that launcher is deleted: its requester goes with it, another one takes its place, and the
+	// server starts again. The requester of the other rank stays.
+	stays, goes := s.uidOf(bigEntry), s.uidOf(bigWorker)
+	s.delete(launcher.Name)
+	s.eventually("the worker has another requester", func() bool { uid := s.uidOf(bigWorker); return uid != "" && uid != goes })
+	anew, _ := s.serverOfBig()
+	assert.NotEqual(t, again.Rank.Group, anew.Rank.Group, "another start")
+	assert.Equal(t, stays, s.uidOf(bigEntry))
 }
