@@ -145,7 +145,7 @@ var changes = []changeRule{
 		return lost != "" && s.recreates(c.all(c.lacksRevision), "its template cannot be read any more: "+lost)
 	}},
 	{rowLate, func(c *groupChange, s *changeStep) bool {
-		return c.is(v1alpha1.ChangeCommitted, v1alpha1.ChangeUndoing) && c.until(changeLimit) <= 0 &&
+		return c.is(v1alpha1.ChangeCommitted, v1alpha1.ChangeUndoing) && !c.w.Now.Before(c.settlesBy()) &&
 			s.recreates(c.all(c.isUnsettled), "its launcher has not confirmed the change of models within "+changeLimit.String())
 	}},
 	{"lost after the commit", func(c *groupChange, s *changeStep) bool {
@@ -159,7 +159,7 @@ var changes = []changeRule{
 		return c.is(v1alpha1.ChangeCommitted) && s.orders(Commit, c.all(c.isToCommit)) && s.changing("the new models are committed")
 	}},
 	{"committed", func(c *groupChange, s *changeStep) bool {
-		return c.is(v1alpha1.ChangeCommitted) && s.after(c.until(changeLimit)) && s.changing("the new models are healthy, and serve soon"+c.awaited())
+		return c.is(v1alpha1.ChangeCommitted) && s.after(c.settlesBy().Sub(c.w.Now)) && s.changing("the new models are healthy, and serve soon"+c.awaited())
 	}},
 	{"undo", func(c *groupChange, s *changeStep) bool {
 		return c.is(v1alpha1.ChangeUndoing) && s.patch(c.all((*Member).isToldOfChange), func(m *Member) *Step {
@@ -176,7 +176,7 @@ var changes = []changeRule{
 	}},
 	{"undoing", func(c *groupChange, s *changeStep) bool {
 		return c.is(v1alpha1.ChangeUndoing) && c.any(func(m *Member) bool { return m.Bound != nil && m.Bound.Record.Change != nil }) &&
-			s.after(c.until(changeLimit)) && s.changing("the old models are woken"+c.awaited()+": "+c.was.Message)
+			s.after(c.settlesBy().Sub(c.w.Now)) && s.changing("the old models are woken"+c.awaited()+": "+c.was.Message)
 	}},
 	{"undone", func(c *groupChange, s *changeStep) bool {
 		return c.is(v1alpha1.ChangeUndoing) && s.becomes(c.at(v1alpha1.ChangeUndone, c.was.Message, c.was.Misfit))

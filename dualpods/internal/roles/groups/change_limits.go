@@ -28,6 +28,16 @@ func hasOldPending(m *Member) bool {
 	return m.isToldOfChange() || m.Bound != nil && m.Bound.Record.Change != nil
 }
 
+// settlesBy returns until when the launchers have to confirm a change that was committed, or is being undone.
+// A controller that begins later has to give them their orders first, so it waits as long from then on.
+func (c *groupChange) settlesBy() time.Time {
+	from := c.was.Since.Time
+	if c.w.Began.After(from) {
+		from = c.w.Began
+	}
+	return from.Add(changeLimit)
+}
+
 // isUnsettled reports whether a Pod keeps a change from its end.
 func (c *groupChange) isUnsettled(m *Member) bool {
 	if c.is(v1alpha1.ChangeCommitted) {
@@ -78,5 +88,5 @@ func (c *groupChange) awaited() string {
 	case m.Bound != nil:
 		what = "launcher " + m.Bound.Launcher.Name + ", which does not answer"
 	}
-	return fmt.Sprintf("; Pod %s waits for %s, and is created again at %s", m.name(), what, c.was.Since.Add(changeLimit).UTC().Format(time.RFC3339))
+	return fmt.Sprintf("; Pod %s waits for %s, and is created again at %s", m.name(), what, c.settlesBy().UTC().Format(time.RFC3339))
 }

@@ -73,6 +73,19 @@ func TestCommittedChangeOutlivesItsControllerRevision(t *testing.T) {
 	assert.Equal(t, v1alpha1.GroupRunning, s.status().Groups[0].State)
 }
 
+func TestControllerThatBeginsLateGivesOrdersBeforePodsAreCreatedAgain(t *testing.T) {
+	s := committed(t)
+	s.now = s.now.Add(changeLimit) // without a controller
+	s.again()
+	s.writes = nil
+	last := s.passes(2)
+	assert.NotContains(t, s.writes, "delete Pod "+entry)
+	assert.Equal(t, changeLimit, last.RequeueAfter)
+	s.now = s.now.Add(changeLimit)
+	s.passes(1)
+	assert.Contains(t, s.writes, "delete Pod "+entry)
+}
+
 func TestCommittedChangeEndsThoughALauncherNeverAnswers(t *testing.T) {
 	s := committed(t)
 	last := s.passes(2)

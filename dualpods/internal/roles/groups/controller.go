@@ -70,6 +70,7 @@ type Controller struct {
 	removed map[types.UID]time.Time
 	repeats map[string]repeat // of objects that this process has changed, by kind and name
 	told    map[types.NamespacedName][]string
+	began   time.Time // when the first pass began
 }
 
 // New makes a Controller.

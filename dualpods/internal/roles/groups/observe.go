@@ -32,7 +32,7 @@ func Indexed(o client.Object) []string {
 
 // observe reads the World.
 func (c *Controller) observe(ctx context.Context, serving *v1alpha1.ModelServing) (*World, error) {
-	w := &World{Now: c.opts.Now(), Serving: serving, Revision: hash(content(&serving.Spec.Template)), Problems: checkSubgroups(serving), Domains: map[string]string{}, plans: map[string]*plan{}}
+	w := &World{Now: c.opts.Now(), Began: c.begun(), Serving: serving, Revision: hash(content(&serving.Spec.Template)), Problems: checkSubgroups(serving), Domains: map[string]string{}, plans: map[string]*plan{}}
 	present, problems := newPlan(w.Revision, &serving.Spec.Template, c.opts.Image)
 	w.Problems = append(w.Problems, problems...)
 	if c.opts.Gangs != nil {

@@ -41,9 +41,19 @@ func (c *Controller) noteTold(key types.NamespacedName, before string) {
 	c.told[key] = append(c.told[key], before)
 }
 
+// begun returns when the first pass of this process began.
+func (c *Controller) begun() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.began.IsZero() {
+		c.began = c.opts.Now()
+	}
+	return c.began
+}
+
 // remove deletes the object of a step. A Pod that is surplus, of another revision, or late, and a Service that
-// others have changed, is deleted only if it has not changed since it was read. A Pod that was chosen because it was not ready may be ready by
-// now, and a Pod may have the label of the new revision by now.
+// others have changed, is deleted only if it has not changed since it was read. A Pod that was chosen
+// because it was not ready may be ready by now, and a Pod may have the label of the new revision by now.
 func (c *Controller) remove(ctx context.Context, s *Step) error {
 	uid, version := s.Object.GetUID(), s.Object.GetResourceVersion()
 	only := client.Preconditions{UID: &uid}

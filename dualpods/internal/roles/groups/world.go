@@ -19,6 +19,7 @@ import (
 // World is the input of a decision about one ModelServing.
 type World struct {
 	Now      time.Time
+	Began    time.Time // when this process began to decide
 	Serving  *v1alpha1.ModelServing
 	Revision string // of its template
 	Problems []podmeta.Problem
