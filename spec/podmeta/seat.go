@@ -69,8 +69,8 @@ func encode(of any) string {
 // IsSeat reports whether a Pod is a seat: a requester that may have no model.
 func IsSeat(pod *corev1.Pod) bool { return pod.Labels[LabelSeat] != "" }
 
-// SeatEdited reports whether the annotations of a seat ask for another server than its assignment says, or for one without
-// an assignment. The controller writes both in one patch, so somebody else has edited them.
+// SeatEdited reports whether the annotations of a seat ask for a server other than that of its assignment, or for a server
+// without an assignment. The controller writes both in one patch, so somebody else has edited them.
 func SeatEdited(pod *corev1.Pod) bool {
 	config := ReadAssignment(pod).Config
 	for _, key := range []string{AnnotationServerPatch, alias(AnnotationServerPatch)} {

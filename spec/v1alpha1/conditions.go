@@ -153,7 +153,7 @@ const (
 	ReasonChangeFailed = "ChangeFailed"
 	// ReasonRevisionLost: the group runs, and the ControllerRevision of its template is gone or cannot be read.
 	ReasonRevisionLost = "RevisionLost"
-	// ReasonEditedByOthers, of Events: somebody else has changed an object of the controller's own.
+	// ReasonEditedByOthers, of Events: somebody else has changed an object that the controller made.
 	ReasonEditedByOthers = "EditedByOthers"
 	// ReasonChangeEnded, of Events: a Pod is created again, since its change in place came to no end.
 	ReasonChangeEnded = "ChangeEnded"
@@ -200,7 +200,7 @@ const (
 const (
 	ReasonServing         = "Serving"
 	ReasonAtZero          = "AtZero"        // nothing runs, and nothing is asked for
-	ReasonNoEntryCanRun   = "NoEntryCanRun" // until somebody edits something: front doors hold no request
+	ReasonNoEntryCanRun   = "NoEntryCanRun" // before somebody edits something: front doors hold no request
 	ReasonAllSpecsFailing = "AllSpecsFailing"
 	ReasonMaximum         = "Maximum" // a maximum keeps the Model from what demand needs
 )

@@ -74,7 +74,7 @@ type ModelServingSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	SchedulerName string `json:"schedulerName,omitempty"`
 
-	// Kthena has this field. It is refused, so that nobody relies on it.
+	// Not supported: the API server refuses this field of Kthena's ModelServing.
 	// +optional
 	Plugins []Unsupported `json:"plugins,omitempty"`
 
@@ -159,7 +159,7 @@ type RolloutStrategy struct {
 	// +optional
 	RollingUpdateConfiguration RollingUpdateConfiguration `json:"rollingUpdateConfiguration,omitempty"`
 
-	// Kthena has this field. It is refused, so that nobody relies on it.
+	// Not supported: the API server refuses this field of Kthena's ModelServing.
 	// +optional
 	EvictionStrategy *Unsupported `json:"evictionStrategy,omitempty"`
 }
@@ -179,9 +179,8 @@ type RollingUpdateConfiguration struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000 : self.matches('^(100|[0-9]{1,2})%$')",message="should be a number, 0 to 1000, or a percentage, such as 50%"
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
 
-	// How many groups an update may take down at once: the next group is updated when fewer of those that
-	// it took down do not run again yet. A group that did not run before is updated at once, and counts for
-	// nothing. A number, or a percentage of the groups, which is rounded down, to at least 1. Default: 1.
+	// How many groups an update may take down at once. The next group is updated when fewer groups than this are
+	// down because of their update. A group that does not run is updated at once, and does not count. A number, or a percentage of the groups, which is rounded down, to at least 1. Default: 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
@@ -309,9 +308,9 @@ type ServingRole struct {
 	GPUs *int32 `json:"gpus,omitempty"`
 }
 
-// Unsupported is a field of Kthena's ModelServing that is refused by its name. An API server would
-// otherwise drop a field that it does not know without an error, if the client does not ask for
-// strict validation.
+// Unsupported is a field of Kthena's ModelServing that the API server refuses, with a message that names it.
+// A field that is not in the schema would be dropped, without an error to clients that do not ask for strict
+// validation.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type Unsupported struct{}
@@ -330,7 +329,7 @@ func (r *ServingRole) Size() int {
 	return 1 + int(*r.WorkerReplicas)
 }
 
-// Gang returns the gang policy, in whichever spelling it was given; nil: there is none.
+// Gang returns the gang policy in either of its spellings; nil: there is none.
 func (t *ServingGroupTemplate) Gang() *GangPolicy { return cmp.Or(t.GangPolicy, t.LowerGangPolicy) }
 
 // Counted returns how many replicas of a role get nodes together with the other roles.

@@ -11,7 +11,7 @@ type ModelStatus struct {
 	// Accepted: all entries can be understood. Available: a replica answers requests, or none is needed.
 	// Progressing: replicas are being started or taken away. StandbyServing: only a standby answers.
 	// ScalingLimited: demand needs more replicas than may be. AllSpecsFailing: every entry has failed.
-	// NameConflict: requests for one of its aliases go to another Model.
+	// NameConflict: requests for one of its aliases or adapters go to another Model.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -90,7 +90,7 @@ func (in ModelRunsIn) HasLauncher() bool { return in == RunsInLauncher || in == 
 
 // ModelEntryReplicas are the numbers of an entry's replicas.
 type ModelEntryReplicas struct {
-	// Replicas that there are to be.
+	// Replicas that the entry should have.
 	Desired int32 `json:"desired"`
 	// Replicas that are not ready yet.
 	Waiting int32 `json:"waiting"`
@@ -102,9 +102,9 @@ type ModelEntryReplicas struct {
 
 // ModelFailure is why an entry failed.
 type ModelFailure struct {
-	// Why, in one word.
+	// Why it failed, in one word.
 	Reason string `json:"reason"`
-	// What happened, for people.
+	// What happened, and what to do.
 	Message string `json:"message"`
 	// When it failed.
 	Time metav1.MicroTime `json:"time"`

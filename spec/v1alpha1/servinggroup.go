@@ -46,8 +46,8 @@ type ServingGroupStatus struct {
 	// not wait for it.
 	// +optional
 	Grown bool `json:"grown,omitempty"`
-	// The group ran when its turn to get the present template came, and does not run with it yet.
-	// maxUnavailable limits how many such groups there are.
+	// The group ran when its update to the present template began, and does not run with that template yet.
+	// maxUnavailable limits the number of such groups.
 	// +optional
 	BeingUpdated bool `json:"beingUpdated,omitempty"`
 	// Why the group does not run, as one word.
