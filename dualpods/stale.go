@@ -28,8 +28,8 @@ type LastWrite struct {
 	at     time.Time
 }
 
-// WriteOf returns the write to one version of an object, whose answer has the version after. No event follows a write that
-// has changed nothing: both versions are the same then, and the cache hides nothing.
+// WriteOf returns the write to version before of an object; the API server answered with version after. If both are the
+// same, the write has changed nothing: no event follows, and the cache hides nothing.
 func WriteOf(before, after string, at time.Time) LastWrite {
 	if before == after {
 		before = ""
@@ -40,7 +40,7 @@ func WriteOf(before, after string, at time.Time) LastWrite {
 // IsHidden reports whether the cache, which has a version of the object, does not show the write yet.
 func (w LastWrite) IsHidden(version string) bool { return w.before != "" && w.before == version }
 
-// Pause returns how long the next write has to wait, if there is to be a pause between two; 0 or less: it has not.
+// Pause returns how long the next write has to wait if writes keep the given time between them; 0 or less: it need not wait.
 func (w LastWrite) Pause(between time.Duration, now time.Time) time.Duration {
 	return w.at.Add(between).Sub(now)
 }

@@ -19,8 +19,8 @@ type settings struct {
 	tlsCert, tlsKey                    string // files; empty: clients speak HTTP
 	demandTLS                          string // a folder; empty: the controller and the other front doors speak HTTP
 	scalerListen                       string // empty: the front door is no external scaler of KEDA
-	scalerTLS                          string // a folder; empty: KEDA speaks without TLS
-	scalerPlain                        bool   // which has to be asked for
+	scalerTLS                          string // a folder; empty: only with scalerPlain
+	scalerPlain                        bool   // KEDA may speak without TLS
 	namespace                          string // of the Models that a host name without a rule stands for
 	hosts                              map[string]string
 	domain                             string // of host names that begin with a namespace
@@ -56,8 +56,8 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.demandTLS, "demand-tls", "", "`folder` with tls.crt, tls.key and ca.crt, which the controller makes: then only the controller and front doors with that certificate may ask; a front door calls the others with it")
 	flags.StringVar(&s.probesListen, "probes-listen", ":8082", "`address` of /healthz, /readyz and /metrics")
 	flags.StringVar(&s.scalerListen, "scaler-listen", "", "`address` at which this front door is an external scaler of KEDA, by gRPC; empty: it is none")
-	flags.StringVar(&s.scalerTLS, "scaler-tls", "", "`folder` with tls.crt, tls.key and ca.crt: KEDA then needs a certificate of an authority in ca.crt; the program reads the files again for each connection")
-	flags.BoolVar(&s.scalerPlain, "scaler-plain", false, "let every client that reaches the address of --scaler-listen ask, without TLS")
+	flags.StringVar(&s.scalerTLS, "scaler-tls", "", "`folder` with tls.crt, tls.key, and the authority of KEDA's certificate in ca.crt; the program reads the files again for each connection")
+	flags.BoolVar(&s.scalerPlain, "scaler-plain", false, "answer every client at --scaler-listen, without TLS")
 	flags.StringVar(&s.namespace, "namespace", "", "`namespace` of the Models of clients whose host name has no --host")
 	flags.StringToStringVar(&s.hosts, "host", nil, "`HOST=NAMESPACE`: the namespace of the Models of a host name; may be given again")
 	flags.StringVar(&s.domain, "host-domain", "", "`domain` of host names that begin with a namespace: NAMESPACE.DOMAIN stands for the Models of NAMESPACE")
@@ -103,7 +103,7 @@ func (s *settings) check(level string) error {
 	case (s.tlsCert == "") != (s.tlsKey == ""):
 		return errors.New("--tls-cert and --tls-key belong together: give both, or none of them")
 	case s.scalerListen != "" && (s.scalerTLS == "") != s.scalerPlain:
-		return errors.New("--scaler-listen needs either --scaler-tls, or --scaler-plain to do without TLS")
+		return errors.New("--scaler-listen needs either --scaler-tls, or --scaler-plain to go without TLS")
 	case s.connections < 1:
 		return fmt.Errorf("--max-connections %d is too few: give 1 or more", s.connections)
 	case s.level.UnmarshalText([]byte(level)) != nil:

@@ -169,7 +169,7 @@ func secure(l *net.Listener, by mtls.Server) error {
 	return err
 }
 
-// kedaTLS returns the TLS by which the front door authenticates KEDA; nil: it does not.
+// kedaTLS returns the TLS by which the front door authenticates KEDA; nil: KEDA speaks without TLS.
 func (s *settings) kedaTLS() (*tls.Config, error) {
 	if s.scalerTLS == "" {
 		return nil, nil //nolint:nilnil // as documented

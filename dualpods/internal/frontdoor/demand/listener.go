@@ -51,7 +51,7 @@ type source struct {
 	spoken bool      // what it told last counts
 	silent time.Time // since when it has not spoken
 	counts map[types.NamespacedName]Count
-	ended  map[types.NamespacedName]time.Time // when it last told that a Model has no requests any more
+	ended  map[types.NamespacedName]time.Time // when it last reported that a Model has no requests any more
 }
 
 // NewListener returns a Listener that listens to nobody yet.
@@ -195,7 +195,7 @@ func (l *Listener) note(s *source, report demandapi.Report) (changed []types.Nam
 		count := Count{Held: m.Held, InFlight: m.InFlight, Refused: m.Refused}
 		if count.isNone() {
 			delete(s.counts, model)
-			s.ended[model] = now // otherwise nothing would have changed
+			s.ended[model] = now // or the caller would see no change
 			continue
 		}
 		s.counts[model] = count

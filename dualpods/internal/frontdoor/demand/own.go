@@ -13,8 +13,8 @@ import (
 	"hotseat.dev/hotseat/spec/demandapi"
 )
 
-// gatherTime is the least time between two reports: what changes meanwhile is told together. The first request that waits
-// for a Model is told at once: the Model may be at zero.
+// gatherTime is the least time between two reports. A report has all changes since the one before. Only the first request
+// that waits for a Model is reported at once, since the Model may be at zero.
 const gatherTime = 10 * time.Millisecond
 
 // writeTime is how long a client may take to read a report. It has lost its patience before.
@@ -27,9 +27,9 @@ type Count struct {
 	// Refused says that the Model lets no request wait, and that requests were refused a moment ago because no Pod
 	// could answer them. Together they count as one waiting request, while there is no other request.
 	Refused bool
-	// Ended is when the last request ended of those that are there no more, at the time of its report, if that was less
-	// than [demandapi.SilenceLimit] ago. A request that is answered within milliseconds may never be seen otherwise.
-	// A Listener alone knows it.
+	// Ended is when a front door last reported that the Model has no requests any more, if that was less than
+	// [demandapi.SilenceLimit] ago. Without it, a request of a few milliseconds might never be seen. Only a Listener
+	// sets it.
 	Ended time.Time
 }
 

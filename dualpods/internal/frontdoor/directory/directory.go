@@ -294,9 +294,8 @@ func (d *Directory) Ring(key types.NamespacedName) *balance.Ring {
 }
 
 // Find returns the Model that has a name in a namespace, among some, and the name of
-// the adapter that is asked for; empty: none is. A Model's own name comes before an alias of another, and an alias of
-// several Models stands for the oldest. The error is an
-// *inference.UnknownModel.
+// the adapter that is asked for; empty: none is. A Model's own name comes before an
+// alias of another, and an alias of several Models stands for the oldest. The error is an *inference.UnknownModel.
 func (d *Directory) Find(namespace, name string, among func(*Model) bool) (*Model, string, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -63,12 +63,12 @@ func (d *Door) part(q *request, name string, options ...trace.SpanStartOption) t
 	return span
 }
 
-// hold is a wait of a request, as its trace shows it.
+// hold is the first wait of a request, as its trace shows it.
 type hold struct {
 	span     trace.Span
 	from, to time.Time
 	atZero   bool // no Pod served the Model when it began
-	shown    bool // what it waited for
+	shown    bool // showActuation has added its parts
 }
 
 // begin notes the first wait of a request.

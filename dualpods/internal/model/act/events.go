@@ -37,8 +37,8 @@ func (c *Controller) tellEdited(w *world, e *entry, what, instead string) {
 	c.event(w, e, corev1.EventTypeWarning, eventEdited, "Edit", "somebody else has edited "+what+", and the controller has undone the edit: "+instead)
 }
 
-// tellScaled emits an Event about a number of replicas by somebody else that was undone, and one more when the controller
-// begins to wait before it undoes the next one.
+// tellScaled emits an Event about a number of replicas that somebody else wrote and the controller undid. It emits another
+// one if the controller now begins to wait before each undo.
 func (c *Controller) tellScaled(w *world, e *entry, d *decide.EntryDecision, firstPause time.Duration) {
 	c.event(w, e, corev1.EventTypeWarning, eventScaled, "Scale", d.Foreign)
 	if firstPause > 0 {

@@ -12,10 +12,10 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// IndexName is the field by which Models are indexed in the cache: the names by which clients ask for them.
+// IndexName is the index of Models in the cache by the names that clients may ask for.
 const IndexName = "modelname"
 
-// IndexedNames is the value of that field.
+// IndexedNames returns the values of a Model in that index.
 func IndexedNames(o client.Object) []string { return merge.Names(o.(*v1alpha1.Model)) }
 
 // named returns the Models of a namespace that have a name and are not being deleted.
@@ -32,8 +32,8 @@ func named(ctx context.Context, api client.Reader, namespace, name string) (all 
 	return all, nil
 }
 
-// observeNames finds the names of the Model that stand for other Models. A Model has its own name, and the oldest of
-// several Models has an alias. Front doors do the same.
+// observeNames finds the aliases and adapters of the Model whose requests go to another Model: one with that name, or an
+// older one with the same alias. Front doors decide the same.
 func (c *Controller) observeNames(ctx context.Context, w *world) error {
 	for _, name := range merge.Names(w.model)[1:] {
 		others, err := named(ctx, c.opts.API, w.model.Namespace, name)
@@ -42,7 +42,7 @@ func (c *Controller) observeNames(ctx context.Context, w *world) error {
 		}
 		for _, other := range others {
 			if other.Name != w.model.Name && (other.Name == name || merge.ByAge(other.CreationTimestamp.Time, other.Name, w.model.CreationTimestamp.Time, w.model.Name) < 0) {
-				w.lost = append(w.lost, fmt.Sprintf("requests for %s go to the Model %s: give this Model another name in its place", name, other.Name))
+				w.lost = append(w.lost, fmt.Sprintf("requests for %s go to the Model %s: rename this alias or adapter here, or in that Model", name, other.Name))
 				break
 			}
 		}

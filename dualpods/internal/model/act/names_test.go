@@ -34,7 +34,7 @@ func TestYoungerModelIsToldThatItsAliasIsTaken(t *testing.T) {
 	c := conflict()
 	require.NotNil(t, c)
 	assert.Equal(t, []any{metav1.ConditionTrue, v1alpha1.ReasonNameTaken}, []any{c.Status, c.Reason})
-	const other = ": give this Model another name in its place"
+	const other = ": rename this alias or adapter here, or in that Model"
 	assert.Equal(t, "requests for gpt go to the Model z"+other+"; requests for b go to the Model b"+other+"; requests for llama_x go to the Model llama_x"+other, c.Message)
 
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())

@@ -36,7 +36,7 @@ type world struct {
 	now      time.Time
 	entries  []*entry // in the order of the Model
 	gone     []*entry // those that are not in the Model any more
-	lost     []string // which of its names stand for other Models
+	lost     []string // what the condition NameConflict says of each name whose requests go to another Model
 	demand   demand.Count
 	heard    bool // all front doors were heard
 	window   *decide.Window

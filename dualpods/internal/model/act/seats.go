@@ -121,7 +121,7 @@ func readSeat(pod *corev1.Pod, p *decide.Pod) {
 	of := podmeta.ReadAssignment(pod)
 	p.Since, p.Leaving = of.Since, p.Leaving || !of.Leaves.IsZero() || podmeta.SeatEdited(pod)
 	if podmeta.SeatEdited(pod) {
-		return // what it says of its input is not the Model's fault
+		return // somebody else has edited the seat: its errors are not the Model's
 	}
 	status := podmeta.ReadStatus(pod)
 	if status.Seat != of.ID() || status.Reason == string(serversdecide.NotServing) {

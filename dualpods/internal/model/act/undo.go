@@ -9,7 +9,7 @@ import (
 	serversdecide "hotseat.dev/hotseat/dualpods/internal/servers/decide"
 )
 
-// foreignWrite is what others write on a Deployment, and the controller undoes.
+// foreignWrite is a kind of write of others to a Deployment that the controller undoes.
 type foreignWrite string
 
 const (
@@ -17,7 +17,8 @@ const (
 	writeOfReplicas foreignWrite = "replicas"
 )
 
-// longest is the longest pause before such a write is undone. Replicas should be as many as requests need.
+// longest is the longest pause before such a write is undone. It is short for numbers of replicas, because a wrong number
+// serves requests badly.
 func (of foreignWrite) longest() time.Duration {
 	if of == writeOfReplicas {
 		return 30 * time.Second
@@ -25,8 +26,8 @@ func (of foreignWrite) longest() time.Duration {
 	return serversdecide.LongestPause
 }
 
-// undoneAtOnce is how many writes of others are undone at once, one soon after the other. A program that writes again and
-// again would replace Pods each time, and so would each undo.
+// undoneAtOnce is how many writes of others, one soon after the other, are undone without a pause. A program that writes
+// again and again replaces Pods each time, and so does each undo.
 const undoneAtOnce = 3
 
 // undone is a kind of foreign write to the Deployment of an entry.
@@ -42,12 +43,12 @@ type undos struct {
 	last  time.Time
 }
 
-// isOld reports whether the last undo was so long ago that the next one is none soon after it.
+// isOld reports whether the last undo was so long ago that the next one begins a new count.
 func (u undos) isOld(what foreignWrite, now time.Time) bool {
 	return now.Sub(u.last) > 2*what.longest()
 }
 
-// pause returns how long the next foreign write stays after so many undos; 0: it is undone at once.
+// pause returns how long the next foreign write stays before it is undone; 0: it is undone at once.
 func (u undos) pause(what foreignWrite) time.Duration {
 	if u.times < undoneAtOnce {
 		return 0
@@ -55,7 +56,7 @@ func (u undos) pause(what foreignWrite) time.Duration {
 	return min(serversdecide.PauseAfter(serversdecide.FirstPause, 1+u.times-undoneAtOnce), what.longest())
 }
 
-// undoPause returns for how long a foreign write stays; 0: it is undone at once.
+// undoPause returns how long from now a foreign write stays before it is undone; 0: it is undone at once.
 func (c *Controller) undoPause(of ofEntry, what foreignWrite, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +68,8 @@ func (c *Controller) undoPause(of ofEntry, what foreignWrite, now time.Time) tim
 	return max(u.last.Add(u.pause(what)).Sub(now), 0)
 }
 
-// noteUndo notes that a foreign write was undone. It returns the pause before the next undo, if this is the first pause.
+// noteUndo notes that a foreign write was undone. It returns the pause before the next undo if that
+// is the first pause, and else 0.
 func (c *Controller) noteUndo(of ofEntry, what foreignWrite, now time.Time) (first time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,8 +21,9 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// SetupWithManager indexes Pods by [Index] and Models by [IndexName], and reconciles a Model when it changes, one of its
-// objects or Pods, a Model with a name of it, a ResourceProfile, or a SeatPool. others is the source of requests for what these watches do not report: demand.
+// SetupWithManager indexes Pods by [Index] and Models by [IndexName]. It reconciles a Model when one of these changes: the
+// Model, its objects or Pods, a Model that shares a name with it, a ResourceProfile, or a SeatPool. others is a further
+// source of requests to reconcile: changes of the demand.
 func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, others source.Source, options controller.Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, Index, Indexed); err != nil {
 		return fmt.Errorf("cannot index Pods: %w", err)

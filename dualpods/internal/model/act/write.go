@@ -224,8 +224,8 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 	return c.noteTemplate(ctx, changed)
 }
 
-// fightPause returns how long the controller leaves a number of replicas that somebody else has written, because that
-// program has written it again after some undos; 0: not at all. Its own number is written at once if it has changed.
+// fightPause returns how long the controller leaves a number of replicas that somebody else has written again and again; 0:
+// it writes its own number at once, such as when that number has changed.
 func (c *Controller) fightPause(w *world, e *entry, d *decide.EntryDecision) time.Duration {
 	if d.Foreign == "" || e.deployment == nil || e.deployment.Annotations[podmeta.AnnotationAsked] != asked(d) {
 		return 0

@@ -15,7 +15,7 @@ const (
 	ticks    = int(meanOver / tick)
 	maxPeaks = 64
 
-	// briefly is how long a request counts that came and went unseen.
+	// briefly is how long a request counts that began and ended between two calls of Add.
 	briefly = 10 * time.Millisecond
 )
 
@@ -58,8 +58,8 @@ func (w *Window) Add(now time.Time, demand int) {
 	w.merge()
 }
 
-// Ended notes that a request ended at a time. While Add has seen none, this one counts briefly: it came and went between
-// two calls. It may be called again and again with the same time; zero: none has ended.
+// Ended notes that a request ended at a time. If Add was last called with no request, this one began and ended between two
+// calls, and counts briefly. Repeated calls with the same time count once; zero: no request has ended.
 func (w *Window) Ended(at time.Time) {
 	if !at.After(w.ended) {
 		return

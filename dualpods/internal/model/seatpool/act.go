@@ -71,8 +71,8 @@ func (c *Controller) take(ctx context.Context, w *world, step seats.Step) error 
 	return nil
 }
 
-// event emits an Event that says why a seat changes its model. The recorder joins Events that differ only in their notes, so
-// the action names the row and the entry.
+// event emits an Event that says why a seat changes its model. The recorder joins Events that differ only in their notes,
+// so the action names the row and the entry too.
 func (c *Controller) event(w *world, pod *corev1.Pod, step seats.Step) {
 	reason := map[seats.Action]string{
 		seats.Assign: "SeatTaken", seats.Release: "SeatReleased", seats.Drain: "SeatDrains", seats.Stay: "SeatStays", seats.Delete: "SeatDeleted",
@@ -91,8 +91,8 @@ const (
 	mostOfAction = 128
 )
 
-// mostCreated bounds the seats that a pass creates, one after the other. A Model that waits for a seat waits for the end of
-// the pass. If a creation fails, such as for want of quota, the pass creates no more.
+// mostCreated bounds the seats that a pass creates, one after the other: a Model that waits for a seat waits until the pass
+// ends. If a creation fails, such as for lack of quota, the pass creates no more.
 const mostCreated = 100
 
 // create makes the seats that are missing, under the lowest numbers that no Pod has.

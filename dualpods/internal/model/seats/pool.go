@@ -22,7 +22,7 @@ type Seat struct {
 	Usable   bool   // its Pod runs, and its launcher answers: it can be given a model
 	Outdated bool   // it was made from an earlier template of the pool
 	Claim    string // the entry that has it; empty: it has no model
-	Edited   bool   // somebody else has edited which model it is to have
+	Edited   bool   // somebody else has edited the annotations that say which model it has
 	Hash     string // of the entry, as the seat was given it
 
 	Ready      bool      // the model answers

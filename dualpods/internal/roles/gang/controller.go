@@ -38,7 +38,7 @@ type Controller struct {
 	// unseen are the writes of this process that the cache may not show yet.
 	unseen []write
 	warned map[types.UID]bool // Pods of no ModelServing that were told of
-	// templates has what the last pass has read of ModelServings.
+	// templates keeps the templates that the last pass has read.
 	templates groups.Memory
 
 	mu    sync.Mutex
@@ -81,8 +81,8 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	c.warnStrangers(strangers)
 	steps := Decide(w)
-	// The writes come first: whoever is told writes the status too, and a record would be based on an older
-	// one.
+	// The writes come first: the controller of groups is told next and writes the status too, so a record that
+	// is written later would be based on an older status.
 	conflict, err := c.do(ctx, steps)
 	again := c.tell(w.Now, steps)
 	for _, s := range steps {

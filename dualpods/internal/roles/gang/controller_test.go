@@ -267,7 +267,7 @@ func TestPassBeginsWhenRoomMayHaveChanged(t *testing.T) {
 	}
 }
 
-// Whoever is told writes the status, and would be ahead of the record.
+// The controller that is told writes the status, perhaps before the record.
 func TestNobodyIsToldBeforeTheRecordIsWritten(t *testing.T) {
 	s := newSite(t, 1, serving("llama"))
 	s.pass()

@@ -189,9 +189,9 @@ func (d *decision) mayHave(g *Gang, s *Step) []*Member {
 	return may
 }
 
-// takeAgain reports whether there is still room for the counted Pods of an admitted group that have no node,
-// beside what is reserved for others, and takes it. Counted Pods may be others than when the group was
-// admitted. Replicas that are new among them get a domain, which is recorded.
+// takeAgain takes room for the counted Pods of an admitted group that have no node, beside what is reserved for
+// others. It reports whether there is such room. Other Pods may be counted now than when the group was admitted:
+// replicas that are new among them get a domain, which is recorded.
 func (d *decision) takeAgain(g *Gang, s *Step) bool {
 	d.room.giveBack(d.reserved[g])
 	fits := d.take(g, s, at(g.counted, mayGetNode, isGated), false)

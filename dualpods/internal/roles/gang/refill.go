@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// This file has groups that have nodes and lack others: Pods were lost, or there are more replicas now. They
-// get each replica for itself, so a lost Pod does not wait until there is room for new replicas, too.
+// This file is about groups of which only a part has nodes: Pods were lost, or replicas were added. Each replica
+// gets nodes by itself, so a lost Pod does not wait for room for new replicas.
 
-// refill takes room for those counted replicas of a group with nodes that fit, each with all its Pods, and
-// returns their Pods that have the gate.
+// refill takes room for the counted replicas that fit, each with all its Pods, if a part of the group has nodes.
+// It returns the Pods of these replicas that have the gate.
 func (d *decision) refill(g *Gang, s *Step) (fit []*Member) {
 	if len(at(g.counted, hasNode)) == 0 {
 		return nil
@@ -29,9 +29,8 @@ func (d *decision) refill(g *Gang, s *Step) (fit []*Member) {
 	return nil
 }
 
-// waiting returns the Pods with the gate of counted replicas whose Pods are all there: first of replicas of
-// which a part has nodes, then of those with the lowest numbers. Replicas with a gate of others are left
-// out.
+// waiting returns, for each counted replica whose Pods are all there, its Pods with the gate. Replicas of which
+// a part has nodes come first, then the lowest numbers. Replicas with a gate of others are left out.
 func (g *Gang) waiting() (all [][]*Member) {
 	numbers, byRole := map[*Replica]int{}, map[string]int{}
 	for _, r := range g.Replicas {

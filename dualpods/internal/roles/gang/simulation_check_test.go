@@ -28,8 +28,8 @@ func (s *simulation) gangs() (all []*Gang) {
 // stale caches, killed controllers and Pods that end take their time.
 const slack = 30 * time.Second
 
-// checkParts checks that no group that was never whole has a part of its nodes for long, and that groups
-// and replicas are in one domain that are to be.
+// checkParts checks that no group that was never whole has a part of its nodes for long, and that each group
+// and replica that needs one domain is in one.
 func (s *simulation) checkParts() {
 	for _, g := range s.gangs() {
 		if zones := s.domainsOf(zone, g, g.all()); g.topology() != nil && !s.fickle && len(zones) > 1 { // with no replica counted it has none

@@ -117,10 +117,10 @@ func (r *Replica) distance() (most distance) {
 	return most
 }
 
-// distance is that of a replica. Replicas of which a Pod has a node, or may get one, come before those of
-// which none does: otherwise the gates of Pods beyond those that were counted would be removed. Where other
-// Pods name a PodGroup of Kubernetes, replicas with the gate come last: they were not counted when they were
-// created.
+// distance orders replicas: the nearest are counted first. Replicas of which some Pods have a node, or may get
+// one, come before replicas without such Pods: otherwise more Pods than the policy counts would lose their
+// gates. If Pods of the group name a PodGroup of Kubernetes, replicas with the gate and without that name come
+// last: they were not counted when they were created.
 func (g *Gang) distance(r *Replica) int {
 	most := r.distance()
 	switch {

@@ -228,10 +228,9 @@ var changes = []changeRule{
 	}},
 }
 
-// changeLimit is how long the new models of a group may take until all are healthy, and again how long the
-// launchers may take to commit or to undo their swaps. firstChangePause is
-// the time before a change is tried again that was undone; it doubles with each try, up to
-// longestChangePause.
+// changeLimit is how long the new models of a group may take until all are healthy. Launchers then have the
+// same time again to commit or undo their swaps. firstChangePause is the time before a change that was undone
+// is tried again; it doubles with each try, up to longestChangePause.
 const (
 	changeLimit        = 15 * time.Minute
 	firstChangePause   = time.Minute

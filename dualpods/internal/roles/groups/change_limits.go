@@ -29,7 +29,7 @@ func hasOldPending(m *Member) bool {
 }
 
 // settlesBy returns until when the launchers have to confirm a change that was committed, or is being undone.
-// A controller that begins later has to give them their orders first, so it waits as long from then on.
+// A controller that starts later first has to give them their orders, so it counts the time from its start.
 func (c *groupChange) settlesBy() time.Time {
 	from := c.was.Since.Time
 	if c.w.Began.After(from) {
@@ -38,7 +38,7 @@ func (c *groupChange) settlesBy() time.Time {
 	return from.Add(changeLimit)
 }
 
-// isUnsettled reports whether a Pod keeps a change from its end.
+// isUnsettled reports whether the end of a change waits for a Pod.
 func (c *groupChange) isUnsettled(m *Member) bool {
 	if c.is(v1alpha1.ChangeCommitted) {
 		return c.lacksChange(m)
@@ -47,7 +47,7 @@ func (c *groupChange) isUnsettled(m *Member) bool {
 }
 
 // revisionLost returns the name of the ControllerRevision that is gone, or cannot be read, and that the
-// group needs to end its change; empty: none is. Nobody can tell the labels and annotations that it had.
+// group needs to end its change; empty: none is. Its labels and annotations are stored nowhere else.
 func (c *groupChange) revisionLost() string {
 	if !c.is(v1alpha1.ChangeCommitted, v1alpha1.ChangeUndoing) || c.from.places == nil {
 		return ""
@@ -55,8 +55,8 @@ func (c *groupChange) revisionLost() string {
 	return "ControllerRevision " + revisionName(c.w.Serving, c.from.revision)
 }
 
-// lacksRevision reports whether a Pod needs that ControllerRevision. To undo a change, only Pods that were
-// told of it do.
+// lacksRevision reports whether a Pod needs the ControllerRevision of [groupChange.revisionLost]. To undo a
+// change, only Pods that were told of the change need it.
 func (c *groupChange) lacksRevision(m *Member) bool {
 	if c.is(v1alpha1.ChangeCommitted) {
 		return c.lacksChange(m)
@@ -64,7 +64,7 @@ func (c *groupChange) lacksRevision(m *Member) bool {
 	return m.isToldOfChange()
 }
 
-// recreates has Pods deleted, and tells of it. It returns whether there are any.
+// recreates has Pods deleted, with an Event for each. It reports whether there are any.
 func (s *changeStep) recreates(members []*Member, why string) bool {
 	for _, m := range members {
 		s.patches = append(s.patches, &Step{

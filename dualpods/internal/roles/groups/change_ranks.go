@@ -93,14 +93,14 @@ func (c *groupChange) isLate(s *Server, m *Member) bool {
 	return m != s.entry() && isAwake && m.Bound.Known && m.Bound.NextInstance == nil && c.in(m, launcherapi.PhaseAdmit, launcherapi.PhaseGo)
 }
 
-// awaitsWorkers reports whether a requester is an entry, and new engines of its workers are perhaps not gone
-// yet. An entry that wakes has its workers take their memory again.
+// awaitsWorkers reports whether a requester is an entry, and new engines of its workers may still be there.
+// An entry that wakes has its workers take their memory again.
 func (c *groupChange) awaitsWorkers(m *Member) bool {
 	return m.isEntry() && c.any(func(o *Member) bool {
 		return o != m && o.roleID() == m.roleID() && o.isIntoChange(c.id()) && o.Bound.Known && o.Bound.Record.Change.New && !o.wakesAgain()
 	})
 }
 
-// wakesAgain reports whether the launcher of a requester has ended the new engine, and wakes the old one. A
-// new engine that is not there may be one that the launcher has not reported yet.
+// wakesAgain reports whether the launcher of a requester has ended the new engine, and wakes the old one. That
+// no new engine is reported is not enough: the launcher may not have reported it yet.
 func (m *Member) wakesAgain() bool { return m.Bound.NextInstance == nil && m.isIn(launcher.Waking) }

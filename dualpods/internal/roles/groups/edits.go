@@ -11,7 +11,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// This file undoes what others change of the controller's own objects, and tells of it. If another program
+// This file undoes what others change of the controller's own objects, and emits an Event. If another program
 // changes an object again and again, the pauses between the controller's writes grow.
 
 // undoneAtOnce is how many changes of an object by others are undone at once.
@@ -24,7 +24,7 @@ type repeat struct {
 	last  time.Time
 }
 
-// patchOf returns what a step changes of an object; empty: the step changes none.
+// patchOf returns a hash of what a step changes of an object; empty: the step changes none.
 func patchOf(s *Step) string {
 	switch {
 	case s.Row == rowEdited && s.Do == Delete:
@@ -40,7 +40,7 @@ func patchOf(s *Step) string {
 }
 
 // repeatPause returns how long a change of an object has to wait, since others have undone the same change
-// again and again; 0: it has not to wait. patch is empty if nothing is changed.
+// again and again; 0: it need not wait. patch is empty if nothing is changed.
 func (c *Controller) repeatPause(of, patch string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,8 +51,8 @@ func (c *Controller) repeatPause(of, patch string) time.Duration {
 	return max(r.last.Add(decide.PauseAfter(decide.FirstPause, 1+r.times-undoneAtOnce)).Sub(c.opts.Now()), 0)
 }
 
-// noteChange notes that a change of an object was written. It reports whether the last change was the same,
-// so that somebody else has undone that.
+// noteChange notes that a change of an object was written. It reports whether the last change was the same:
+// then somebody else has undone that one.
 func (c *Controller) noteChange(of, patch string) (again bool) {
 	if patch == "" {
 		return false
@@ -78,9 +78,9 @@ func (c *Controller) tellEdit(about *v1alpha1.ModelServing, s *Step) {
 // rowEdited is the row of a Service that others have changed.
 const rowEdited = "Service changed by others"
 
-// repairs returns the step that gives the Service of a member its fields and labels again; nil: it has them.
-// The fields that others may set, such as annotations, stay. A Service with a selector is created again:
-// Kubernetes has made EndpointSlices by the selector, and removes them only with the Service.
+// repairs returns the step that restores the fields and labels of a member's Service; nil: it has them.
+// What others may set stays, such as annotations. A Service with a selector is created again: Kubernetes
+// removes the EndpointSlices that it made by the selector only with the Service.
 func (w *World) repairs(m *Member) *Step {
 	if !m.Wanted || m.Service.Is == nil || !m.Service.Is.DeletionTimestamp.IsZero() || !w.needsService(m) {
 		return nil

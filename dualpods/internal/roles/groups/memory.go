@@ -9,9 +9,9 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Memory has what was read of ModelServings and their ControllerRevisions, for whoever looks at all of
-// them again and again: to read a template takes much longer than the rest of [WantedGroups]. It is for
-// one goroutine. The zero value is ready for use.
+// Memory keeps the templates that were read from ModelServings and their ControllerRevisions, for a caller that
+// asks for all of them in each pass: reading a template takes much longer than the rest of [WantedGroups].
+// Only one goroutine may use it. The zero value is ready for use.
 type Memory struct {
 	is, was map[types.UID]remembered
 }
@@ -23,10 +23,10 @@ type remembered struct {
 	plans    map[string]*plan
 }
 
-// Begin begins the next look. What nobody asked for since the last one is forgotten.
+// Begin begins the next pass. It forgets the ModelServings that were not asked for since the last call.
 func (m *Memory) Begin() { m.is, m.was = map[types.UID]remembered{}, m.is }
 
-// plansOf returns what [readPlans] does.
+// plansOf returns what [readPlans] returns.
 func (m *Memory) plansOf(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerRevision) map[string]*plan {
 	versions := versionsOf(serving, revisions)
 	known, ok := m.is[serving.UID]

@@ -228,9 +228,9 @@ func (w *World) policies() (steps []*Step) {
 	return steps
 }
 
-// isToRecord reports whether the status is to be written before anything is done: restarts are to be
-// recorded, or the turn of a group to be updated has come. Otherwise a controller that is killed in the
-// middle would leave a group that seems to be down by itself.
+// isToRecord reports whether the status has to be written before anything else is done: a restart has to be
+// recorded, or the turn of a group has come. If the controller were killed before that write, the group would
+// seem to be down by itself.
 func (w *World) isToRecord() bool {
 	for ordinal := range w.updated {
 		was := w.statusOf(ordinal)

@@ -64,7 +64,8 @@ func groupsOf(w *World, steps []*Step) (groups []v1alpha1.ServingGroupStatus) {
 	return groups
 }
 
-// tellLostRevisions says of groups that run whose ControllerRevision is gone, or cannot be read.
+// tellLostRevisions sets the reason RevisionLost of groups that run and whose ControllerRevision is gone, or
+// cannot be read.
 func (w *World) tellLostRevisions(groups []v1alpha1.ServingGroupStatus) {
 	for i := range groups {
 		if g := &groups[i]; i < len(w.groups) && w.groups[i].places != nil && g.State == v1alpha1.GroupRunning {

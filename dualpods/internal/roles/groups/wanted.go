@@ -49,7 +49,7 @@ func readPlans(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerRevi
 	return plans
 }
 
-// WantedGroups returns what the function of this name does.
+// WantedGroups returns what the function [WantedGroups] returns.
 func (m *Memory) WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerRevision, pods []corev1.Pod) []WantedGroup {
 	plans := m.plansOf(serving, revisions)
 	listed, has := byNames(serving.Status.Groups), standing{}

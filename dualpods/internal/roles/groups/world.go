@@ -53,7 +53,7 @@ type World struct {
 	plans  map[string]*plan // by revision
 	groups []*plan          // of the groups that it should have, by ordinal
 	scaled []scaling.Target // likewise
-	// updated says which revisions these groups are to have.
+	// updated has the revision that each of these groups is to have, by ordinal.
 	updated []rollout.Target
 
 	standing standing                                // its Pods that stay

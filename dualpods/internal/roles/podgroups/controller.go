@@ -46,9 +46,9 @@ type Controller struct{ opts Options }
 // New makes a Controller.
 func New(opts Options) *Controller { return &Controller{opts} }
 
-// conflictPause is the pause after a write that was based on a stale cache, membersPause that after
-// Pods were deleted, or a PodGroup got its labels again. No watch tells of PodGroups: lackPause is the pause before the next pass where
-// something is in the way, restPause where nothing is. callLimit bounds a call.
+// conflictPause is the pause after a write that was based on a stale cache. membersPause is the pause after Pods
+// were deleted, or a PodGroup got its labels again. No watch reports PodGroups, so there is always a next pass:
+// after lackPause if something is in the way, and else after restPause. callLimit bounds a call.
 const (
 	conflictPause = 100 * time.Millisecond
 	membersPause  = time.Second
@@ -85,7 +85,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	for _, s := range steps {
-		if len(s.Pods) > 0 || s.Labelled { // others are created in their places, or it is looked at now
+		if len(s.Pods) > 0 || s.Labelled { // new Pods replace them, or the PodGroup has to be read again
 			return reconcile.Result{RequeueAfter: membersPause}, nil
 		}
 		if s.Reason == v1alpha1.ReasonNoVolcano || s.Reason == v1alpha1.ReasonNoPodGroups || s.Reason == v1alpha1.ReasonNameTaken || s.Reason == v1alpha1.ReasonRefused {
@@ -202,8 +202,9 @@ func (c *Controller) write(ctx context.Context, serving *v1alpha1.ModelServing, 
 	}
 }
 
-// labelAgain gives the PodGroup that has the name of a group its labels again, if the ModelServing controls it:
-// somebody has taken off the label by which PodGroups are listed. It says so of a PodGroup of others.
+// labelAgain restores the labels of the PodGroup with the name of a group, if the ModelServing controls it:
+// somebody has removed the label by which PodGroups are listed. If another owner controls it, the step says
+// that the name is taken.
 func (c *Controller) labelAgain(ctx context.Context, serving *v1alpha1.ModelServing, s *Step) error {
 	is := s.Object.DeepCopyObject().(client.Object)
 	if err := c.opts.Live.Get(ctx, client.ObjectKeyFromObject(s.Object), is); err != nil {

@@ -35,7 +35,7 @@ type Group struct {
 	Revisions []string
 	Runs      bool // all its Pods are ready, and there are as many as its revision says
 	Changing  bool // its Pods are being changed to the present revision in place
-	Updating  bool // it ran when its turn to be updated came, and the status says that it has not run since
+	Updating  bool // the status says that its update has begun, and it has not run since
 }
 
 // World is the input of a decision.
@@ -106,8 +106,7 @@ func (w *World) old(ordinal int) string {
 	return ""
 }
 
-// updating counts the groups that are being updated. A group that did not run anyway, such as one that is
-// kept, counts for nothing.
+// updating counts the groups that are being updated. A group that did not run before its update is not among them.
 func (w *World) updating() (n int) {
 	for ordinal := range w.Groups {
 		if w.isUpdating(ordinal) {

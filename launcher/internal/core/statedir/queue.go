@@ -208,7 +208,7 @@ func await(q *Queue, all []*Write) error {
 		case <-one.done:
 		case <-timer.C:
 			if !one.isDone() {
-				return &StallError{Since: q.toldToStall(began)}
+				return &StallError{Since: q.reportStall(began)}
 			}
 			timer.Reset(0)
 		}
@@ -219,9 +219,9 @@ func await(q *Queue, all []*Write) error {
 	return nil
 }
 
-// toldToStall returns since when the disk stalls that somebody is told of, who has waited since
-// began. Many writes can be slow of which none stalls: it has stalled until now then.
-func (q *Queue) toldToStall(began time.Time) time.Time {
+// reportStall returns since when the disk has stalled, for a caller that has waited since began and now gets the
+// error. If no single write stalls, many slow ones have: then the disk counts as stalled from began until now.
+func (q *Queue) reportStall(began time.Time) time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.stalls() {
