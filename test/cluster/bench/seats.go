@@ -18,8 +18,8 @@ import (
 	"hotseat.dev/hotseat/test/helpers/figures"
 )
 
-// beyondWake bounds how much longer a Model at zero, which sleeps behind a seat, takes to its first byte than its engine
-// takes to wake.
+// beyondWake bounds the time from a request for a Model that sleeps behind a seat to the first byte, less the time in which
+// its engine wakes.
 const beyondWake = 60 * time.Millisecond
 
 // seats times requests for a Model at zero whose model sleeps behind a seat, up to the first byte. It compares them with

@@ -145,8 +145,8 @@ func TestGroupOfTwoRolesIsServedAndGoesWhole(t *testing.T) {
 	})
 	assert.NotEqual(t, prefill, s.pod("llama-0-prefill-0-0").UID)
 
-	// A Service that somebody else changes is repaired. One without a selector has two IP families, also in a
-	// cluster with one of them.
+	// A Service that somebody else changes is repaired. A Service without a selector has two IP families,
+	// even if the cluster has only one.
 	s.kubectl("patch", "service/"+router.Name, "--type=merge", `-p={"spec":{"publishNotReadyAddresses":false,"ipFamilyPolicy":"SingleStack","ipFamilies":["IPv4"],"selector":{"modelserving.hotseat.dev/name":"llama"}}}`)
 	s.eventually("the Service is as it was, and leads to the router alone", func() bool {
 		is := s.kubectl("get", "service/"+router.Name, "--ignore-not-found", "-o", "jsonpath={.spec.publishNotReadyAddresses}{.spec.selector}")

@@ -142,8 +142,8 @@ func (s *crashSite) killedAtAnEdit(at func(row string) string, n int) {
 	s.idleSeats("pool", 1)
 }
 
-// killedAtAReturn has the controller killed while a draining seat, for which no other Model waits any more, takes requests
-// again.
+// killedAtAReturn has the controller killed while a draining seat takes requests again, because no other Model waits for it
+// any more.
 func (s *crashSite) killedAtAReturn(at func(row string) string) {
 	s.t.Helper()
 	s.kubectl("patch", "seatpool/pool", "--type=merge", "-p", `{"spec": {"drainSeconds": 60}}`)

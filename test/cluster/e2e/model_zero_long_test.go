@@ -77,7 +77,7 @@ func (s *site) asksAtTheEnd(door, model string, rounds int) {
 	}
 }
 
-// lastReplica tells at which moment of its end the Pod is that got the label last.
+// lastReplica reports which moment of its end the Pod that got the label last has reached.
 type lastReplica struct {
 	uid types.UID
 	at  string

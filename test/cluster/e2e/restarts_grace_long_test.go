@@ -64,7 +64,7 @@ func TestGraceOfAPodRunsOnThoughTheControllerIsKilled(t *testing.T) {
 	s.eventually("the Pod is recreated", func() bool { uid := s.uidOf(late); return uid != "" && uid != before[late] })
 	created := s.pod(late).CreationTimestamp.Time // in whole seconds
 	assert.False(t, created.Before(began.Add(grace).Truncate(time.Second)), "%s after %s", created, began)
-	assert.True(t, created.Before(killed.Add(grace)), "%s: the new controller has not waited anew since %s", created, killed)
+	assert.True(t, created.Before(killed.Add(grace)), "%s: the new controller has not begun the grace again at %s", created, killed)
 	r.begin()
 	s.runs("llama", 3)
 	after := map[string]types.UID{}

@@ -84,7 +84,7 @@ func (r *stages) tell(pod *corev1.Pod, gone bool) {
 	}
 }
 
-// say says by the gate of a Pod whether it is ready.
+// say sets the readiness gate of a Pod.
 func (r *stages) say(pod *corev1.Pod, want corev1.ConditionStatus) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == plainGate && c.Status == want {
@@ -139,7 +139,7 @@ func (r *stages) record() {
 	}
 }
 
-// begin begins the record anew. The Pods of what is held become unready, and do not become ready.
+// begin starts a new record. The Pods of what is held become unready, and stay so.
 func (r *stages) begin(held ...string) {
 	r.s.t.Helper()
 	r.mu.Lock()
@@ -171,7 +171,7 @@ func (r *stages) begin(held ...string) {
 	})
 }
 
-// of returns the groups, in the order of which Pods of such names came or went.
+// of returns the groups of the Pods whose names end so, in the order of the Pods.
 func of(names []string, suffix string) (groups []string) {
 	for _, name := range names {
 		if group, ok := strings.CutSuffix(name, suffix); ok {
@@ -181,8 +181,7 @@ func of(names []string, suffix string) (groups []string) {
 	return groups
 }
 
-// versions waits until the groups have these versions, and no Pod of another, and all Pods are ready that are
-// not held.
+// versions waits until each group has Pods of its version alone, and all Pods that are not held are ready.
 func (r *stages) versions(want ...string) {
 	r.s.t.Helper()
 	r.s.eventually("the groups have the versions "+strings.Join(want, " "), func() bool {
@@ -220,7 +219,7 @@ func TestFourGroupsAreRolledOutAndScaledOneAfterTheOther(t *testing.T) {
 	s := newBareSite(t)
 	serving := &v1alpha1.ModelServing{}
 	serving.Namespace, serving.Name = s.ns, "llama"
-	serving.Spec.Replicas, serving.Spec.RecoveryPolicy = new(int32(2)), v1alpha1.RecoverNone // who is unready stays so
+	serving.Spec.Replicas, serving.Spec.RecoveryPolicy = new(int32(2)), v1alpha1.RecoverNone // Pods that are not ready stay so
 	serving.Spec.Template.Roles = []v1alpha1.ServingRole{plainRole(t, "prefill", "one", 1), plainRole(t, "decode", "one", 1)}
 	r := &stages{s: s, pods: map[types.UID]*corev1.Pod{}, held: map[string]bool{}, had: map[string]bool{}}
 	stop := s.followAll(r.tell, client.MatchingLabels{podmeta.LabelServing: "llama"})
@@ -283,8 +282,8 @@ func TestFourGroupsAreRolledOutAndScaledOneAfterTheOther(t *testing.T) {
 	r.versions("five", "five", "five", "five")
 	revision := s.runs("llama", 4).Status.Revision
 
-	// A role gets more replicas, and fewer: the highest group is the first one. Of each group the replica goes
-	// that is not ready, or is the cheapest one, or has the highest number.
+	// A role gets more replicas, and fewer: the highest group is the first one. In each group, the
+	// replica goes that is not ready, or is the cheapest one, or has the highest number.
 	decode := func(n int32) {
 		s.changeServing(func(spec *v1alpha1.ModelServingSpec) { spec.Template.Roles[1].Replicas = &n })
 	}

@@ -18,8 +18,8 @@ import (
 	"hotseat.dev/hotseat/test/cluster"
 )
 
-// TestSubgroupsOfTPUHostsHaveTheirLabelsAndEnvironment has replicas of plain Pods in subgroups. Each line says
-// of a Pod: index of its subgroup, TPU_WORKER_ID, and the numbers of the Pods that are hosts with it.
+// TestSubgroupsOfTPUHostsHaveTheirLabelsAndEnvironment has replicas of plain Pods in subgroups. Each line is
+// about a Pod: the index of its subgroup, its TPU_WORKER_ID, and the numbers of the Pods that are its hosts.
 func TestSubgroupsOfTPUHostsHaveTheirLabelsAndEnvironment(t *testing.T) {
 	s := newBareSite(t)
 	for number := 1; number <= 2; number++ { // what a device plugin has the kubelet write
