@@ -150,7 +150,7 @@ type ModelSettings struct {
 	Autoscaling *ModelAutoscaling `json:"autoscaling,omitempty"`
 
 	// How many replicas there are in all, with autoscaling.mode External. Standbys do not count. In the other modes
-	// the API server refuses a new number.
+	// the number means nothing, and the API server refuses to change it.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
