@@ -105,7 +105,9 @@ func (w *World) chooseRevisions(members map[string]*Member) {
 		was := w.changeOf(ordinal)
 		groups[ordinal].Changing = was != nil && was.State == v1alpha1.ChangeBegun && was.Revision == w.Revision
 		status := w.statusOf(ordinal)
-		groups[ordinal].Updating = status != nil && status.BeingUpdated || was != nil && was.State != v1alpha1.ChangeUndone
+		// A group that runs may have been taken down for an earlier template.
+		isTaken := status != nil && status.BeingUpdated && (status.Revision == w.Revision || !groups[ordinal].Runs)
+		groups[ordinal].Updating = isTaken || was != nil && was.State != v1alpha1.ChangeUndone
 	}
 	targets := rollout.Decide(&rollout.World{
 		Strategy: strategy,

@@ -35,7 +35,7 @@ type Group struct {
 	Revisions []string
 	Runs      bool // all its Pods are ready, and there are as many as its revision says
 	Changing  bool // its Pods are being changed to the present revision in place
-	Updating  bool // the status says that its update has begun, and it has not run since
+	Updating  bool // it ran when its turn to be updated came, and the status has Target.Updating of it
 }
 
 // World is the input of a decision.
@@ -50,7 +50,7 @@ type World struct {
 // Target is the revision that a group is to have. Its Pods of other revisions are to be deleted.
 type Target struct {
 	Row, Revision string
-	Updating      bool // its turn has come, and it does not run with its revision yet
+	Updating      bool // its turn has come, and it does not run with its revision yet, or others wait for their turn
 }
 
 // row is a row of the table. It returns the revision; ok is false if the row does not fit.
@@ -88,7 +88,7 @@ func Decide(w *World) []Target {
 	for ordinal := range w.Groups {
 		for _, r := range rows {
 			if revision, ok := r.fits(w, ordinal); ok {
-				targets[ordinal] = Target{r.name, revision, r.name == itsTurn || w.isUpdating(ordinal)}
+				targets[ordinal] = Target{r.name, revision, r.name == itsTurn || w.isUpdating(ordinal) || w.isAwaited(ordinal)}
 				break
 			}
 		}
@@ -120,6 +120,22 @@ func (w *World) updating() (n int) {
 func (w *World) isUpdating(ordinal int) bool {
 	g := &w.Groups[ordinal]
 	return g.Updating && (!g.Runs || w.waits(ordinal))
+}
+
+// isAwaited reports whether a group was taken to be updated, and others wait for their turn. If it ends again
+// meanwhile, as with a template that becomes ready and then fails, they wait until it runs.
+func (w *World) isAwaited(ordinal int) bool {
+	g := &w.Groups[ordinal]
+	return g.Updating && slices.Contains(g.Revisions, w.Present) && w.anyWaits()
+}
+
+func (w *World) anyWaits() bool {
+	for ordinal := range w.Groups {
+		if w.waits(ordinal) {
+			return true
+		}
+	}
+	return false
 }
 
 // waits reports whether a group is to be updated and has its Pods of another revision still.

@@ -103,11 +103,17 @@ func play(t *testing.T, r *rand.Rand, seed string) {
 		sick = r.IntN(len(w.Groups))
 		w.Groups[sick].Runs = false
 	}
-	taken := map[int]bool{} // groups that ran when they were updated, and have not run since
+	to := make([]string, len(w.Groups)) // the revision that the status says of each group
+	taken := map[int]bool{}             // groups that ran when they were updated, and have not run since
 	for range 200 {
 		before := len(taken)
+		for ordinal := range w.Groups {
+			g := &w.Groups[ordinal]
+			g.Updating = g.Updating && (to[ordinal] == w.Present || !g.Runs)
+		}
 		for ordinal, target := range Decide(w) {
 			g := &w.Groups[ordinal]
+			to[ordinal] = target.Revision
 			require.NotEmpty(t, target.Revision, seed)
 			if g.Updating = target.Updating; g.Runs && !slices.Equal(g.Revisions, []string{target.Revision}) {
 				taken[ordinal] = true
