@@ -71,8 +71,11 @@ func IsSeat(pod *corev1.Pod) bool { return pod.Labels[LabelSeat] != "" }
 
 // SeatEdited reports whether the annotations of a seat ask for a server other than that of its assignment, or for a server
 // without an assignment. The controller writes both in one patch, so somebody else has edited them.
-func SeatEdited(pod *corev1.Pod) bool {
-	config := ReadAssignment(pod).Config
+func SeatEdited(pod *corev1.Pod) bool { return AsksForOther(pod, ReadAssignment(pod).Config) }
+
+// AsksForOther reports whether the annotations of a Pod ask for a server other than that of an InferenceServerConfig;
+// empty: for any server.
+func AsksForOther(pod *corev1.Pod, config string) bool {
 	for _, key := range []string{AnnotationServerPatch, alias(AnnotationServerPatch)} {
 		if _, has := pod.Annotations[key]; has {
 			return true

@@ -158,7 +158,8 @@ func (s *site) pod(name string) *corev1.Pod {
 func (s *site) addPod(name, entry, status string) {
 	s.t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: key.Namespace, Name: name, CreationTimestamp: metav1.NewTime(s.now), Annotations: map[string]string{podmeta.AnnotationStatus: status},
+		Namespace: key.Namespace, Name: name, CreationTimestamp: metav1.NewTime(s.now),
+		Annotations:     map[string]string{podmeta.AnnotationStatus: status, podmeta.AnnotationInferenceServerConfig: "llama-" + entry},
 		Labels:          map[string]string{podmeta.LabelModel: "llama", podmeta.LabelModelEntry: entry, appsv1.DefaultDeploymentUniqueLabelKey: "abc"},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "llama-" + entry + "-abc", UID: "rs", Controller: new(true)}},
 	}}

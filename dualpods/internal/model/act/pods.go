@@ -8,6 +8,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/model/decide"
+	"hotseat.dev/hotseat/dualpods/internal/model/merge"
 	serversdecide "hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -55,6 +56,8 @@ func readRequester(pod *corev1.Pod, p *decide.Pod) {
 	switch {
 	case status.State == serversdecide.StateServing && status.Reason == "":
 		p.Ready, p.Since, p.Hot = true, status.Since, true
+	case (len(status.Errors) > 0 || status.Reason == string(serversdecide.InvalidInput)) && isEdited(pod):
+		p.Failure = &decide.Failure{Reason: eventEdited, Message: "somebody else has edited the annotations of Pod " + pod.Name + " that say which model it has: edit the Model instead", Time: status.Since}
 	case len(status.Errors) == 0 && status.Reason == string(serversdecide.InvalidInput):
 		p.Failure = &decide.Failure{Reason: decide.ReasonInvalid, Message: status.Message, Time: status.Since}
 	case len(status.Errors) > 0:
@@ -64,6 +67,13 @@ func readRequester(pod *corev1.Pod, p *decide.Pod) {
 	case status.Reason == string(serversdecide.LauncherRefuses):
 		p.Failure = &decide.Failure{Reason: status.Reason, Message: status.Message, Time: status.Since}
 	}
+}
+
+// isEdited reports whether the annotations of an entry's Pod ask for another server than that of the entry. That its input is
+// wrong is not the Model's fault then.
+func isEdited(pod *corev1.Pod) bool {
+	of := merge.Entry{Name: pod.Labels[podmeta.LabelModelEntry]}
+	return !podmeta.IsSeat(pod) && podmeta.AsksForOther(pod, of.ObjectName(pod.Labels[podmeta.LabelModel]))
 }
 
 // brokenImage are the reasons for which an image is not there.

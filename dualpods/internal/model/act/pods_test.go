@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,7 +21,10 @@ var one = resource.MustParse("1")
 func TestPodIsReadByWhatRunsIt(t *testing.T) {
 	begin, later := time.Unix(1000, 0).UTC(), time.Unix(2000, 0).UTC()
 	of := func(change func(*corev1.Pod)) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", CreationTimestamp: metav1.NewTime(begin), Annotations: map[string]string{}, Labels: map[string]string{}}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: "p", CreationTimestamp: metav1.NewTime(begin), Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: "llama-a"},
+			Labels: map[string]string{podmeta.LabelModel: "llama", podmeta.LabelModelEntry: "a"},
+		}}
 		change(p)
 		return p
 	}
@@ -53,6 +58,12 @@ func TestPodIsReadByWhatRunsIt(t *testing.T) {
 			decide.Pod{Since: begin, Failure: &decide.Failure{Reason: decide.ReasonInvalid, Message: "no such flag", Time: later}}},
 		"a requester whose input its launcher cannot use": {status(`{"state":"Waiting","reason":"InvalidInput","message":"why","since":"1970-01-01T00:33:20Z"}`), v1alpha1.RunsInLauncher,
 			decide.Pod{Since: begin, Failure: &decide.Failure{Reason: decide.ReasonInvalid, Message: "why", Time: later}}},
+		"a requester with a patch of somebody else": {of(func(p *corev1.Pod) {
+			p.Annotations[podmeta.AnnotationStatus] = `{"Errors":["stands beside"],"since":"1970-01-01T00:33:20Z"}`
+			p.Annotations[podmeta.AnnotationServerPatch] = "spec: {}"
+		}), v1alpha1.RunsInLauncher, decide.Pod{Since: begin, Failure: &decide.Failure{
+			Reason: "EditedByOthers", Message: "somebody else has edited the annotations of Pod p that say which model it has: edit the Model instead", Time: later,
+		}}},
 		"a requester that waits":      {status(`{"state":"Waiting","reason":"LauncherStarting"}`), v1alpha1.RunsInLauncher, decide.Pod{Since: begin}},
 		"what the kubelet says of it": {condition(corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}), v1alpha1.RunsInLauncher, decide.Pod{Since: begin}},
 		"an unschedulable Pod": {condition(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/2 nodes"}), v1alpha1.RunsInPods,
@@ -86,4 +97,20 @@ func TestPodIsReadByWhatRunsIt(t *testing.T) {
 			assert.Equal(t, tt.want, got)
 		})
 	}
+}
+
+func TestPodWhoseAnnotationsOthersEditIsReplaced(t *testing.T) {
+	s := newSite(t, simple)
+	s.pass(0)
+	s.count.Held = 1
+	s.pass(time.Second)
+	s.addPod("p", "default", `{"state":"Waiting","errors":["stands beside"]}`)
+	p := s.pod("p")
+	p.Annotations[podmeta.AnnotationServerPatch] = "spec: {}"
+	require.NoError(t, s.api.Update(t.Context(), p))
+	s.pass(time.Second)
+	s.pass(time.Minute) // the back-off is over
+	assert.Equal(t, "EditedByOthers", s.model().Status.Specs[0].LastFailure.Reason)
+	assert.True(t, meta.IsStatusConditionTrue(s.model().Status.Conditions, v1alpha1.ConditionAccepted), "nobody has to edit the Model")
+	assert.Equal(t, int32(1), *s.deployment("llama-default").Spec.Replicas)
 }
