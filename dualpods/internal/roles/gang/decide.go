@@ -84,7 +84,9 @@ var rows = []rule{
 	{"no policy", func(_ *decision, g *Gang, s *Step) bool {
 		return !g.Serving.Spec.UsesGates() && s.ungates(at(g.all(), isGated))
 	}},
-	{"group not listed", func(_ *decision, g *Gang, s *Step) bool { return g.Unlisted && s.waits("its status is being written") }},
+	{"group not listed", func(_ *decision, g *Gang, s *Step) bool {
+		return g.Unlisted && s.waits("its status is not written yet, or the ControllerRevision of its template is gone")
+	}},
 	{"all placed", func(d *decision, g *Gang, s *Step) bool {
 		begun := g.Record.State != "" || len(at(g.extra, isGated)) > 0
 		return g.isPlaced() && begun && g.Record.State != v1alpha1.GangPlaced && s.records(v1alpha1.GangPlaced, d.now, 0)
