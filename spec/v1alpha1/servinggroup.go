@@ -46,9 +46,9 @@ type ServingGroupStatus struct {
 	// not wait for it.
 	// +optional
 	Grown bool `json:"grown,omitempty"`
-	// The group ran when its turn to get the present template came, and the rollout is not over: it
-	// does not run with that template yet, or others wait for their turn. maxUnavailable limits how many
-	// such groups do not run.
+	// The group ran when its update to the present template began, and the rollout is not over: the group
+	// does not run with that template yet, or other groups wait for their turn. maxUnavailable limits how
+	// many of these groups do not run.
 	// +optional
 	BeingUpdated bool `json:"beingUpdated,omitempty"`
 	// Why the group does not run, as one word.

@@ -35,7 +35,7 @@ type Group struct {
 	Revisions []string
 	Runs      bool // all its Pods are ready, and there are as many as its revision says
 	Changing  bool // its Pods are being changed to the present revision in place
-	Updating  bool // it ran when its turn to be updated came, and the status has Target.Updating of it
+	Updating  bool // what the status says: Target.Updating of an earlier pass
 }
 
 // World is the input of a decision.
@@ -122,8 +122,8 @@ func (w *World) isUpdating(ordinal int) bool {
 	return g.Updating && (!g.Runs || w.waits(ordinal))
 }
 
-// isAwaited reports whether a group was taken to be updated, and others wait for their turn. If it ends again
-// meanwhile, as with a template that becomes ready and then fails, they wait until it runs.
+// isAwaited reports whether a group was taken to be updated, and others wait for their turn. If it fails
+// meanwhile, as with a template that becomes ready and then fails, they wait until it runs again.
 func (w *World) isAwaited(ordinal int) bool {
 	g := &w.Groups[ordinal]
 	return g.Updating && slices.Contains(g.Revisions, w.Present) && w.anyWaits()
