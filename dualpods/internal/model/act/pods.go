@@ -69,8 +69,8 @@ func readRequester(pod *corev1.Pod, p *decide.Pod) {
 	}
 }
 
-// isEdited reports whether the annotations of an entry's Pod ask for another server than that of the entry. That its input is
-// wrong is not the Model's fault then.
+// isEdited reports whether the annotations of an entry's Pod ask for a server other than that of the entry. If its input is
+// wrong then, the Model is not the cause.
 func isEdited(pod *corev1.Pod) bool {
 	of := merge.Entry{Name: pod.Labels[podmeta.LabelModelEntry]}
 	return !podmeta.IsSeat(pod) && podmeta.AsksForOther(pod, of.ObjectName(pod.Labels[podmeta.LabelModel]))
