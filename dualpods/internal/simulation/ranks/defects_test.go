@@ -74,7 +74,7 @@ var defects = schedules.Defects{Dirs: []string{"../../roles/groups", "../../role
 	),
 
 	schedules.NewDefect("Pods are deleted before the status says so",
-		"	if w.recordsChanged() {\n", "	if w.recordsChanged() && false {\n",
+		"	if w.isToRecord() {\n", "	if w.isToRecord() && false {\n",
 	),
 	schedules.NewDefect("the instances of a server are deleted though its Pods are ready",
 		"case g.isOverdue(&p, record):", "case g.isOverdue(&p, record) || g.Now.Nanosecond()%64 == 0:",
