@@ -5,24 +5,38 @@
 
 show() { printf '\n$ %s\n' "$1"; }
 
-# field NAME gives a string or a number of the JSON line on standard input.
-field() { sed -E 's/.*"'"$1"'":"?([^",}]*).*/\1/'; }
+# The functions below set value. They start no process: a Ctrl-C while bash reads $(...) breaks
+# its traps (bash 5.2).
 
-# content gives what a model has said, of the JSON on standard input.
-content() { sed -E 's/.*"content":"(([^"\\]|\\.)*)".*/\1/'; }
+# field NAME JSON gives a string or a number of a line.
+field() {
+  local pattern="\"$1\":\"?([^\",}]*)"
+  value=''
+  [[ ! $2 =~ $pattern ]] || value=${BASH_REMATCH[1]}
+}
 
-clock() { printf '%s' "${EPOCHREALTIME/[.,]/}"; } # in microseconds
+# content JSON gives what a model has said.
+content() {
+  local pattern='"content":"(([^"\\]|\\.)*)"'
+  value=''
+  [[ ! $1 =~ $pattern ]] || value=${BASH_REMATCH[1]}
+}
 
-ms() { printf '%d ms' $((($(clock) - $1) / 1000)); } # since BEGIN
+clock() { value=${EPOCHREALTIME/[.,]/}; } # in microseconds
+
+since() { clock && value=$(((value - $1) / 1000)); } # BEGIN, in milliseconds
 
 # seconds MILLISECONDS
-seconds() { printf '%d.%02d s' $(($1 / 1000)) $(($1 % 1000 / 10)); }
+seconds() { printf -v value '%d.%02d s' $(($1 / 1000)) $(($1 % 1000 / 10)); }
 
 # instance ID NAME gives a field of an instance.
-instance() { curl -sS --fail-with-body "$api/v2/vllm/instances/$1" | field "$2"; }
+instance() {
+  curl -sS --fail-with-body "$api/v2/vllm/instances/$1" >"$folder/instance"
+  IFS= read -r value <"$folder/instance" || true
+  field "$2" "$value"
+}
 
-# call prints a command and runs it; its answer is kept in answer. It reads the answer from a
-# file: a Ctrl-C while bash reads a long $(...) breaks its traps (bash 5.2).
+# call prints a command and runs it; its answer is kept in answer, read from a file.
 call() {
   local failed=''
   show "$1"
@@ -34,19 +48,20 @@ call() {
 # create makes an instance and waits until it answers, by the watch stream.
 create() { # ID MODEL [FIELDS]
   local line state='' reason now said='' began watch watcher
-  began=$(clock)
+  clock && began=$value
   call "curl -sS --fail-with-body -X PUT $api/v2/vllm/instances/$1 -H 'Content-Type: application/json' -d '{\"args\": [\"$2\", \"--served-model-name\", \"$1\"$options], \"gpu_uuids\": [\"$gpu\"]${3:-}}'"
   show "curl -sSN '$api/v2/vllm/instances/watch?heartbeat=1s'"
   exec {watch}< <(exec curl -sSN "$api/v2/vllm/instances/watch?heartbeat=1s")
   watcher=$!
   while [ "$state" != awake ] && read -r line <&"$watch"; do
     [[ $line == *"\"instance_id\":\"$1\""* ]] || continue
-    state=$(field state <<<"$line") reason=''
-    [[ $line != *'"reason":'* ]] || reason=$(field reason <<<"$line")
+    field state "$line" && state=$value
+    field reason "$line" && reason=$value
     [ "$state" != failed ] || fail "$1 failed: $reason"
     now="$1 is $state"
     [[ $state != starting || $reason != waiting* ]] || now+=", $reason"
-    [ "$now" = "$said" ] || printf '%8s  %s\n' "$(ms "$began")" "$now"
+    since "$began"
+    [ "$now" = "$said" ] || printf '%8s  %s\n' "$value ms" "$now"
     said=$now
   done
   kill "$watcher" 2>/dev/null || true
@@ -61,30 +76,34 @@ question() { # ID
 
 chat() { # ID
   local began
-  began=$(clock)
+  clock && began=$value
   question "$1"
   call "$ask"
-  took=$((($(clock) - began) / 1000))
-  printf '%s answers after %d ms: %s\n' "$1" "$took" "$(content <<<"$answer")"
+  since "$began" && took=$value
+  content "$answer"
+  printf '%s answers after %d ms: %s\n' "$1" "$took" "$value"
 }
 
 # swap puts what "in" describes on the GPU, and shows the phases as they end. The
 # milliseconds that it took are kept in took.
 swap() { # IN
-  local command line end=''
+  local command line phase id end=''
   command="curl -sSN -X POST $api/v2/vllm/swap -H 'Content-Type: application/json' -H 'Accept: application/x-ndjson' -d '{\"gpu_uuids\": [\"$gpu\"], \"in\": $1}'"
   show "$command"
   while read -r line; do
     case $line in
       *'"type":"phase_started"'*) ;;
       *'"type":"phase_done"'*)
-        printf '  %-8s %-8s %10.1f ms\n' "$(field phase <<<"$line")" \
-          "$([[ $line == *instance_id* ]] && field instance_id <<<"$line" || true)" "$(field duration_ms <<<"$line")"
+        field phase "$line" && phase=$value
+        field instance_id "$line" && id=$value
+        field duration_ms "$line"
+        printf '  %-8s %-8s %10.1f ms\n' "$phase" "$id" "$value"
         ;;
       *'"outcome":"done"'*)
-        end=done took=$(field total_ms <<<"$line")
-        printf '  %-17s %10.1f ms\n' altogether "$took"
-        took=${took%.*}
+        end='done'
+        field total_ms "$line"
+        printf '  %-17s %10.1f ms\n' altogether "$value"
+        took=${value%.*}
         ;;
       *) fail "the swap did not succeed: $line" ;;
     esac

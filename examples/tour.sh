@@ -135,9 +135,10 @@ interrupted() {
 # kill_launcher kills serve while a model runs. Ctrl-C waits until serve is back,
 # which ends the models.
 kill_launcher() { # ID
-  local before after killed=$serve_pid late='' began
-  before=$(instance "$1" pid)
-  began=$(clock)
+  local before after killed=$serve_pid late='' began took
+  instance "$1" pid
+  before=$value
+  clock && began=$value
   trap 'late=130' INT
   trap 'late=143' TERM
   show "kill -9 $killed   # the launcher"
@@ -149,14 +150,18 @@ kill_launcher() { # ID
   trap interrupted INT
   trap 'exit 143' TERM
   [ -z "$late" ] || exit "$late"
-  after=$(instance "$1" pid)
-  printf 'the launcher is back after %s, with pid %s; %s had pid %s and has %s\n' "$(ms "$began")" "$serve_pid" "$1" "$before" "$after"
+  since "$began" && took=$value
+  instance "$1" pid
+  after=$value
+  printf 'the launcher is back after %s ms, with pid %s; %s had pid %s and has %s\n' "$took" "$serve_pid" "$1" "$before" "$after"
   [ "$before" = "$after" ] || fail "$1 is another process"
 }
 
 walk() {
   local began started woken by_hand table
-  gpu=$(curl -sS --fail-with-body "$api/v2/gpus" | sed -E 's/.*"gpus":\[\{"uuid":"([^"]+)".*/\1/')
+  curl -sS --fail-with-body "$api/v2/gpus" >"$folder/gpus"
+  IFS= read -r gpu <"$folder/gpus" || true
+  field uuid "$gpu" && gpu=$value
   printf '\n== Create %s on GPU %s and wait until it answers\n' "$a" "$gpu"
   create "$a" "$model_a"
   chat "$a"
@@ -171,18 +176,21 @@ walk() {
   kill_launcher "$a"
   chat "$a"
   printf '\n== The same by hand: end a server, start one from nothing\n'
-  began=$(clock)
+  clock && began=$value
   call "curl -sS --fail-with-body -X DELETE $api/v2/vllm/instances/$a"
   create "$a" "$model_a" ', "start_method": "exec"'
-  by_hand=$((($(clock) - began) / 1000))
+  since "$began" && by_hand=$value
   printf '\n== What there is\n'
   for table in ps gpus; do
     show "$BIN/launcher $table --server $api"
     "$BIN/launcher" "$table" --server "$api"
   done
   [ -z "$stand_in" ] || printf '\nThe engine was %s.\nReal vLLM takes 25 s to start a tiny model without a GPU (spec/benchmarks.md), and minutes to start a large one.\n' "$stand_in"
+  seconds "$started" && started=$value
+  seconds "$woken" && woken=$value
+  seconds "$by_hand" && by_hand=$value
   printf '\n%s was started in %s, %s was woken and has answered in %s; by hand it takes %s to end one and start the other.\n' \
-    "$b" "$(seconds "$started")" "$a" "$(seconds "$woken")" "$(seconds "$by_hand")"
+    "$b" "$started" "$a" "$woken" "$by_hand"
 }
 
 trap clean_up EXIT
