@@ -16,10 +16,10 @@ import (
 
 // Reasons of Events. The Event of a failure has the reason of the failure.
 const (
-	eventScaled = "ScaledByOthers"
-	eventEdited = "EditedByOthers"
-	eventFight  = "ScaledAgainAndAgain"
-	eventAsked  = "EntryAsked"
+	eventScaled      = "ScaledByOthers"
+	eventEdited      = "EditedByOthers"
+	eventScaledAgain = "ScaledAgainAndAgain"
+	eventAsked       = "EntryAsked"
 )
 
 // event emits an Event about an entry. The recorder joins Events that differ only in their notes, unless their related
@@ -42,7 +42,7 @@ func (c *Controller) tellEdited(w *world, e *entry, what, instead string) {
 func (c *Controller) tellScaled(w *world, e *entry, d *decide.EntryDecision, firstPause time.Duration) {
 	c.event(w, e, corev1.EventTypeWarning, eventScaled, "Scale", d.Foreign)
 	if firstPause > 0 {
-		c.event(w, e, corev1.EventTypeWarning, eventFight, "Scale", fmt.Sprintf(
+		c.event(w, e, corev1.EventTypeWarning, eventScaledAgain, "Scale", fmt.Sprintf(
 			"a program scales the Deployment again and again, and the controller has undone it %d times: it now waits before each undo, for %s at first and for %s at most; stop that program, such as a HorizontalPodAutoscaler of the Deployment",
 			undoneAtOnce, firstPause, writeOfReplicas.longest()))
 	}

@@ -53,7 +53,7 @@ type entry struct {
 	taken      string        // which object with its name is somebody else's; empty: none
 	takenEnds  bool          // that object is being deleted
 	pause      time.Duration // before a write of others to its Deployment is undone; 0: none
-	fight      time.Duration // before their number of replicas is undone; 0: at once
+	scalePause time.Duration // before their number of replicas is undone; 0: at once
 	asleep     int           // sleepers on free GPUs
 
 	noSeatSince time.Time // since when it has waited for a seat; zero: it does not wait

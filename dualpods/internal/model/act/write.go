@@ -51,9 +51,9 @@ func (c *Controller) actOn(ctx context.Context, w *world, e *entry, d *decide.En
 			return err
 		}
 	}
-	e.fight = c.fightPause(w, e, d)
+	e.scalePause = c.scalePauseOf(w, e, d)
 	for _, pod := range e.pods {
-		if e.fight > 0 || podmeta.IsSeat(pod) || !slices.Contains(d.Delete, pod.Name) || !pod.DeletionTimestamp.IsZero() {
+		if e.scalePause > 0 || podmeta.IsSeat(pod) || !slices.Contains(d.Delete, pod.Name) || !pod.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if err := c.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
@@ -155,14 +155,9 @@ func (c *Controller) create(ctx context.Context, w *world, e *entry, o client.Ob
 
 // restoreLabels gives an object of the Model the labels without which the cache does not show it.
 func (c *Controller) restoreLabels(ctx context.Context, w *world, e *entry, o client.Object, labels map[string]string) error {
-	changed := maps.Clone(o.GetLabels())
-	if changed == nil {
-		changed = map[string]string{}
-	}
-	if maps.Copy(changed, labels); maps.Equal(changed, o.GetLabels()) {
+	if !dualpods.SetLabels(o, labels) {
 		return nil // the cache is behind
 	}
-	o.SetLabels(changed)
 	if err := c.opts.API.Update(ctx, o); err != nil {
 		return fmt.Errorf("cannot restore the labels of %s %s: %w", kindOf(o), o.GetName(), err)
 	}
@@ -198,8 +193,8 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 			e.pause = pause
 		}
 	}
-	e.pause = dualpods.Sooner(e.pause, e.fight)
-	if d.Write && e.fight == 0 {
+	e.pause = dualpods.Sooner(e.pause, e.scalePause)
+	if d.Write && e.scalePause == 0 {
 		replicas := int32(d.Asked.Replicas)
 		changed.Spec.Replicas = &replicas
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podmeta.AnnotationAsked, asked(d))
@@ -211,7 +206,7 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 		return fmt.Errorf("cannot change Deployment %s: %w", changed.Name, err)
 	}
 	c.tellMove(w, e, d)
-	if d.Foreign != "" && e.fight == 0 {
+	if d.Foreign != "" && e.scalePause == 0 {
 		c.tellScaled(w, e, d, c.noteUndo(of, writeOfReplicas, w.now))
 	}
 	if stays {
@@ -224,9 +219,9 @@ func (c *Controller) keepDeployment(ctx context.Context, w *world, e *entry, d *
 	return c.noteTemplate(ctx, changed)
 }
 
-// fightPause returns how long the controller leaves a number of replicas that somebody else has written again and again; 0:
+// scalePauseOf returns how long the controller leaves a number of replicas that somebody else has written again and again; 0:
 // it writes its own number at once, such as when that number has changed.
-func (c *Controller) fightPause(w *world, e *entry, d *decide.EntryDecision) time.Duration {
+func (c *Controller) scalePauseOf(w *world, e *entry, d *decide.EntryDecision) time.Duration {
 	if d.Foreign == "" || e.deployment == nil || e.deployment.Annotations[podmeta.AnnotationAsked] != asked(d) {
 		return 0
 	}

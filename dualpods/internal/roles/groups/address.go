@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/endpoints"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -99,7 +100,7 @@ func (w *World) fill(slice *discoveryv1.EndpointSlice, m *Member) {
 	labels := m.labels()
 	labels[discoveryv1.LabelServiceName], labels[discoveryv1.LabelManagedBy] = m.name(), podmeta.ManagedByServing
 	labels[corev1.IsHeadlessService] = ""
-	setLabels(slice, labels)
+	dualpods.SetLabels(slice, labels)
 	slice.Endpoints, slice.Ports = nil, nil
 	to := m.Target
 	if familyOf(to) == "" {

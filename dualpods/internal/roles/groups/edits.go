@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/servers/decide"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -98,27 +99,10 @@ func (w *World) repairs(m *Member) *Step {
 		after.Spec = want.Spec
 		after.Spec.IPFamilies, after.Spec.IPFamilyPolicy = is.IPFamilies, is.IPFamilyPolicy
 	}
-	labelled := setLabels(after, want.Labels)
+	labelled := dualpods.SetLabels(after, want.Labels)
 	if isOurs && !labelled {
 		return nil
 	}
 	s.changes(m.Service.Is, after)
 	return s
-}
-
-// setLabels gives an object labels, and reports whether it lacked any of them. Other labels stay.
-func setLabels(o client.Object, labels map[string]string) (lacked bool) {
-	has := maps.Clone(o.GetLabels())
-	if has == nil {
-		has = map[string]string{}
-	}
-	for key, value := range labels {
-		if is, ok := has[key]; !ok || is != value {
-			has[key], lacked = value, true
-		}
-	}
-	if lacked {
-		o.SetLabels(has)
-	}
-	return lacked
 }

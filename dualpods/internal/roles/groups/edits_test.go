@@ -61,8 +61,8 @@ func TestServiceThatOthersChangeIsRepairedAndTold(t *testing.T) {
 	assert.Equal(t, before, version(), "annotations and labels of others stay")
 }
 
-// TestProgramThatChangesASliceAgainAndAgainIsFoughtWithPauses has another writer undo each write at once.
-func TestProgramThatChangesASliceAgainAndAgainIsFoughtWithPauses(t *testing.T) {
+// TestProgramThatChangesASliceAgainAndAgainIsUndoneWithPauses has another writer undo each write at once.
+func TestProgramThatChangesASliceAgainAndAgainIsUndoneWithPauses(t *testing.T) {
 	s := newSite(t, nil, nil)
 	s.ports = map[string]int{"i": 40000}
 	s.settle()

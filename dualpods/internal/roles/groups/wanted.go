@@ -34,8 +34,8 @@ func WantedGroups(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerR
 	return (&Memory{}).WantedGroups(serving, revisions, pods)
 }
 
-// readPlans reads the templates of a ModelServing and of its ControllerRevisions. Those that cannot be read
-// are left out.
+// readPlans reads the templates of a ModelServing and of its ControllerRevisions. A ControllerRevision that
+// cannot be read is left out.
 func readPlans(serving *v1alpha1.ModelServing, revisions []appsv1.ControllerRevision) map[string]*plan {
 	present := hash(content(&serving.Spec.Template))
 	plans := map[string]*plan{}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -214,13 +213,7 @@ func (c *Controller) labelAgain(ctx context.Context, serving *v1alpha1.ModelServ
 		s.isTaken()
 		return nil
 	}
-	labels := maps.Clone(s.Object.GetLabels())
-	for key, value := range is.GetLabels() {
-		if _, ours := labels[key]; !ours {
-			labels[key] = value
-		}
-	}
-	is.SetLabels(labels)
+	dualpods.SetLabels(is, s.Object.GetLabels())
 	s.Labelled = true
 	return client.IgnoreNotFound(c.opts.API.Update(ctx, is))
 }
